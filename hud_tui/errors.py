@@ -1,0 +1,108 @@
+"""Why something failed, what to do next, and the code ``hud-tui --headless`` then exits with."""
+
+
+class HudError(Exception):
+    """Base of every failure shown to the user.
+
+    The message says what happened; `hint` says what to do next.
+    """
+
+    exit_code = 1
+    kind = "failure"
+    """The error's name in ``--headless`` documents (``error.type``)."""
+    status: int | None = None
+    """The HTTP status; None where no answer came or none was asked for."""
+    retry_after: float | None = None
+    """Seconds the server asked to wait before the next attempt, if it did."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class HudRefused(HudError):
+    """The server answered with an error."""
+
+    kind = "refused"
+
+    def __init__(
+        self, status: int, detail: str, hint: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(f"HTTP {status}: {detail}", hint)
+        self.status = status
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class HudNotFound(HudRefused):
+    """404 or 410: no such thing, or no longer."""
+
+    kind = "not_found"
+
+
+class HudConflict(HudRefused):
+    """409: the state moved, or the name is taken."""
+
+    kind = "conflict"
+
+
+class HudUnauthorized(HudRefused):
+    """401 or 403: no key, a wrong one, or one without this right."""
+
+    exit_code = 4
+    kind = "unauthorized"
+
+
+class HudMalformed(HudError):
+    """The server answered, but not what the wire says."""
+
+    kind = "malformed"
+
+
+class HudUnreachable(HudError):
+    """No answer came: a write may or may not have happened."""
+
+    exit_code = 3
+    kind = "unreachable"
+
+
+class HudNoKey(HudError):
+    """Neither a key nor the embedded service was chosen."""
+
+    exit_code = 4
+    kind = "no_key"
+
+
+class HudUsage(HudError):
+    """The command or its input cannot be acted on: a name, a flag, a file, a line, a field."""
+
+    exit_code = 2
+    kind = "usage"
+
+
+class HudPreflightFailed(HudError):
+    """A preflight check failed; nothing was submitted."""
+
+    exit_code = 5
+    kind = "preflight_failed"
+
+
+class HudJobFailed(HudError):
+    """The run ended without success: failed, cancelled or interrupted."""
+
+    kind = "job_failed"
+
+
+def refused(
+    status: int, detail: str, hint: str = "", retry_after: float | None = None
+) -> HudRefused:
+    """The error class that fits an HTTP status."""
+    kinds: dict[int, type[HudRefused]] = {
+        401: HudUnauthorized,
+        403: HudUnauthorized,
+        404: HudNotFound,
+        409: HudConflict,
+        410: HudNotFound,
+    }
+    return kinds.get(status, HudRefused)(status, detail, hint, retry_after)

@@ -1,0 +1,45 @@
+"""Text from a server, a model or a file, made safe for a terminal.
+
+Control characters can move the cursor, retitle the window or write to the clipboard;
+bidirectional overrides can make a line read as what it is not. Each is replaced by a
+visible stand-in, so nothing is hidden and nothing acts.
+
+Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
+"""
+
+import re
+
+LIMIT = 20_000
+"""Characters kept of one text; the rest is counted, not shown."""
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def clean(text: object, limit: int = LIMIT) -> str:
+    """Make text printable: controls become visible pictures, e.g. ESC becomes ``␛``.
+
+    Newlines and tabs stay. Text beyond `limit` characters is cut and says so.
+    """
+    text = str(text)
+    cut = f"… ({len(text) - limit} more characters)" if len(text) > limit else ""
+    return _UNSAFE.sub(_picture, text[:limit]) + cut
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """`clean`, with newlines and tabs as pictures too: for a table cell or a status line."""
+    return clean(text, limit).replace("\n", "⏎").replace("\t", "⇥")
+
+
+def count_unsafe(text: str) -> int:
+    """How many characters `clean` replaces."""
+    return len(_UNSAFE.findall(text))
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟨{code:04X}⟩"

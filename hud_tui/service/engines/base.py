@@ -1,0 +1,183 @@
+"""Engine: what samples and trains behind the service. Every engine keeps this contract.
+
+A policy is opened from a base or from a saved state and named by a handle. Going
+back to an older node opens that node's state under a new handle; nothing is ever
+loaded into a live one. Gradients accumulate in the handle until `optim_step`.
+
+Source: the verbs and the five losses are Tinker's (tinker SDK 0.38 documentation);
+all losses are sums over tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
+
+Handle = str
+"""Names an open policy; meaningless to any other engine process."""
+
+
+class EngineError(Exception):
+    """The engine cannot do this; the message is for the user."""
+
+
+class EngineLost(EngineError):
+    """The engine stopped: every handle and every accumulated gradient is gone."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Where a run on a base starts from."""
+
+    learning_rate: float
+    group_size: int
+    max_tokens: int
+    tasks_per_step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Base:
+    """A model that can be forked."""
+
+    name: str
+    """E.g. ``tiny/arith-0.2M``."""
+    description: str
+    context: int
+    """Most tokens of prompt and completion together."""
+    vocabulary: int
+    defaults: Defaults
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One completion to sample."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    temperature: float = 1.0
+    """0 takes the likeliest token."""
+    seed: tuple[int, ...] = (0,)
+    """The generator is this request's own: same seed, same tokens, whatever runs beside it."""
+    stop: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that end the completion; they stay in the output."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One completion. `tokens` and `logprobs` have shape (T,)."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    """Under the policy that sampled, tempered as it sampled; at temperature 0, untempered."""
+    finish_reason: Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Datum:
+    """One turn to train on: a prompt of P tokens and an output of T."""
+
+    prompt: Sequence[int]
+    output: Sequence[int]
+    logprobs: Sequence[float] = ()
+    """Sampling logprobs, shape (T,); empty where the loss needs none."""
+    advantage: float = 0.0
+    """Of every output token; for cross_entropy, the weight of every output token."""
+    temperature: float = 1.0
+    """At which `logprobs` were recorded; current logprobs are tempered alike."""
+
+
+@dataclass(frozen=True)
+class Adam:
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One optimizer step, on disk."""
+
+    state_path: str
+    """Weights and optimizer state: what `open` continues from."""
+    sampler_path: str
+    """Weights to sample with; may be the same file."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """E.g. grad_norm."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back, with the base's chat template."""
+
+    vocabulary: int
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Prompt ids of a conversation, ending where the assistant's answer begins."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, without control tokens."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id as visible text, control tokens too."""
+
+
+class Engine(Protocol):
+    """Losses, sampling and optimizer steps on open policies. Every call may run concurrently."""
+
+    def bases(self) -> Sequence[Base]: ...
+
+    def tokenizer(self, base: str) -> Tokenizer: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def open(self, source: str | Path) -> Handle:
+        """Open a base by name, or a state path with its optimizer state.
+
+        Raises:
+            EngineError: No such base or state, or the file is not whole.
+        """
+
+    async def close(self, handle: Handle) -> None:
+        """Forget a policy and its gradients. Unknown handles are ignored."""
+
+    async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]: ...
+
+    async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
+        """Current logprobs of the output tokens, one list of shape (T,) a datum."""
+
+    async def forward_backward(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        loss_fn: str,
+        config: Mapping[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Accumulate gradients. Returns loss:sum, kl_sample_train, ratio_max, clip_fraction,
+        entropy (means over output tokens, but for the sum and the maximum) and tokens.
+
+        Raises:
+            EngineError: Unknown loss or config key; nothing was accumulated.
+        """
+
+    async def backward(
+        self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+    ) -> dict[str, float]:
+        """Accumulate gradients for given −dC/dlogprob, shape (T,) a datum."""
+
+    async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
+        """Take one step and save it into `directory`, fsynced and complete before this returns.
+
+        Raises:
+            EngineError: Nothing was accumulated.
+        """

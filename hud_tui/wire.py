@@ -1,0 +1,570 @@
+"""What travels: one pydantic model per JSON body, under the wire's own names.
+
+A response keeps fields it does not know (``extra="allow"``): HUD's service sends
+more than its SDK reads, and a newer server must not break an older client. A
+request forbids them, so a typo fails here and not on the server.
+
+Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields
+marked "embedded" are sent by the embedded service only; None or empty on HUD.
+"""
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class Response(BaseModel):
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        defer_build=True,
+    )
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        defer_build=True,
+    )
+
+
+class Page(Response, Generic[T]):
+    """One page of a collection under /v2."""
+
+    items: list[T]
+    total: int
+    limit: int = 0
+    offset: int = 0
+
+
+class Identity(Response):
+    """GET /v2/auth/me."""
+
+    user_id: str
+    team_id: str
+
+
+# Models
+
+
+class Provider(Response):
+    name: str | None = None
+
+
+class TrainingDefaults(Response):
+    """What a run on this model starts from."""
+
+    learning_rate: float
+    group_size: int
+    max_tokens: int
+    tasks_per_step: int
+    steps: int
+
+
+class Model(Response):
+    """One row of the catalog, GET /v2/models; also the reply to a fork."""
+
+    id: str
+    model_name: str
+    """The slug that the gateway serves it under."""
+    name: str | None = None
+    sdk_agent_type: str | None = None
+    is_trainable: bool = False
+    provider: Provider | None = None
+    created_at: str | None = None
+    checkpoint_count: int | None = None
+    training_defaults: TrainingDefaults | None = None
+    """Embedded."""
+    base_model: str | None = None
+    """Embedded: the base whose architecture and vocabulary it has."""
+    forked_from: str | None = None
+    """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
+
+
+class Fork(Request):
+    """POST /v2/models/fork."""
+
+    source_model_id: str
+    name: str = Field(min_length=1, max_length=100)
+
+
+# Checkpoints
+
+
+class Group(Response):
+    """The rollouts of one task in one step."""
+
+    task_slug: str
+    rewards: list[float]
+    """Shape (G,), in the taskset's reward unit."""
+    trace_ids: list[str] = Field(default_factory=list)
+    """Shape (G,), in the order of `rewards`."""
+
+
+class Checkpoint(Response):
+    """One node of a model's checkpoint tree. Every optim-step appends one."""
+
+    id: str
+    name: str | None = None
+    """E.g. ``step-000012``."""
+    checkpoint_name: str | None = None
+    """The sampler path; what the chat's ``checkpoint`` pin takes (an id works too)."""
+    prev_model_checkpoint_id: str | None = None
+    """The parent; None where the step started from the base weights."""
+    is_active: bool = False
+    """Whether this is the head: the weights the gateway serves."""
+    created_at: str | None = None
+    num_traces: int | None = None
+    num_datums: int | None = None
+    num_tokens: int | None = None
+    mean_reward: float | None = None
+    """Mean over the step's rollouts, in the taskset's reward unit."""
+    learning_rate: float | None = None
+    loss_fn: str | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+    """The step's metrics; an open set of keys."""
+    step: int | None = None
+    """Embedded: the optimizer step's number, counted over the whole tree from 1."""
+    job_id: str | None = None
+    """Embedded: the managed run that took the step."""
+    groups: list[Group] = Field(default_factory=list)
+    """Embedded: the step's rewards by task."""
+
+
+class CheckpointTrace(Response):
+    """One row of GET /v2/models/{id}/checkpoints/{cid}/traces."""
+
+    trace_id: str
+    status: str | None = None
+    created_at: str | None = None
+    reward: float | None = None
+
+
+class SetHead(Request):
+    """Body of PUT /v2/models/{model_id}/head."""
+
+    checkpoint_id: str
+
+
+# Training, /v1/models/{id}/train/…
+
+
+class Losses(Response):
+    losses: list[str]
+
+
+class Sample(Request):
+    """One assistant turn as it was sampled."""
+
+    prompt_token_ids: list[int] | None = None
+    prompt_chunks: list[Json] | None = None
+    output_token_ids: list[int]
+    output_logprobs: list[float] = Field(default_factory=list)
+    """Under the sampling policy, one per output token."""
+
+
+class Payload(Request):
+    """One trajectory, inline."""
+
+    samples: list[Sample] = Field(min_length=1)
+    reward: float
+    trace_id: str | None = None
+
+
+class ForwardBackward(Request):
+    inputs: list[str | Payload] = Field(min_length=1)
+    """Trace ids and payloads, in an order that matters: groups are consecutive."""
+    loss_fn: str = "importance_sampling"
+    loss_fn_config: dict[str, float] | None = None
+    group_size: int | None = Field(default=None, ge=1)
+    """None: the whole batch is one group."""
+    reward_scale: float = 1.0
+    num_substeps: int = Field(default=1, ge=1)
+
+
+class ForwardBackwardResult(Response):
+    """The reply holds these two keys and no other: the SDK refuses a third."""
+
+    metrics: dict[str, float]
+    num_datums: int
+
+
+class OptimStep(Request):
+    learning_rate: float = Field(gt=0)
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class OptimStepResult(Response):
+    """The reply holds these five keys and no other: the SDK refuses a sixth."""
+
+    step: int
+    checkpoint_id: str
+    sampler_path: str
+    state_path: str
+    model: str
+
+
+class Forward(Request):
+    inputs: list[str | Payload] = Field(min_length=1)
+    group_size: int | None = Field(default=None, ge=1)
+    reward_scale: float = 1.0
+
+
+class ForwardDatum(Response):
+    """One turn's tensors; the three lists are equally long."""
+
+    reward: float
+    traj_idx: int
+    group_idx: int | None = None
+    logprobs: list[float]
+    sampling_logprobs: list[float]
+    mask: list[float]
+    """1.0 on the generated tokens."""
+
+
+class ForwardResult(Response):
+    forward_id: str
+    data: list[ForwardDatum]
+
+
+class Backward(Request):
+    forward_id: str
+    weights: list[list[float]]
+    """−dC/dlogprob per datum and token."""
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+# Managed runs, /v1/training/jobs
+
+
+class JobParameters(Request):
+    """``config.parameters``: HUD defines reasoning_effort; the rest is the embedded service's."""
+
+    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    """How long a completion may be: on the embedded service it sets max_tokens."""
+    steps: int | None = Field(default=None, ge=1, le=100_000)
+    group_size: int | None = Field(default=None, ge=2, le=256)
+    tasks_per_step: int | None = Field(default=None, ge=1, le=1024)
+    learning_rate: float | None = Field(default=None, gt=0, le=1)
+    loss_fn: str | None = None
+    temperature: float | None = Field(default=None, gt=0, le=5)
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = Field(default=None, ge=0)
+    heldout_every: int | None = Field(default=None, ge=1)
+    """Steps between two samplings of the held-out tasks."""
+
+
+class JobConfig(Request):
+    parameters: JobParameters = Field(default_factory=JobParameters)
+
+
+class JobDataset(Request):
+    tasks: list[Json] = Field(min_length=1)
+
+
+class SubmitJob(Request):
+    """POST /v1/training/jobs."""
+
+    model_id: str
+    dataset: JobDataset
+    config: JobConfig = Field(default_factory=JobConfig)
+
+
+class ModelRef(Response):
+    id: str
+
+
+class SubmittedJob(Response):
+    job_id: str
+    model: ModelRef
+
+
+class JobError(Response):
+    code: str | None = None
+    message: str | None = None
+    param: str | None = None
+
+
+class JobStatus(Response):
+    """GET /v1/training/jobs/{model id or job id}/raw-status."""
+
+    status: str
+    """HUD's words; the embedded service adds ``interrupted`` (resumable)."""
+    model: str | None = None
+    fine_tuned_model: str | None = None
+    created_at: float | None = None
+    """Unix seconds, as the two below."""
+    finished_at: float | None = None
+    estimated_finish: float | None = None
+    trained_tokens: int | None = None
+    error: JobError | str | None = None
+    id: str | None = None
+    """Embedded, as all below: the job's id."""
+    name: str | None = None
+    """E.g. ``mixed on arith-rl``."""
+    model_id: str | None = None
+    step: int | None = None
+    """Steps taken so far."""
+    steps: int | None = None
+    parameters: Json | None = None
+    """Every parameter as the run uses it, defaults filled in."""
+
+
+# Tasksets
+
+
+TaskRow = Json
+"""A task row in any of the wire's formats; `hud_tui.rl.tasks` reads them."""
+
+
+class TasksetRef(Response):
+    """GET /v2/tasksets/by-name/{name}."""
+
+    taskset_id: str
+    name: str | None = None
+
+
+class Taskset(Response):
+    """GET /v2/tasksets/{id}."""
+
+    id: str
+    name: str
+    can_edit: bool = True
+    task_count: int | None = None
+    description: str | None = None
+
+
+class TasksetExport(Response):
+    """GET /v2/tasksets/{id}/export."""
+
+    taskset_id: str | None = None
+    name: str
+    tasks: list[TaskRow]
+
+
+class UploadTasks(Request):
+    """POST /v2/tasks/upload."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    taskset_name: str | None = None
+    taskset_id: str | None = None
+    project_id: str | None = None
+    tasks: list[TaskRow] = Field(min_length=1)
+
+
+class UploadResult(Response):
+    taskset_id: str
+    tasks_created: int
+    tasks_updated: int
+
+
+# Environments
+
+
+class RegistryItem(Response):
+    """One row of GET /v2/registry."""
+
+    id: str
+    name: str
+    description: str | None = None
+
+
+class ScenarioRecord(Response):
+    """One row of GET /v2/registry/{id}/scenarios."""
+
+    id: str
+    name: str
+    description: str | None = None
+    args_schema: Json | None = None
+    """JSON Schema of the scenario's args."""
+
+
+class EnvironmentConfig(Response):
+    """GET /environments/{name}/mcp-config."""
+
+    mcp_config: Json = Field(default_factory=dict)
+    registry_id: str | None = None
+    scenarios: Any = None
+    """A list of names; anything else means the service cannot say."""
+
+
+# Jobs and traces
+
+
+class JobEnter(Request):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str | None = None
+    group: int | None = None
+    taskset_id: str | None = None
+
+
+class TraceEnter(Request):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str | None = None
+    group_id: str | None = None
+    task_slug: str | None = None
+    model: str | None = None
+    parent_trace_id: str | None = None
+
+
+class TraceExit(Request):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    status: str = "completed"
+    reward: float | None = None
+    error: str | None = None
+    evaluation_result: Json | None = None
+    stop_reason: str | None = None
+    metadata: Json | None = None
+
+
+class Job(Response):
+    """One row of GET /v2/jobs."""
+
+    id: str
+    name: str | None = None
+    status: str | None = None
+    created_at: str | None = None
+    group_size: int | None = None
+    taskset_id: str | None = None
+    taskset_name: str | None = None
+    metadata: Json | None = None
+    """Embedded, for managed runs: kind ``training``, model_id, model, step, steps."""
+
+
+class Trace(Response):
+    """One row of GET /v2/jobs/{id}/traces, and GET /v2/trace/{id}."""
+
+    id: str
+    job_id: str | None = None
+    status: str | None = None
+    created_at: str | None = None
+    task_slug: str | None = None
+    reward: float | None = None
+    stop_reason: str | None = None
+    error: Any = None
+    group_id: str | None = None
+    """Embedded, as all below."""
+    step: int | None = None
+    rollout: int | None = None
+    """Index in its group, from 0."""
+    completion: str | None = None
+    """The last assistant text, at most 200 characters."""
+    num_tokens: int | None = None
+    """Generated tokens, all turns."""
+    heldout: bool | None = None
+
+
+class TraceEvent(Response):
+    """One row of `TraceEvents`; which fields are set depends on `kind`."""
+
+    id: str
+    seq: int
+    kind: str
+    """user_message, agent_message, tool_call or system."""
+    parent_id: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[Json] | None = None
+    tool_name: str | None = None
+    arguments: Any = None
+    result_text: str | None = None
+    error: Any = None
+    tokens: list[str] | None = None
+    """Embedded: the output's tokens as text, one per logprob."""
+    sample: Sample | None = None
+    """Embedded: the turn's token ids and logprobs."""
+
+
+class TraceEvents(Response):
+    """GET /v2/trace/{id}/events?since_seq=-1."""
+
+    events: list[TraceEvent]
+    latest_seq: int = -1
+    status: str | None = None
+    reward: float | None = None
+
+
+class CancelJob(Request):
+    """POST /v2/rollouts/cancel_job."""
+
+    job_id: str
+
+
+class CancelJobResult(Response):
+    cancelled: int = 0
+    status: str | None = None
+
+
+# Gateway
+
+
+class Chat(Request):
+    """POST /chat/completions, the part of OpenAI's request that is used here."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str
+    messages: list[Json]
+    stream: bool = False
+    logprobs: bool | None = None
+    return_token_ids: bool | None = None
+    tools: list[Json] | None = None
+    checkpoint: str | None = None
+    """Sample this checkpoint and not the head."""
+    n: int | None = Field(default=None, ge=1, le=64)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=5)
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    prompt_token_ids: list[int] | None = None
+    continuation_from: int | None = None
+
+
+class ChatMessage(Response):
+    role: str = "assistant"
+    content: str | None = None
+    tool_calls: list[Json] | None = None
+
+
+class ChatChoice(Response):
+    index: int = 0
+    message: ChatMessage
+    finish_reason: str | None = None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
+    logprobs: Json | None = None
+
+
+class ChatReply(Response):
+    id: str
+    model: str
+    choices: list[ChatChoice]
+    usage: Json | None = None
+
+
+class ServiceReady(Response):
+    """What ``hud-tui serve`` prints when it can be called, and service.json holds."""
+
+    url: str
+    api_key: str
+    telemetry_url: str
+    pid: int
+    data_dir: str
