@@ -1,0 +1,124 @@
+"""How far a run is, how long it still takes, and whether what we see of it is fresh."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from statistics import median
+
+from hud_tui.rl.run import Run
+
+RECENT = 20
+"""Steps whose pace is the run's pace."""
+STALL_FACTOR = 3.0
+"""A run is stalled when it is silent this many times its usual step."""
+STALL_FLOOR_S = 10.0
+"""And at least this long."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a managed run stands."""
+
+    step: int
+    steps: int | None
+    step_s: float | None
+    """Median seconds a step over the last RECENT; None before two steps."""
+
+    @property
+    def fraction(self) -> float | None:
+        """From 0 to 1; None where the number of steps is unknown."""
+        return min(1.0, self.step / self.steps) if self.steps else None
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until the last step, at the recent pace."""
+        if self.steps is None or self.step_s is None:
+            return None
+        return max(0, self.steps - self.step) * self.step_s
+
+
+class State(StrEnum):
+    """How much to trust what is on the screen."""
+
+    CONNECTING = "connecting"
+    LIVE = "live"
+    STALLED = "stalled"
+    RECONNECTING = "reconnecting"
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """How fresh the screen is."""
+
+    state: State
+    source: str
+    """``stream`` or ``poll``."""
+    age_s: float | None
+    """Since the service last said anything."""
+    trouble: str = ""
+    """Why it is reconnecting."""
+    retry_s: float | None = None
+    """Until the next attempt."""
+
+
+def progress(run: Run) -> Progress | None:
+    """The progress of the run's managed job; None where there is none."""
+    if run.job is None or run.job.step is None:
+        return None
+    return Progress(run.job.step, run.job.steps, step_seconds(run))
+
+
+def step_seconds(run: Run) -> float | None:
+    """Median seconds between the last RECENT steps of the head's lineage."""
+    times: list[float] = []
+    for position in run.tree.lineage(run.tree.head):
+        stamp = seconds(run.tree[position].created_at)
+        if stamp is not None:
+            times.append(stamp)
+        if len(times) > RECENT:
+            break
+    gaps = _gaps(times)
+    return median(gaps) if gaps else None
+
+
+def liveness(
+    source: str,
+    age_s: float | None,
+    trouble: str,
+    retry_s: float | None,
+    silent_s: float | None,
+    step_s: float | None,
+) -> Liveness:
+    """Judge freshness.
+
+    Args:
+        source: The feed's: connecting, stream or poll.
+        age_s: Seconds since the service last said anything, keep-alives included.
+        trouble: Why the feed is reconnecting; empty where it is not.
+        retry_s: Seconds until the feed's next attempt.
+        silent_s: Seconds since the run's last event while it trains, else None.
+        step_s: Its usual step.
+    """
+    if trouble:
+        state = State.RECONNECTING
+    elif source == "connecting" or age_s is None:
+        state = State.CONNECTING
+    elif silent_s is not None and silent_s > max(STALL_FLOOR_S, STALL_FACTOR * (step_s or 0)):
+        state = State.STALLED
+    else:
+        state = State.LIVE
+    return Liveness(state, source, age_s, trouble, retry_s)
+
+
+def seconds(stamp: str | None) -> float | None:
+    """An ISO 8601 time as Unix seconds; None where it is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp() if stamp else None
+    except ValueError:
+        return None
+
+
+def _gaps(newest_first: Sequence[float]) -> list[float]:
+    pairs = zip(newest_first, newest_first[1:], strict=False)
+    return [later - earlier for later, earlier in pairs if later > earlier]

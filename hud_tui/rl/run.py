@@ -1,0 +1,147 @@
+"""Run: all that a screen shows of one model's training, at one moment."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hud_tui.events import (
+    CheckpointAdded,
+    Event,
+    HeadMoved,
+    JobChanged,
+    RolloutDone,
+    StepTaken,
+    TreeRead,
+)
+from hud_tui.rl.series import Series
+from hud_tui.rl.tree import Tree, label
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+
+LOG = 200
+"""Events kept for the event pane."""
+ACTIVE = frozenset({"queued", "running", "in_progress", "processing", "validating_files"})
+"""HUD's words for a job that has not ended."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the event log."""
+
+    at: float
+    """Unix seconds by the service's clock; 0 where unknown."""
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """An immutable snapshot: a reader replaces it whole, nobody changes it."""
+
+    model: Model | None = None
+    tree: Tree = field(default_factory=Tree)
+    series: Series = field(default_factory=Series)
+    """The metrics of the head's lineage."""
+    job: JobStatus | None = None
+    """The model's current managed run, or the last one."""
+    rollouts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Rewards of the step being sampled, by task slug, as they arrive."""
+    rollouts_step: int | None = None
+    """The step that `rollouts` are sampled for."""
+    log: tuple[Entry, ...] = ()
+    """Newest last, at most LOG."""
+    loaded: bool = False
+    """Whether the tree was read at all."""
+
+    @property
+    def head(self) -> Checkpoint | None:
+        """The checkpoint being served; None while the base weights are."""
+        return self.tree.served
+
+    @property
+    def training(self) -> bool:
+        """Whether a managed run is under way."""
+        return self.job is not None and self.job.status in ACTIVE
+
+    @property
+    def groups(self) -> list[Group]:
+        """The newest step's groups on the head's lineage; empty where the service has none."""
+        return [] if self.head is None else self.head.groups
+
+    def fold(self, event: Event) -> "Run":
+        """The snapshot after an event. Folding the same event twice changes nothing more."""
+        match event:
+            case TreeRead(checkpoints=checkpoints):
+                tree = Tree.of(checkpoints)
+                return replace(self, tree=tree, series=_series(tree), loaded=True)
+            case CheckpointAdded(checkpoint=checkpoint):
+                return self._with_tree(self.tree.add(checkpoint))
+            case HeadMoved():
+                return self._move_head(event)
+            case RolloutDone():
+                return self._add_rollout(event)
+            case StepTaken():
+                return self._step(event)
+            case JobChanged(job=job):
+                return self._with_job(job, event.at)
+
+    def _with_tree(self, tree: Tree) -> "Run":
+        if tree is self.tree:
+            return self
+        return replace(self, tree=tree, series=_follow(self.series, self.tree, tree))
+
+    def _move_head(self, event: HeadMoved) -> "Run":
+        run = self._with_tree(self.tree.with_head(event.checkpoint_id))
+        if event.cause == "step" or run is self:
+            return run
+        return run._log(event.at, f"head set to {label(run.head)}")
+
+    def _add_rollout(self, event: RolloutDone) -> "Run":
+        if event.heldout or event.reward is None or event.task_slug is None:
+            return self
+        fresh = event.step != self.rollouts_step
+        rollouts = {} if fresh else dict(self.rollouts)
+        rollouts[event.task_slug] = (*rollouts.get(event.task_slug, ()), event.reward)
+        return replace(self, rollouts=rollouts, rollouts_step=event.step)
+
+    def _step(self, event: StepTaken) -> "Run":
+        flat = event.metrics.get("frac_groups_zero_spread", 0.0) * len(event.groups)
+        reward = event.metrics.get("reward_mean")
+        parts = [
+            f"step {event.step}",
+            f"reward {reward:.3f}" if reward is not None else "",
+            f"{len(event.groups)} groups" if event.groups else "",
+            f"{round(flat)} without spread" if round(flat) else "",
+        ]
+        return self._log(event.at, "  ".join(part for part in parts if part))
+
+    def _with_job(self, job: JobStatus, at: float) -> "Run":
+        before = self.job
+        run = replace(self, job=job)
+        if before is not None and (before.id, before.status) == (job.id, job.status):
+            return run
+        return run._log(at, f"job {(job.id or '')[:8]} {job.status}")
+
+    def _log(self, at: float, text: str) -> "Run":
+        entry = Entry(at, text)
+        if self.log and self.log[-1] == entry:
+            return self
+        return replace(self, log=(*self.log[-LOG + 1 :], entry))
+
+
+def _series(tree: Tree) -> Series:
+    return Series.of(tree[position] for position in tree.path(tree.head))
+
+
+def _follow(series: Series, before: Tree, after: Tree) -> Series:
+    """The head's series after the tree changed, reusing what the two lineages share."""
+    if before.head == after.head:
+        return series
+    meet = after.common_ancestor(before.head, after.head)
+    shared = series.truncate(0 if meet < 0 else after.depth(meet))
+    fresh = deque[int]()
+    for position in after.lineage(after.head):
+        if position == meet:
+            break
+        fresh.appendleft(position)
+    for position in fresh:
+        shared = shared.add(after[position])
+    return shared

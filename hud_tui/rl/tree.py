@@ -1,0 +1,155 @@
+"""Tree: a model's checkpoints, who descends from whom, and which one is the head.
+
+A tree only grows, so its versions share one list of nodes and one index: a version is
+how many of them it sees and where its head is. Appending a step costs the same at ten
+checkpoints as at a hundred thousand, and an older version stays what it was.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from hud_tui.wire import Checkpoint
+
+ROOT = -1
+"""The parent position of a step that started from the base weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """An immutable version of the tree. Build it with `Tree.of`; grow it with `add`."""
+
+    size: int = 0
+    head: int | None = None
+    """Position of the checkpoint being served; None while the base weights are."""
+    best: int | None = None
+    """Position of the highest mean reward; the earliest of equals."""
+    _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
+    _parents: list[int] = field(default_factory=list, repr=False)
+    _depths: list[int] = field(default_factory=list, repr=False)
+    _index: dict[str, int] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, checkpoints: Iterable[Checkpoint]) -> "Tree":
+        """The tree of checkpoints listed oldest first, shape (N,)."""
+        tree = cls()
+        for checkpoint in checkpoints:
+            tree = tree.add(checkpoint)
+        return tree
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, position: int) -> Checkpoint:
+        """The checkpoint at a position, oldest first from 0."""
+        if not 0 <= position < self.size:
+            raise IndexError(position)
+        return self._nodes[position]
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        return (self._nodes[position] for position in range(self.size))
+
+    def find(self, checkpoint_id: str | None) -> int | None:
+        """The position of a checkpoint; None where this version does not have it."""
+        position = self._index.get(checkpoint_id or "", self.size)
+        return position if position < self.size else None
+
+    def parent(self, position: int) -> int:
+        """The parent's position, or ROOT."""
+        return self._parents[position]
+
+    def depth(self, position: int) -> int:
+        """Optimizer steps from the base weights to this checkpoint, its own included."""
+        return self._depths[position]
+
+    @property
+    def served(self) -> Checkpoint | None:
+        """The head's checkpoint; None while the base weights are served."""
+        return None if self.head is None else self._nodes[self.head]
+
+    def add(self, checkpoint: Checkpoint) -> "Tree":
+        """The version with one more checkpoint; with the same one where it is known."""
+        known = self.find(checkpoint.id)
+        if known is not None:
+            return self.with_head(checkpoint.id) if checkpoint.is_active else self
+        tree = self if self.size == len(self._nodes) else self._copy()
+        parent = tree.find(checkpoint.prev_model_checkpoint_id)
+        position = tree.size
+        tree._nodes.append(checkpoint)
+        tree._parents.append(ROOT if parent is None else parent)
+        tree._depths.append(1 if parent is None else tree._depths[parent] + 1)
+        tree._index[checkpoint.id] = position
+        return replace(
+            tree,
+            size=position + 1,
+            head=position if checkpoint.is_active else tree.head,
+            best=tree._better(position),
+        )
+
+    def with_head(self, checkpoint_id: str | None) -> "Tree":
+        """The version with another head; unchanged where the checkpoint is unknown."""
+        position = self.find(checkpoint_id)
+        if position == self.head or (position is None and checkpoint_id is not None):
+            return self
+        return replace(self, head=position)
+
+    def lineage(self, position: int | None) -> Iterator[int]:
+        """Positions from a checkpoint back to its first step: what its weights learned from."""
+        while position is not None and position != ROOT:
+            yield position
+            position = self._parents[position]
+
+    def path(self, position: int | None) -> Sequence[int]:
+        """The lineage, oldest first."""
+        return list(self.lineage(position))[::-1]
+
+    def is_ancestor(self, ancestor: int, position: int | None) -> bool:
+        """Whether `position` descends from `ancestor`, or is it."""
+        for node in self.lineage(position):
+            if node <= ancestor:
+                return node == ancestor
+        return False
+
+    def common_ancestor(self, one: int | None, other: int | None) -> int:
+        """The newest checkpoint that both descend from, or ROOT."""
+        left, right = ROOT if one is None else one, ROOT if other is None else other
+        while left != right:
+            if left > right:
+                left = self._parents[left]
+            else:
+                right = self._parents[right]
+        return left
+
+    def reward(self, position: int) -> float | None:
+        """Mean reward of a checkpoint, in the taskset's reward unit."""
+        return self._nodes[position].mean_reward
+
+    def delta(self, position: int) -> float | None:
+        """Mean reward minus the parent's; None where either is unknown."""
+        parent = self._parents[position]
+        own, before = self.reward(position), None if parent == ROOT else self.reward(parent)
+        return None if own is None or before is None else own - before
+
+    def _better(self, position: int) -> int | None:
+        reward, best = self._nodes[position].mean_reward, self.best
+        if reward is None or reward != reward:
+            return best
+        known = None if best is None else self._nodes[best].mean_reward
+        return position if known is None or reward > known else best
+
+    def _copy(self) -> "Tree":
+        n = self.size
+        nodes = self._nodes[:n]
+        return replace(
+            self,
+            _nodes=nodes,
+            _parents=self._parents[:n],
+            _depths=self._depths[:n],
+            _index={node.id: position for position, node in enumerate(nodes)},
+        )
+
+
+def label(checkpoint: Checkpoint | None) -> str:
+    """What a checkpoint is called on screen; ``base`` for the base weights."""
+    if checkpoint is None:
+        return "base"
+    return checkpoint.name or checkpoint.id[:8]
