@@ -70,8 +70,8 @@ def ranked(keys: list[str]) -> list[str]:
     return sorted(keys, key=lambda key: ORDER.get(key, len(ORDER)))
 
 
-def short(value: float | None, width: int = 6) -> str:
-    """A number in at most `width` characters (≥ 5), e.g. ``.847``, ``1.21``, ``41k``, ``3.1e-4``."""
+def short(value: float | None) -> str:
+    """A number in at most 6 characters, e.g. ``.847``, ``1.21``, ``41k``, ``3.1e-4``."""
     if value is None or value != value:
         return "–"
     if isinf(value):
@@ -83,19 +83,20 @@ def short(value: float | None, width: int = 6) -> str:
         return f"{value:.0f}"
     if size >= 10:
         return f"{value:.1f}"
-    if size >= 1:
+    if size >= 0.9995:
         return f"{value:.2f}"
-    if size >= 0.001:
+    if size >= 0.01:
         return f"{value:.3f}".replace("0.", ".", 1)
-    return f"{value:.0e}".replace("e-0", "e-")
+    return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 
 def signed(value: float | None) -> str:
     """A change with its sign and arrow first, e.g. ``▲+.021``."""
     if value is None or not isfinite(value):
         return ""
-    arrow = "▲" if value > 0 else "▼" if value < 0 else " "
-    return f"{arrow}{'-' if value < 0 else '+'}{short(abs(value))}"
+    if value == 0:
+        return "=0"
+    return f"{'▲+' if value > 0 else '▼-'}{short(abs(value))}"
 
 
 def _thousands(value: float) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from statistics import median
 
 from hud_tui.rl.run import Run
@@ -120,5 +121,5 @@ def seconds(stamp: str | None) -> float | None:
 
 
 def _gaps(newest_first: Sequence[float]) -> list[float]:
-    pairs = zip(newest_first, newest_first[1:], strict=False)
+    pairs = pairwise(newest_first)
     return [later - earlier for later, earlier in pairs if later > earlier]
