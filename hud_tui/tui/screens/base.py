@@ -1,0 +1,71 @@
+"""HudScreen: a view with the top line and the footer, that survives a failed call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from textual.app import ComposeResult
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from hud_tui.errors import HudError
+from hud_tui.rl.progress import Liveness, State
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import clean
+from hud_tui.tui.widgets.top_line import TopLine
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.tui.app import HudApp
+
+T = TypeVar("T")
+
+
+class HudScreen(Screen[None]):
+    """One of the five views. `run` and `freshness` follow the app's while it is shown."""
+
+    VIEW: ClassVar[str]
+
+    run: reactive[Run] = reactive(Run)
+    freshness: reactive[Liveness] = reactive(Liveness(State.CONNECTING, "connecting", None))
+
+    def compose(self) -> ComposeResult:
+        yield TopLine(self.VIEW).data_bind(HudScreen.run, HudScreen.freshness)
+        yield from self.body()
+        yield Footer(show_command_palette=False, compact=True)
+
+    def body(self) -> Iterable[Widget]:
+        """The view's own widgets, between the top line and the footer."""
+        return ()
+
+    @property
+    def hud(self) -> HudApp:
+        """The app, typed."""
+        from hud_tui.tui.app import HudApp
+
+        assert isinstance(self.app, HudApp)
+        return self.app
+
+    @property
+    def client(self) -> HudClient:
+        """The one client; views are shown only once it is there."""
+        return self.hud.connected
+
+    def on_screen_resume(self) -> None:
+        self.run, self.freshness = self.hud.run_now, self.hud.freshness
+
+    async def attempt(self, call: Awaitable[T]) -> T | None:
+        """Await a client call; tell the user of a failure and return None."""
+        try:
+            return await call
+        except HudError as error:
+            self.tell(error)
+            return None
+
+    def tell(self, error: HudError) -> None:
+        """Show a failure with what to do next."""
+        text = clean(f"{error.message}\n{error.hint}".strip(), 600)
+        self.notify(text, severity="error", markup=False, timeout=10)

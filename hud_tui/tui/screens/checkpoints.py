@@ -1,0 +1,13 @@
+"""CheckpointsScreen."""
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.base import HudScreen
+
+
+class CheckpointsScreen(HudScreen):
+    VIEW = "checkpoints"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")

@@ -1,0 +1,13 @@
+"""LaunchScreen."""
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.base import HudScreen
+
+
+class LaunchScreen(HudScreen):
+    VIEW = "launch"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
