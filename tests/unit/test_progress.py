@@ -1,0 +1,71 @@
+"""How far a run is, and when it counts as stalled."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from hud_tui.events import JobChanged, TreeRead
+from hud_tui.rl.progress import State, liveness, progress, seconds, step_seconds
+from hud_tui.rl.run import Run
+from hud_tui.wire import Checkpoint, JobStatus
+
+
+def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
+    """A chain with a step at each time, and a job that has come as far."""
+    chain = tuple(
+        Checkpoint(
+            id=f"c{n}",
+            prev_model_checkpoint_id=f"c{n - 1}" if n else None,
+            created_at=datetime.fromtimestamp(at, UTC).isoformat(),
+            is_active=n == len(times) - 1,
+        )
+        for n, at in enumerate(times)
+    )
+    job = JobStatus(status="running", step=step, steps=steps)
+    return Run().fold(TreeRead(checkpoints=chain)).fold(JobChanged(job=job))
+
+
+def test_the_pace_is_the_median_of_the_last_steps() -> None:
+    assert step_seconds(run_of([0, 1, 2, 3, 50, 51])) == 1
+    assert step_seconds(run_of([0])) is None
+
+
+def test_progress_says_how_long_it_still_takes() -> None:
+    going = progress(run_of([0, 2, 4], step=3, steps=10))
+    assert going is not None
+    assert (going.fraction, going.eta_s) == (0.3, 14)
+
+
+def test_without_a_number_of_steps_there_is_no_estimate() -> None:
+    going = progress(run_of([0, 2], step=2))
+    assert going is not None
+    assert (going.fraction, going.eta_s) == (None, None)
+    assert progress(Run()) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "age", "trouble", "silent", "step", "state"),
+    [
+        ("connecting", None, "", None, None, State.CONNECTING),
+        ("stream", 0.2, "", None, None, State.LIVE),
+        ("stream", 0.2, "", 9.0, 1.0, State.LIVE),
+        ("stream", 0.2, "", 11.0, 1.0, State.STALLED),
+        ("poll", 0.2, "", 29.0, 10.0, State.LIVE),
+        ("poll", 0.2, "", 31.0, 10.0, State.STALLED),
+        ("stream", 30.0, "no route", 31.0, 1.0, State.RECONNECTING),
+    ],
+)
+def test_what_we_see_is(
+    source: str,
+    age: float | None,
+    trouble: str,
+    silent: float | None,
+    step: float | None,
+    state: State,
+) -> None:
+    assert liveness(source, age, trouble, None, silent, step).state is state
+
+
+def test_a_time_that_is_none_is_unknown() -> None:
+    assert seconds("yesterday") is seconds(None) is None
+    assert seconds("1970-01-01T00:00:01+00:00") == 1
