@@ -1,0 +1,56 @@
+"""Models and their checkpoint trees."""
+
+from hud_tui.client.calls import Calls
+from hud_tui.rl.names import find_model
+from hud_tui.wire import Checkpoint, CheckpointTrace, Fork, Identity, Json, Model, SetHead
+
+
+class CatalogCalls(Calls):
+    async def whoami(self) -> Identity:
+        """Whose key this is."""
+        return await self.wire.get(self.api("/v2/auth/me"), Identity)
+
+    async def models(self) -> list[Model]:
+        """The whole catalog, all pages."""
+        return await self.pages(self.api("/v2/models"), Model)
+
+    async def model(self, name: str) -> Model:
+        """One model by id, name, slug or the slug's tail, in any case.
+
+        Raises:
+            HudUsage: No such model, or several; names the close ones.
+        """
+        return find_model(name, await self.models())
+
+    async def fork(self, source_id: str, name: str) -> Model:
+        """A model of one's own that starts at the source's head. Sent once.
+
+        Raises:
+            HudConflict: The name is taken.
+        """
+        body = Fork(source_model_id=source_id, name=name)
+        return await self.wire.write("POST", self.api("/v2/models/fork"), Model, body)
+
+    async def checkpoints(self, model_id: str) -> list[Checkpoint]:
+        """The model's checkpoint tree, oldest first."""
+        return await self.wire.get(self.checkpoints_url(model_id), list[Checkpoint])
+
+    async def checkpoint_traces(
+        self, model_id: str, checkpoint_id: str, limit: int = 1000
+    ) -> list[CheckpointTrace]:
+        """The rollouts that a step was trained on."""
+        url = self.api("/v2/models/{}/checkpoints/{}/traces", model_id, checkpoint_id)
+        return await self.wire.get(url, list[CheckpointTrace], {"limit": limit})
+
+    async def set_head(self, model_id: str, checkpoint_id: str) -> None:
+        """Serve this checkpoint; the next optim_step extends the tree from it. Sent once.
+
+        Raises:
+            HudNotFound: No such checkpoint.
+            HudUnreachable: No answer; read the tree to see what became of it.
+        """
+        body = SetHead(checkpoint_id=checkpoint_id)
+        await self.wire.write("PUT", self.api("/v2/models/{}/head", model_id), Json, body)
+
+    def checkpoints_url(self, model_id: str) -> str:
+        return self.api("/v2/models/{}/checkpoints", model_id)

@@ -1,0 +1,177 @@
+"""Requests on the wire: send, retry where that is safe, name the failure."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from hud_tui.client.bodies import error_detail, parse
+from hud_tui.client.retry import read_retry_after, retry_delay
+from hud_tui.errors import HudError, HudRefused, HudUnreachable, refused
+from hud_tui.rl.text import one_line
+from hud_tui.settings import Settings
+from hud_tui.wire import Request
+
+T = TypeVar("T")
+READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
+MAX_BODY = 256 * 1024 * 1024
+"""Bytes of the largest answer that is read."""
+UNCLEAR = "it may have happened: look at what the service says before you try again"
+
+
+class Connection:
+    """One connection pool for the whole program, and the key that goes with each host."""
+
+    def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
+        self.settings = settings
+        hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
+        self._origins = {_origin(url) for url in hosts}
+        self.http = httpx.AsyncClient(
+            transport=transport,
+            verify=_tls(hosts),
+            trust_env=not settings.local,  # a proxy has no business between two local processes
+            timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
+            headers={"User-Agent": "hud-tui"},
+        )
+
+    async def get(
+        self, url: str, kind: type[T], params: Mapping[str, str | int] | None = None
+    ) -> T:
+        """Read a JSON body, again where the failure may pass.
+
+        Raises:
+            HudRefused: The server answered with an error.
+            HudMalformed: It answered something that is not of this kind.
+            HudUnreachable: No answer came.
+        """
+        return parse(kind, await self.read(url, params), f"GET {_path(url)}")
+
+    async def read(self, url: str, params: Mapping[str, str | int] | None = None) -> bytes:
+        """`get`, without looking into the body."""
+        attempt = 1
+        while True:
+            try:
+                return await self._send_once("GET", url, params=params)
+            except HudError as error:
+                if isinstance(error.__cause__, httpx.ReadTimeout):
+                    raise  # it had its minute; three more would only hide that it hangs
+                delay = retry_delay("GET", attempt, error.status, error.retry_after)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    async def write(
+        self,
+        method: str,
+        url: str,
+        kind: type[T],
+        body: Request | None = None,
+        timeout_s: float = READ_S,
+    ) -> T:
+        """Send once, whatever happens. After a `HudUnreachable` it may have happened."""
+        content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
+        answer = await self._send_once(
+            method,
+            url,
+            content=content,
+            headers={"Content-Type": "application/json"},
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+        )
+        return parse(kind, answer, f"{method} {_path(url)}")
+
+    @asynccontextmanager
+    async def stream(
+        self, url: str, headers: Mapping[str, str], silence_s: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Open a stream that may stay silent for `silence_s`; the caller looks at its status."""
+        timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
+        sent = {**headers, **self._authorization(url)}
+        try:
+            async with self.http.stream("GET", url, headers=sent, timeout=timeout) as answer:
+                yield answer
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise self._unreachable("GET", url, error) from error
+
+    def refusal(self, answer: httpx.Response, body: bytes) -> HudRefused:
+        """The error for an answer that is not a success."""
+        body = body.replace(self.settings.api_key.encode(), b"***")  # before a cut can halve it
+        detail = self._without_key(error_detail(body, answer.reason_phrase))
+        wait = read_retry_after(answer.headers.get("retry-after"))
+        hint = self._hint(answer.status_code, answer.request.method)
+        return refused(answer.status_code, detail, hint, wait)
+
+    async def _send_once(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> bytes:
+        sent = {**(headers or {}), **self._authorization(url)}
+        try:
+            async with self.http.stream(method, url, headers=sent, **more) as answer:
+                body = await _bounded(answer)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise self._unreachable(method, url, error) from error
+        if not answer.is_success:
+            raise self.refusal(answer, body)
+        return body
+
+    def _authorization(self, url: str) -> dict[str, str]:
+        if _origin(url) not in self._origins:
+            return {}
+        return {"Authorization": f"Bearer {self.settings.api_key}"}
+
+    def _unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
+        reason = self._without_key(one_line(str(error) or type(error).__name__))
+        message = f"{method} {_path(url)}: no answer from {_origin(url)}: {reason}"
+        if method != "GET" and not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            return HudUnreachable(message, UNCLEAR)
+        if self.settings.local:
+            return HudUnreachable(message, "start the service again: hud-tui --local, or serve")
+        return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
+
+    def _hint(self, status: int, method: str) -> str:
+        if status in (401, 403):
+            return "check HUD_API_KEY" if not self.settings.local else "restart with --local"
+        hints = {
+            402: f"see the billing page of {self.settings.web_url}",
+            413: "send fewer or shorter tasks",
+            429: "wait a little, then try again",
+        }
+        if 300 <= status < 400:
+            return "the URL redirects elsewhere: set HUD_API_URL to where the service is"
+        if status >= 500:
+            return "try again later" if method == "GET" else UNCLEAR
+        return hints.get(status, "")
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self.settings.api_key, "***")
+
+
+async def _bounded(answer: httpx.Response) -> bytes:
+    chunks, size = [], 0
+    async for chunk in answer.aiter_bytes():
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise httpx.DecodingError(f"the answer is larger than {MAX_BODY >> 20} MB")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+
+
+def _path(url: str) -> str:
+    return one_line(urlsplit(url).path)
+
+
+def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
+    """The default where some host speaks https. Loading certificates takes 20 ms, so else
+    a context that trusts nobody: should it ever be used, the connection fails."""
+    if any(url.startswith("https:") for url in urls):
+        return True
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,0 +1,51 @@
+"""Jobs, their traces, and chat with a model."""
+
+from hud_tui.client.calls import Calls
+from hud_tui.client.http import TRAIN_S
+from hud_tui.wire import (
+    CancelJob,
+    CancelJobResult,
+    Chat,
+    ChatReply,
+    Job,
+    Trace,
+    TraceEvents,
+)
+
+
+class JobCalls(Calls):
+    async def jobs(self, limit: int = 200) -> list[Job]:
+        """The newest jobs, at most `limit`."""
+        return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit)
+
+    async def job(self, job_id: str) -> Job:
+        return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)
+
+    async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
+        """A job's traces, all pages; with `step`, those of one step.
+
+        A service that cannot select by step sends all; those of other steps are left out.
+        """
+        url = self.api("/v2/jobs/{}/traces", job_id)
+        if step is None:
+            return await self.pages(url, Trace, 1000)
+        traces = await self.pages(url, Trace, 1000, params={"step": step})
+        return [trace for trace in traces if trace.step == step]
+
+    async def trace(self, trace_id: str) -> Trace:
+        return await self.wire.get(self.api("/v2/trace/{}", trace_id), Trace)
+
+    async def trace_events(self, trace_id: str, since_seq: int = -1) -> TraceEvents:
+        """A rollout's turns: prompt, completion, tool calls."""
+        url = self.api("/v2/trace/{}/events", trace_id)
+        return await self.wire.get(url, TraceEvents, {"since_seq": since_seq})
+
+    async def cancel_job(self, job_id: str) -> CancelJobResult:
+        """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
+        url = self.api("/v2/rollouts/cancel_job")
+        return await self.wire.write("POST", url, CancelJobResult, CancelJob(job_id=job_id))
+
+    async def chat(self, body: Chat) -> ChatReply:
+        """One completion of a model's head, or of the checkpoint that `body` pins. Sent once."""
+        url = f"{self.settings.gateway_url}/chat/completions"
+        return await self.wire.write("POST", url, ChatReply, body, TRAIN_S)

@@ -1,0 +1,82 @@
+"""Poller: the events of a model's training, made from what changed between two readings."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from hud_tui.client.changes import changes
+from hud_tui.client.groups import GroupReader
+from hud_tui.client.tree import TreeReader
+from hud_tui.errors import HudNotFound
+from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
+from hud_tui.rl.run import ACTIVE
+from hud_tui.wire import Checkpoint, JobStatus
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+BUSY_S, IDLE_S = 1.0, 3.0
+"""Seconds between two readings while a job runs, and while none does."""
+
+
+class Poller:
+    """Reads one model's tree and job, and says what is new."""
+
+    def __init__(self, client: "HudClient", model_id: str) -> None:
+        self._client = client
+        self._model_id = model_id
+        self._reader = TreeReader()
+        self._groups = GroupReader(client, model_id)
+        self._tree: tuple[Checkpoint, ...] | None = None
+        self._job: JobStatus | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds to wait before the next `news`."""
+        return BUSY_S if self._job is not None and self._job.status in ACTIVE else IDLE_S
+
+    async def whole(self) -> list[Event]:
+        """The tree as it is, and the model's latest job where there is one."""
+        tree, job = await asyncio.gather(self._read_tree(), self._read_job())
+        self._tree, self._job = tree, job
+        first: list[Event] = [TreeRead(checkpoints=tree)]
+        return first if job is None else [*first, JobChanged(job=job)]
+
+    async def news(self) -> list[Event]:
+        """What happened since the last call; the first time, `whole`.
+
+        Raises:
+            HudError: A reading failed; nothing is lost, the next call finds it.
+        """
+        if self._tree is None:
+            return await self.whole()
+        tree = await self._read_tree()
+        events = [] if tree is self._tree else changes(self._tree, tree)
+        self._tree = tree
+        events = await self._with_groups(events)
+        job = await self._read_job()
+        if job is not None and job != self._job:
+            events.append(JobChanged(job=job))
+        self._job = job
+        return events
+
+    async def _read_tree(self) -> tuple[Checkpoint, ...]:
+        url = self._client.checkpoints_url(self._model_id)
+        return await self._reader.read(await self._client.wire.read(url))
+
+    async def _read_job(self) -> JobStatus | None:
+        try:
+            return await self._client.job_status(self._model_id)
+        except HudNotFound:
+            return None
+
+    async def _with_groups(self, events: list[Event]) -> list[Event]:
+        """The newest step with its rewards by task; older ones went by while nobody looked."""
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            if not isinstance(event, StepTaken):
+                continue
+            checkpoint = next(c for c in self._tree or () if c.id == event.checkpoint_id)
+            groups = await self._groups.groups(checkpoint)
+            events[index] = event.model_copy(update={"groups": groups})
+            break
+        return events

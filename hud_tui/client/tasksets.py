@@ -1,0 +1,54 @@
+"""Tasksets and the environments their tasks name."""
+
+from hud_tui.client.calls import Calls
+from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.wire import (
+    EnvironmentConfig,
+    ScenarioRecord,
+    Taskset,
+    TasksetExport,
+    TasksetRef,
+    UploadResult,
+    UploadTasks,
+)
+
+
+class TasksetCalls(Calls):
+    async def tasksets(self) -> list[Taskset]:
+        """The tasksets the service lists; empty where it has no such list (HUD)."""
+        try:
+            return await self.pages(self.api("/v2/tasksets"), Taskset)
+        except HudRefused as error:
+            if error.status in (404, 405):
+                return []
+            raise
+
+    async def taskset(self, name: str) -> TasksetExport:
+        """A taskset's rows, by its name.
+
+        Raises:
+            HudNotFound: No taskset of this name.
+        """
+        url = self.api("/v2/tasksets/by-name/{}", name)
+        ref = await self.wire.get(url, TasksetRef)
+        return await self.wire.get(
+            self.api("/v2/tasksets/{}/export", ref.taskset_id), TasksetExport
+        )
+
+    async def upload(self, body: UploadTasks) -> UploadResult:
+        """Create a taskset, or add and change rows of one. Sent once."""
+        return await self.wire.write("POST", self.api("/v2/tasks/upload"), UploadResult, body)
+
+    async def environment(self, name: str) -> EnvironmentConfig | None:
+        """What an environment offers; None where no environment has this name."""
+        try:
+            url = self.api("/environments/{}/mcp-config", name)
+            return await self.wire.get(url, EnvironmentConfig)
+        except HudNotFound:
+            return None
+
+    async def scenarios(self, registry_id: str) -> list[ScenarioRecord]:
+        """An environment's scenarios, with the schemas of their args."""
+        return await self.wire.get(
+            self.api("/v2/registry/{}/scenarios", registry_id), list[ScenarioRecord]
+        )

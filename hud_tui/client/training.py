@@ -1,0 +1,66 @@
+"""Training: gradient passes, optimizer steps and managed runs. Writes are sent once."""
+
+from hud_tui.client.calls import Calls
+from hud_tui.client.http import SUBMIT_S, TRAIN_S
+from hud_tui.wire import (
+    Backward,
+    Forward,
+    ForwardBackward,
+    ForwardBackwardResult,
+    ForwardResult,
+    JobStatus,
+    Losses,
+    OptimStep,
+    OptimStepResult,
+    SubmitJob,
+    SubmittedJob,
+)
+
+
+class TrainingCalls(Calls):
+    async def losses(self, model_id: str) -> list[str]:
+        """The loss functions this model can be trained with."""
+        url = self.rl("/v1/models/{}/train/losses", model_id)
+        return (await self.wire.get(url, Losses)).losses
+
+    async def forward_backward(self, model_id: str, body: ForwardBackward) -> ForwardBackwardResult:
+        """Add a batch's gradients to those that wait for the next optim_step."""
+        url = self.rl("/v1/models/{}/train/forward-backward", model_id)
+        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S)
+
+    async def forward(self, model_id: str, body: Forward) -> ForwardResult:
+        """Current logprobs of a batch, for a loss computed here."""
+        url = self.rl("/v1/models/{}/train/forward", model_id)
+        return await self.wire.write("POST", url, ForwardResult, body, TRAIN_S)
+
+    async def backward(self, model_id: str, body: Backward) -> ForwardBackwardResult:
+        """Add gradients from −dC/dlogprob for the batch of a `forward`."""
+        url = self.rl("/v1/models/{}/train/backward", model_id)
+        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S)
+
+    async def optim_step(self, model_id: str, body: OptimStep) -> OptimStepResult:
+        """Step on what was accumulated, save a checkpoint and make it the head."""
+        url = self.rl("/v1/models/{}/train/optim-step", model_id)
+        return await self.wire.write("POST", url, OptimStepResult, body, TRAIN_S)
+
+    async def submit(self, body: SubmitJob) -> SubmittedJob:
+        """Start a managed run.
+
+        Raises:
+            HudUnreachable: No answer; `job_status` of the model says whether it runs.
+        """
+        url = self.rl("/v1/training/jobs")
+        return await self.wire.write("POST", url, SubmittedJob, body, SUBMIT_S)
+
+    async def job_status(self, ref: str) -> JobStatus:
+        """A managed run, by its id or by its model's: then that model's latest.
+
+        Raises:
+            HudNotFound: No such run, or the model had none.
+        """
+        return await self.wire.get(self.rl("/v1/training/jobs/{}/raw-status", ref), JobStatus)
+
+    async def resume_job(self, job_id: str) -> JobStatus:
+        """Continue an interrupted run from the model's head (embedded service)."""
+        url = self.rl("/v1/training/jobs/{}/resume", job_id)
+        return await self.wire.write("POST", url, JobStatus)

@@ -1,0 +1,166 @@
+"""Which service to call, with which key, and where this program's files are.
+
+Source: the variables, their defaults and their precedence (arguments, process
+environment, ``.env`` here, ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hud_tui.errors import HudNoKey, HudUsage
+
+DEFAULTS = {
+    "HUD_API_URL": "https://api.hud.ai",
+    "HUD_RL_URL": "https://rl.hud.ai",
+    "HUD_GATEWAY_URL": "https://inference.hud.ai",
+    "HUD_TELEMETRY_URL": "https://telemetry.hud.ai/v3/api",
+    "HUD_WEB_URL": "https://hud.ai",
+}
+NO_KEY = HudNoKey(
+    "no API key", "set HUD_API_KEY, or use --local for the embedded service, which needs none"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The service to talk to. URLs carry no slash at their end."""
+
+    api_url: str
+    rl_url: str
+    """Without ``/v1``; the paths carry it."""
+    gateway_url: str
+    """As configured, with or without ``/v1``."""
+    telemetry_url: str
+    web_url: str
+    api_key: str = field(repr=False)
+    local: bool = False
+    """Whether this is the embedded service of this machine."""
+
+    @property
+    def label(self) -> str:
+        return "HUD local" if self.local else "HUD"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Directories of this program; made when first written to."""
+
+    config: Path
+    state: Path
+    data: Path
+
+    @property
+    def service_file(self) -> Path:
+        """Names the running embedded service and its key."""
+        return self.state / "service.json"
+
+    @property
+    def service_log(self) -> Path:
+        return self.state / "service.log"
+
+
+def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """HUD's settings, by HUD's own precedence.
+
+    Raises:
+        HudNoKey: No key anywhere.
+        HudUsage: A value that cannot be used; the message names where it stands.
+    """
+    found = _variables(os.environ if environ is None else environ)
+    key = (api_key or found.get("HUD_API_KEY", "")).strip()
+    if not key:
+        raise HudNoKey(NO_KEY.message, NO_KEY.hint)
+    if not (key.isascii() and key.isprintable()):
+        raise HudUsage("HUD_API_KEY has characters that no key has", "copy the key again")
+    urls = {name: _url(name, found.get(name) or url) for name, url in DEFAULTS.items()}
+    return Settings(
+        api_url=urls["HUD_API_URL"],
+        rl_url=urls["HUD_RL_URL"].removesuffix("/v1"),
+        gateway_url=urls["HUD_GATEWAY_URL"],
+        telemetry_url=urls["HUD_TELEMETRY_URL"],
+        web_url=urls["HUD_WEB_URL"],
+        api_key=key,
+    )
+
+
+def local_settings(url: str, api_key: str, telemetry_url: str) -> Settings:
+    """Settings for the embedded service, which is every host at once."""
+    return Settings(url, url, url, telemetry_url, url, api_key, local=True)
+
+
+def has_key(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a key for HUD is configured anywhere."""
+    return bool(_variables(os.environ if environ is None else environ).get("HUD_API_KEY"))
+
+
+def read_paths(
+    state_dir: str | None = None,
+    data_dir: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Paths:
+    """Flag, then HUD_TUI_…_DIR, then the platform's own place for such files."""
+    environ = os.environ if environ is None else environ
+    given = {
+        "config": environ.get("HUD_TUI_CONFIG_DIR"),
+        "state": state_dir or environ.get("HUD_TUI_STATE_DIR"),
+        "data": data_dir or environ.get("HUD_TUI_DATA_DIR"),
+    }
+    return Paths(*(_directory(kind, value) for kind, value in given.items()))
+
+
+def _directory(kind: str, value: str | None) -> Path:
+    if value:
+        return Path(value).expanduser().absolute()
+    from platformdirs import PlatformDirs  # 10 ms that a command against HUD need not pay
+
+    return Path(getattr(PlatformDirs("hud-tui", appauthor=False), f"user_{kind}_path"))
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """HUD_… variables; what is set later in this list of places loses."""
+    files = (Path.home() / ".hud" / ".env", Path(".env"))
+    found = {name: value for file in files for name, value in _read_env(file).items()}
+    return found | {name: value for name, value in environ.items() if name.startswith("HUD_")}
+
+
+def _read_env(file: Path) -> dict[str, str]:
+    """The HUD_… lines of a .env file. Other lines are other programs' business."""
+    try:
+        lines = file.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    ours = [
+        (number, line.strip().removeprefix("export ").lstrip())
+        for number, line in enumerate(lines, 1)
+    ]
+    return dict(_assignment(file, n, line) for n, line in ours if line.startswith("HUD_"))
+
+
+def _assignment(file: Path, number: int, line: str) -> tuple[str, str]:
+    name, equals, value = line.partition("=")
+    value = value.strip()
+    quote = value[:1]
+    if quote in ("'", '"') and quote:
+        end = value.find(quote, 1)
+        value = value[1:end] if end > 0 else ""
+        equals = equals if end > 0 else ""
+    else:
+        value = value.split(" #")[0].rstrip()
+    if not equals:
+        raise HudUsage(f"{file} line {number}: expected NAME=VALUE", "correct or remove that line")
+    return name.strip(), value
+
+
+def _url(name: str, value: str) -> str:
+    value = value.strip().rstrip("/")
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise HudUsage(f"{name} is not an http or https URL", f"e.g. {name}={DEFAULTS[name]}")
+    return value
