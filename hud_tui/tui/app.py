@@ -37,7 +37,7 @@ FRAME_S = 0.1
 
 
 class HudApp(App[None]):
-    CSS_PATH = STYLES / "app.tcss"
+    CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
 

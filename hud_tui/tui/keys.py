@@ -44,13 +44,20 @@ APP = (
     Action("app", "quit", "q,ctrl+q", "Quit", "Leave; a run goes on in the background.", False),
 )
 
+DIALOG = (
+    Action("dialog", "confirm", "y", "Do it", "Do what the dialog says.", False),
+    Action("dialog", "cancel", "escape,n", "Cancel", "Leave everything as it is.", False),
+    Action("dialog", "next", "right,down,l,j", "Next", "Go to the next button.", False),
+    Action("dialog", "previous", "left,up,h,k", "Previous", "Go to the one before.", False),
+)
+
 MODELS: tuple[Action, ...] = ()
 LAUNCH: tuple[Action, ...] = ()
 LIVE: tuple[Action, ...] = ()
 CHECKPOINTS: tuple[Action, ...] = ()
 JOBS: tuple[Action, ...] = ()
 
-ACTIONS = (*APP, *MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *JOBS)
+ACTIONS = (*APP, *DIALOG, *MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *JOBS)
 
 
 def bindings(view: str) -> list[BindingType]:

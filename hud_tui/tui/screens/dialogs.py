@@ -1,0 +1,164 @@
+"""Dialogs: what is asked before anything changes. Cancel is the default; Esc leaves.
+
+Printable keys never change the service by themselves: they open one of these, which
+says what will happen. Lines may hold text from a server: they are never parsed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Button, Input, Static
+
+from hud_tui.rl.text import one_line
+from hud_tui.tui.keys import bindings
+
+T = TypeVar("T")
+Line = str | Text
+
+
+class Dialog(ModalScreen[T]):
+    """A titled box over the view: lines, fields, buttons."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("dialog")
+
+    def __init__(
+        self,
+        title: str,
+        lines: Sequence[Line],
+        choices: Sequence[tuple[str, str]],
+        danger: bool = False,
+    ) -> None:
+        """
+        Args:
+            title: What is about to happen, e.g. ``Set the head of arith-rl``.
+            lines: What it will do, one line each; text from a server already cleaned.
+            choices: (id, label) of each button after Cancel; an id is a CSS identifier.
+            danger: Whether it cannot be undone.
+        """
+        super().__init__()
+        self.heading, self.lines, self.choices, self.danger = title, lines, choices, danger
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog", classes="danger" if self.danger else "") as box:
+            box.border_title = Content(one_line(self.heading, 100)).markup
+            with VerticalScroll(id="dialog-lines", can_focus=False):
+                for line in self.lines:
+                    yield Static(line, markup=False, classes="dialog-line")
+            yield from self.fields()
+            with Horizontal(id="dialog-buttons"):
+                yield Button("Cancel", id="cancel", compact=True)
+                for name, label in self.choices:
+                    yield Button(Content(label), id=name, compact=True, classes="action")
+
+    def fields(self) -> Iterable[Widget]:
+        """What can be typed, between the lines and the buttons."""
+        return ()
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+    def action_next(self) -> None:
+        self.focus_next()
+
+    def action_previous(self) -> None:
+        self.focus_previous()
+
+
+class ConfirmDialog(Dialog[bool]):
+    """Ask before one act: True to do it, False to leave everything as it is."""
+
+    def __init__(
+        self, title: str, lines: Sequence[Line], action_label: str, danger: bool = False
+    ) -> None:
+        """`action_label` is the verb on the button."""
+        super().__init__(title, lines, [("confirm", f"{action_label}  (y)")], danger)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "confirm")
+
+    def action_confirm(self) -> None:
+        self.dismiss(True)
+
+    def action_cancel(self) -> None:
+        self.dismiss(False)
+
+
+class ChoiceDialog(Dialog[str | None]):
+    """Ask which of several: the id of the choice, or None for none of them."""
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(None if event.button.id == "cancel" else event.button.id)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm"
+
+
+class InputDialog(Dialog[str | None]):
+    """Ask for one line of text; None if the user leaves."""
+
+    def __init__(
+        self,
+        title: str,
+        lines: Sequence[Line],
+        action_label: str,
+        value: str = "",
+        check: Callable[[str], str] = lambda text: "",
+        password: bool = False,
+        placeholder: str = "",
+    ) -> None:
+        """
+        Args:
+            value: The text to begin with.
+            check: What is wrong with a text, in one line; empty when it will do.
+            password: Whether to show dots in place of what is typed.
+        """
+        super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
+        self.value, self.check = value, check
+        self.password, self.placeholder = password, placeholder
+
+    def fields(self) -> Iterable[Widget]:
+        yield Input(
+            self.value,
+            id="dialog-input",
+            password=self.password,
+            placeholder=self.placeholder,
+            max_length=400,
+            compact=True,
+        )
+        yield Static("", id="dialog-problem", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.complain(self.check(event.value.strip()) if event.value.strip() else "")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.submit(event.value.strip())
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "cancel":
+            self.dismiss(None)
+        else:
+            self.submit(self.query_one(Input).value.strip())
+
+    def submit(self, text: str) -> None:
+        """Close with the text, or say what is wrong with it."""
+        problem = self.check(text)
+        if problem:
+            self.complain(problem)
+        else:
+            self.dismiss(text)
+
+    def complain(self, problem: str) -> None:
+        self.query_one("#dialog-problem", Static).update(problem)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm"
