@@ -1,0 +1,34 @@
+"""The bases that ship in the package, and what a run on each starts from."""
+
+from pathlib import Path
+
+from hud_tui.service.engines.base import Base, Defaults
+from hud_tui.service.engines.tiny.tokenizer import VOCABULARY
+
+CONTEXT = 128
+
+_DEFAULTS = Defaults(learning_rate=3e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60)
+
+BASES = (
+    Base(
+        name="tiny/arith-0.2M",
+        description="Adds, subtracts and compares, when it feels like it",
+        context=CONTEXT,
+        vocabulary=VOCABULARY,
+        defaults=_DEFAULTS,
+    ),
+    Base(
+        name="tiny/mixed-0.2M",
+        description="Arithmetic and letters: reverses, counts, capitalises",
+        context=CONTEXT,
+        vocabulary=VOCABULARY,
+        defaults=_DEFAULTS,
+    ),
+)
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def weights_path(base: str) -> Path:
+    """Where a base's fp16 weights lie, e.g. ``weights/arith-0.2M.safetensors``."""
+    return WEIGHTS / f"{base.rpartition('/')[2]}.safetensors"

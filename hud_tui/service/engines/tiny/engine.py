@@ -1,0 +1,143 @@
+"""TinyEngine: the tiny policies behind the engine contract.
+
+This is the service's side: it checks every call, and the worker process carries it out.
+It does not load NumPy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hud_tui.service.engines.base import (
+    Adam,
+    Base,
+    Datum,
+    EngineError,
+    EngineLost,
+    Handle,
+    Sampled,
+    SampleRequest,
+    Saved,
+    Tokenizer,
+)
+from hud_tui.service.engines.tiny import checks
+from hud_tui.service.engines.tiny.bases import BASES, weights_path
+from hud_tui.service.engines.tiny.dispatch import LOST, Dispatch
+from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the service's side knows of a handle."""
+
+    pid: int
+    """Of the worker that holds it."""
+    context: int
+    vocabulary: int
+
+
+class TinyEngine:
+    """Implements `engines.base.Engine` in NumPy, in a process of its own."""
+
+    def __init__(self) -> None:
+        self._worker = Dispatch()
+        self._opened: dict[Handle, Opened] = {}
+        self._count = 0
+
+    def bases(self) -> Sequence[Base]:
+        return BASES
+
+    def tokenizer(self, base: str) -> Tokenizer:
+        """The one tokenizer that all bases share. Raises EngineError: no such base."""
+        _base_path(base)
+        return CharTokenizer()
+
+    async def start(self) -> None:
+        """Start the worker and wait until it is up; otherwise the first call does."""
+        await self._ask("ready", "")
+
+    async def stop(self) -> None:
+        """End the worker; calls that still wait raise EngineLost."""
+        await self._worker.stop()
+
+    async def open(self, source: str | Path) -> Handle:
+        path = source if isinstance(source, Path) else _base_path(source)
+        self._count += 1
+        handle = f"tiny-{self._count}"
+        told = await self._ask("open", handle, path=str(path))
+        self._opened[handle] = Opened(**told)
+        return handle
+
+    async def close(self, handle: Handle) -> None:
+        opened = self._opened.pop(handle, None)
+        if opened is not None and opened.pid == self._worker.pid:
+            await self._worker.tell({"verb": "close", "handle": handle})
+
+    async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        opened = self._known(handle)
+        checks.requests(requests, opened.context, opened.vocabulary)
+        if not requests:
+            return []
+        rows = await self._ask("sample", handle, requests=list(requests))
+        return [Sampled(**row) for row in rows]
+
+    async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
+        opened = self._known(handle)
+        checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
+        found: list[list[float]] = await self._ask("forward", handle, datums=list(datums))
+        return found
+
+    async def forward_backward(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        loss_fn: str,
+        config: Mapping[str, float] | None = None,
+    ) -> dict[str, float]:
+        opened = self._known(handle)
+        full = checks.loss_config(loss_fn, config)
+        ratios = loss_fn != "cross_entropy"
+        checks.datums(datums, opened.context, opened.vocabulary, ratios)
+        metrics: dict[str, float] = await self._ask(
+            "forward_backward", handle, datums=list(datums), loss_fn=loss_fn, config=full
+        )
+        return metrics
+
+    async def backward(
+        self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+    ) -> dict[str, float]:
+        opened = self._known(handle)
+        checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
+        checks.weights(weights, datums)
+        metrics: dict[str, float] = await self._ask(
+            "backward", handle, datums=list(datums), weights=[list(row) for row in weights]
+        )
+        return metrics
+
+    async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
+        self._known(handle)
+        checks.adam(adam)
+        saved = await self._ask("optim_step", handle, adam=adam, directory=str(directory))
+        return Saved(**saved)
+
+    async def _ask(self, verb: str, handle: Handle, **fields: Any) -> Any:
+        return await self._worker.ask({"verb": verb, "handle": handle, **fields})
+
+    def _known(self, handle: Handle) -> Opened:
+        """What is known of an open handle. Raises EngineLost: its worker has ended."""
+        opened = self._opened.get(handle)
+        if opened is None:
+            raise EngineError("this policy is closed: open it again")
+        if opened.pid != self._worker.pid:
+            del self._opened[handle]
+            raise EngineLost(LOST)
+        return opened
+
+
+def _base_path(base: str) -> Path:
+    """A base's weights. Raises EngineError: no such base."""
+    names = [known.name for known in BASES]
+    if base not in names:
+        raise EngineError(f"no base {base!r}; choose from {', '.join(names)}")
+    return weights_path(base)

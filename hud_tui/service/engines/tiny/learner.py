@@ -1,0 +1,147 @@
+"""Learner: one open policy, with the gradients it has accumulated."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hud_tui.service.engines.base import Adam, Datum, EngineError, Sampled, SampleRequest, Saved
+from hud_tui.service.engines.tiny import optimiser, training
+from hud_tui.service.engines.tiny.losses import token_weights
+from hud_tui.service.engines.tiny.policy import Weights
+from hud_tui.service.engines.tiny.sampling import sample
+from hud_tui.service.engines.tiny.state import load, save_state
+from hud_tui.service.engines.tiny.training import Chunk, Floats
+
+CLIP = (0.8, 1.2)
+"""A ratio outside counts in clip_fraction where the loss itself names no bounds."""
+
+WIDEST = 80.0
+"""A wider gap in logprob counts as this in ratio_max: beyond it lies infinity."""
+
+
+class Learner:
+    """Weights, Adam's moments (once there are any) and gradients (until the next step)."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a base or a state. Raises EngineError as `state.load` does."""
+        self.weights, self.moments, self.config = load(path)
+        self.grads: Weights | None = None
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        return sample(self.weights, self.config, requests)
+
+    def forward(self, datums: Sequence[Datum]) -> list[list[float]]:
+        return training.logprobs(self.weights, self.config, datums)
+
+    def forward_backward(
+        self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Accumulate a loss's gradient; metrics as `Engine.forward_backward` says."""
+        tally = Tally(config, all(datum.logprobs for datum in datums))
+        advantages = [[datum.advantage] * len(datum.output) for datum in datums]
+
+        def weigh(chunk: Chunk, lp: Floats) -> Floats:
+            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.ratios else lp
+            w, cost = token_weights(loss_fn, config, lp, q, training.flat(chunk, advantages))
+            tally.add(lp, q, cost)
+            return w
+
+        entropy = self._accumulate(datums, weigh)
+        return tally.metrics(entropy)
+
+    def backward(
+        self, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+    ) -> dict[str, float]:
+        """Accumulate for given weights; loss:sum is −Σ w·lp."""
+        tally = Tally({}, all(datum.logprobs for datum in datums))
+
+        def weigh(chunk: Chunk, lp: Floats) -> Floats:
+            w = training.flat(chunk, weights)
+            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.ratios else lp
+            tally.add(lp, q, -w * lp)
+            return w
+
+        entropy = self._accumulate(datums, weigh)
+        return tally.metrics(entropy)
+
+    def optim_step(self, adam: Adam, directory: Path) -> Saved:
+        """Step, and save. Where saving fails the step is undone, gradients and all.
+
+        Raises:
+            EngineError: Nothing was accumulated, or the state could not be written.
+        """
+        if self.grads is None:
+            raise EngineError("nothing was accumulated: call forward_backward first")
+        weights, moments = self._copies()
+        grads = {name: grad.copy() for name, grad in self.grads.items()}
+        metrics = {"grad_norm": optimiser.norm(grads)}
+        optimiser.adam_step(weights, grads, moments, adam)
+        try:
+            path = str(save_state(directory, weights, moments, self.config))
+        except OSError as error:
+            raise EngineError(f"the state could not be written: {error.strerror}") from error
+        self.weights, self.moments, self.grads = weights, moments, None
+        return Saved(path, path, metrics)
+
+    def _copies(self) -> tuple[Weights, optimiser.Moments]:
+        weights = {name: weight.copy() for name, weight in self.weights.items()}
+        if self.moments is None:
+            return weights, optimiser.Moments.fresh(weights)
+        m, v = (
+            {name: values.copy() for name, values in part.items()}
+            for part in (self.moments.m, self.moments.v)
+        )
+        return weights, optimiser.Moments(m, v, self.moments.t)
+
+    def _accumulate(self, datums: Sequence[Datum], weigh: training.Weigh) -> float:
+        """Add to the gradients, all or nothing; returns the summed entropy in nats."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            grads, entropy = training.gradients(self.weights, self.config, datums, weigh)
+            length = optimiser.norm(grads) if grads is not None else 0.0
+        if grads is None:
+            return entropy
+        if not np.isfinite(length):
+            raise EngineError("the gradient is not finite: nothing was accumulated")
+        if self.grads is None:
+            self.grads = grads
+        else:
+            for name, grad in grads.items():
+                self.grads[name] += grad
+        return entropy
+
+
+class Tally:
+    """A pass's metrics, summed up token by token."""
+
+    def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
+        """`ratios`: whether sampling logprobs are there to compare with."""
+        self.low = config.get("clip_low_threshold", CLIP[0])
+        self.high = config.get("clip_high_threshold", CLIP[1])
+        self.ratios = ratios
+        self.tokens = self.outside = 0
+        self.cost = self.kl = self.ratio_max = 0.0
+
+    def add(self, lp: Floats, q: Floats, cost: Floats) -> None:
+        """Count some tokens; every array has shape (R,)."""
+        ratio = np.exp(np.minimum(lp - q, WIDEST))
+        self.tokens += len(lp)
+        self.cost += float(cost.sum())
+        self.kl += float((q - lp).sum())
+        self.ratio_max = max(self.ratio_max, float(ratio.max()))
+        self.outside += int(((ratio < self.low) | (ratio > self.high)).sum())
+
+    def metrics(self, entropy: float) -> dict[str, float]:
+        """Means over tokens, but for loss:sum and ratio_max.
+
+        kl_sample_train is the mean of q − lp: unbiased, so it may be a little below 0.
+        """
+        tokens = max(1, self.tokens)
+        metrics = {"loss:sum": self.cost, "entropy": entropy / tokens, "tokens": float(self.tokens)}
+        if self.ratios:
+            metrics |= {
+                "kl_sample_train": self.kl / tokens,
+                "ratio_max": self.ratio_max,
+                "clip_fraction": self.outside / tokens,
+            }
+        return metrics

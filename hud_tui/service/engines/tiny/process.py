@@ -1,0 +1,57 @@
+"""WorkerProcess: starts the worker, exchanges frames with it, and ends it."""
+
+import asyncio
+import sys
+from typing import Any
+
+import orjson
+
+from hud_tui.service.engines.tiny.worker import frame
+
+PATIENCE_S = 5.0
+"""How long a worker may take to end once its input has ended."""
+
+
+class WorkerProcess:
+    """A running worker. One exchange at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls) -> "WorkerProcess":
+        """Start a worker; it reads its first frame once it is up."""
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "hud_tui.service.engines.tiny.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        )
+
+    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and await its reply.
+
+        Raises:
+            OSError, EOFError: The worker ended.
+        """
+        stdin, stdout = self.process.stdin, self.process.stdout
+        if stdin is None or stdout is None:
+            raise EOFError("the worker has no pipes")
+        stdin.write(frame(request))
+        await stdin.drain()
+        size = int.from_bytes(await stdout.readexactly(4), "big")
+        reply: dict[str, Any] = orjson.loads(await stdout.readexactly(size))
+        return reply
+
+    async def close(self) -> None:
+        """End the worker's input, and the worker where that does not suffice."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            await asyncio.wait_for(self.process.wait(), PATIENCE_S)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()

@@ -1,0 +1,104 @@
+"""The character tokenizer and its chat template.
+
+128 ids: printable ASCII, newline and tab stand for themselves; a few control ids mark
+whose turn it is. Text never becomes a control id, so no prompt can forge a role.
+
+    [system]…[end][user]3 + 4 = ?[end][assistant]7[end]
+
+A conversation's rendering is the concatenation of its turns, so a longer conversation
+continues a shorter one token by token.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+VOCABULARY = 128
+PAD, END, SYSTEM, USER, ASSISTANT, TOOL, TOOLS, CALL = range(8)
+UNKNOWN = 127
+"""Stands for any character outside the vocabulary."""
+REPLACEMENT = "\ufffd"
+"""How UNKNOWN reads."""
+
+CONTROLS = {
+    PAD: "[pad]",
+    END: "[end]",
+    SYSTEM: "[system]",
+    USER: "[user]",
+    ASSISTANT: "[assistant]",
+    TOOL: "[tool]",
+    TOOLS: "[tools]",
+    CALL: "[call]",
+}
+ROLES = {
+    "system": SYSTEM,
+    "developer": SYSTEM,
+    "user": USER,
+    "assistant": ASSISTANT,
+    "tool": TOOL,
+}
+TEXT_IDS = {ord(char): char for char in "\t\n" + "".join(map(chr, range(32, 127)))}
+
+
+class CharTokenizer:
+    """One id a character. Implements `engines.base.Tokenizer`."""
+
+    vocabulary = VOCABULARY
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Prompt ids of a conversation in OpenAI's form, ending where the answer begins.
+
+        Raises:
+            ValueError: A role is unknown or a content is not text; names the message.
+        """
+        ids = [TOOLS, *self.encode("\n".join(map(_signature, tools))), END] if tools else []
+        for index, message in enumerate(messages):
+            role = ROLES.get(str(message.get("role")))
+            if role is None:
+                raise ValueError(f"messages[{index}].role must be one of {', '.join(ROLES)}")
+            ids += [role, *self.encode(_text(index, message.get("content"))), *self._calls(message)]
+            ids.append(END)
+        return [*ids, ASSISTANT]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text; a character outside the vocabulary becomes UNKNOWN."""
+        return [ord(char) if ord(char) in TEXT_IDS else UNKNOWN for char in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
+        return "".join(REPLACEMENT if i == UNKNOWN else TEXT_IDS.get(i, "") for i in ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id as visible text: a character, a control's name, or ``[id N]``."""
+        named = {**TEXT_IDS, **CONTROLS, UNKNOWN: REPLACEMENT}
+        return [named.get(i, f"[id {i}]") for i in ids]
+
+    def _calls(self, message: Mapping[str, Any]) -> list[int]:
+        """An assistant's tool calls: ``[call]name{"x":2}`` each."""
+        ids: list[int] = []
+        for call in message.get("tool_calls") or ():
+            function = call.get("function") or {}
+            given = function.get("arguments") or ""
+            given = given if isinstance(given, str) else json.dumps(given, separators=(",", ":"))
+            ids += [CALL, *self.encode(f"{function.get('name', '')}{given}")]
+        return ids
+
+
+def _text(index: int, content: Any) -> str:
+    """A message's content as one text: a string, a list of text parts, or nothing."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        parts = [part.get("text") for part in content]
+        if all(isinstance(part, str) for part in parts):
+            return "".join(map(str, parts))
+    raise ValueError(f"messages[{index}].content must be text: this model reads nothing else")
+
+
+def _signature(tool: Mapping[str, Any]) -> str:
+    """A tool as ``name(argument,…)``: the context is short."""
+    function = tool.get("function") or tool
+    properties = (function.get("parameters") or {}).get("properties") or {}
+    return f"{function.get('name', '')}({','.join(properties)})"
