@@ -1,0 +1,158 @@
+"""Preflight: what would spoil a run, found before anything is spent.
+
+Each check is a function from what was looked up to findings; nothing is looked up here.
+
+Source: the order and the rules of ``hud rl run`` (hud 0.5): rows load, a model that is
+trainable and not shared, each environment exists, each scenario is among its own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hud_tui.rl.args import misfit
+from hud_tui.rl.tasks import Task
+from hud_tui.rl.text import one_line
+from hud_tui.wire import Model
+
+Level = Literal["ok", "warning", "failure"]
+NAMED = 5
+"""Places that one finding names; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    check: Literal["rows", "slugs", "train", "model", "environments", "scenarios", "args"]
+    level: Level
+    message: str
+    where: str = ""
+    """Rows or names concerned, e.g. ``tasks.jsonl line 3``."""
+    fix: str = ""
+    """What to do about it."""
+
+
+def verdict(findings: Iterable[Finding]) -> Level:
+    """The worst level of all."""
+    levels = {finding.level for finding in findings}
+    return "failure" if "failure" in levels else "warning" if "warning" in levels else "ok"
+
+
+def check_rows(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether there is anything to train on: rows at all, and rows that are not held out."""
+    if not tasks:
+        fix = "add rows, or choose another taskset"
+        return [Finding("rows", "failure", "the taskset is empty", fix=fix)]
+    train = sum(not task.heldout for task in tasks)
+    rows = Finding("rows", "ok", f"{_count(len(tasks), 'task')} load")
+    if not train:
+        fix = 'remove "split": "heldout" from the columns of some tasks'
+        return [rows, Finding("train", "failure", "every task is held out", fix=fix)]
+    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
+    return [rows, Finding("train", "ok", f"{_count(train, 'task')} to train on{held}")]
+
+
+def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether each task can be told from the others."""
+    counts = Counter(task.slug for task in tasks)
+    twice = {slug for slug, count in counts.items() if count > 1}
+    if not twice:
+        return [Finding("slugs", "ok", "every slug is used once")]
+    where = _places([task for task in tasks if task.slug in twice])
+    message = f"used more than once: {_names(sorted(twice))}"
+    return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
+
+
+def check_model(model: Model) -> list[Finding]:
+    """Whether the model can be trained, by us."""
+    name = one_line(model.model_name)
+    if is_shared(model):
+        fix = f"fork it: hud-tui fork {name} --name NAME"
+        return [Finding("model", "failure", f"{name} is a shared base", name, fix)]
+    if not model.is_trainable:
+        fix = "choose a model that is trainable: hud-tui models"
+        return [Finding("model", "failure", f"{name} is not trainable", name, fix)]
+    return [Finding("model", "ok", f"{name} is trainable", name)]
+
+
+def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Finding]:
+    """Whether an environment has the scenarios that its tasks name.
+
+    Args:
+        env: The environment's name.
+        offered: Its scenarios' names as the service lists them; not a list where it cannot.
+        tasks: The tasks of this environment.
+    """
+    if not isinstance(offered, list):
+        message = f"{one_line(env)} does not list its scenarios, so they are not checked"
+        return [Finding("scenarios", "warning", message, one_line(env))]
+    known = {str(name).removeprefix(f"{env}:") for name in offered}
+    unknown = [task for task in tasks if task.scenario not in known]
+    wanted = {task.scenario for task in tasks}
+    if not unknown:
+        message = (
+            f"{one_line(env)} has {_count(len(wanted), 'scenario')} of {len(wanted)} asked for"
+        )
+        return [Finding("scenarios", "ok", message, one_line(env))]
+    message = f"{one_line(env)} has no {_names(sorted(wanted - known))}"
+    fix = f"it has {_names(sorted(known))}" if known else "it has no scenarios at all"
+    return [Finding("scenarios", "failure", message, _places(unknown), fix)]
+
+
+def missing_environment(env: str, tasks: Sequence[Task]) -> Finding:
+    """The failure for an environment that does not exist."""
+    message = f"no environment is called {one_line(env)}"
+    fix = "correct env in those rows, or deploy that environment"
+    return Finding("environments", "failure", message, _places(tasks), fix)
+
+
+def check_args(
+    env: str, schemas: Mapping[str, Mapping[str, Any]], tasks: Sequence[Task]
+) -> list[Finding]:
+    """Whether each task's args fit its scenario, where that publishes a schema.
+
+    Args:
+        env: The environment's name.
+        schemas: JSON Schema of the args, by scenario.
+        tasks: The tasks of this environment.
+    """
+    checked = [task for task in tasks if task.scenario in schemas]
+    judged = [(task, misfit(schemas[task.scenario], task.args)) for task in checked]
+    wrong = [(task, problem) for task, problem in judged if problem]
+    if not checked:
+        return []
+    if not wrong:
+        return [Finding("args", "ok", f"args fit in {one_line(env)}", one_line(env))]
+    first, problem = wrong[0]
+    message = f"{_count(len(wrong), 'task')} of {one_line(env)} cannot be asked: {problem}"
+    fix = f"see what {one_line(first.scenario)} takes and correct those rows"
+    return [Finding("args", "failure", message, _places([task for task, _ in wrong]), fix)]
+
+
+def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
+    """Tasks by their environment's name, in the order of first mention."""
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        found.setdefault(task.env, []).append(task)
+    return found
+
+
+def is_shared(model: Model) -> bool:
+    """Whether others are served by it: a public model, or a base of the embedded service."""
+    public = (model.model_extra or {}).get("public") is True
+    return public or (model.base_model is not None and model.forked_from is None)
+
+
+def _places(tasks: Sequence[Task]) -> str:
+    return _names([task.where or task.slug for task in tasks])
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(one_line(name, 80) for name in names[:NAMED]) + more
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
