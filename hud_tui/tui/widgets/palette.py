@@ -1,0 +1,119 @@
+"""The one reward ramp, and what to draw where a terminal has no Unicode.
+
+The ramp is sequential and reads the same to a colour-blind eye: brightness rises with
+the reward. It leaves out the darkest fifth of its source, which a dark terminal swallows.
+
+Source: viridis (van der Walt and Smith 2015, matplotlib), sampled at nine points.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
+
+RAMP = (
+    "#46498a",
+    "#39578c",
+    "#30698e",
+    "#277d8e",
+    "#1f938b",
+    "#28ae80",
+    "#5ec962",
+    "#addc30",
+    "#fde725",
+)
+"""Lowest reward to highest."""
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+"""Nothing to a full cell, by eighths of its height."""
+_TWINS = {
+    **dict(zip("▁▂▃▄▅▆▇█", "_..:-=+#", strict=True)),
+    **dict.fromkeys("─━═╸╺╴╶┄┈⋯", "-"),
+    **dict.fromkeys("│┃║┊┆", "|"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋╞╡╤╧╪", "+"),
+    **dict.fromkeys("▶▸►", ">"),
+    **dict.fromkeys("◂◀", "<"),
+    **dict.fromkeys("▲△", "^"),
+    **dict.fromkeys("▼▽▾", "v"),
+    **dict.fromkeys("●◉◆■", "o"),
+    **dict.fromkeys("◌○◇□", "."),
+    **dict.fromkeys("⚠⚑", "!"),
+    **dict.fromkeys("░▏▎", "."),
+    **dict.fromkeys("▒▍▌▋", ":"),
+    **dict.fromkeys("▓▊▉", "#"),
+    "★": "*",
+    "✎": "n",
+    "↻": "@",
+    "⏸": "=",
+    "⏎": "$",
+    "␛": "?",
+    "⋮": ":",
+    "…": "~",
+    "·": ".",
+    "×": "x",
+    "±": "~",
+    "Δ": "d",
+    "–": "-",
+    "−": "-",
+    "✔": "+",
+    "✘": "x",
+    "∞": "I",
+    "←": "<",
+    "→": ">",
+    "↑": "^",
+    "↓": "v",
+}
+BRAILLE = 0x2800
+"""The empty braille cell; the eight low bits of a cell's code are its dots."""
+ASCII = {
+    **{ord(glyph): twin for glyph, twin in _TWINS.items()},
+    **{BRAILLE + dots: " .:+*####"[dots.bit_count()] for dots in range(256)},
+}
+"""One character for one: a twin never moves what stands beside it."""
+
+
+def ramp_index(value: float, low: float, high: float) -> int:
+    """Which colour of the ramp, 0 … 8: NaN and an empty range are the lowest."""
+    if not high > low or value != value:
+        return 0
+    share = (value - low) / (high - low)
+    return round(min(1.0, max(0.0, share)) * (len(RAMP) - 1))
+
+
+def reward_style(value: float, low: float = 0.0, high: float = 1.0) -> Style:
+    """The style of a reward on the scale [low, high], the same in every view."""
+    return _style(ramp_index(value, low, high))
+
+
+def eighth(share: float) -> str:
+    """A cell filled from below to a share in [0, 1]; any share above 0 shows."""
+    if not share > 0:
+        return EIGHTHS[0]
+    return EIGHTHS[min(8, max(1, round(share * 8)))]
+
+
+def wants_ascii(environ: Mapping[str, str], encoding: str | None) -> bool:
+    """Whether this terminal has no Unicode: HUD_TUI_ASCII is set, or the encoding says so."""
+    if "HUD_TUI_ASCII" in environ:
+        return environ["HUD_TUI_ASCII"] not in ("", "0")
+    return environ.get("TERM") == "linux" or "utf" not in (encoding or "utf-8").lower()
+
+
+class AsciiFilter(LineFilter):
+    """Replace every glyph of the screen by its ASCII twin, just before it is written."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text.translate(ASCII), style, control) for text, style, control in segments]
+
+
+def ascii_filter(encoding: str | None) -> AsciiFilter:
+    """The app's filter, switched on where the terminal needs it."""
+    return AsciiFilter(enabled=wants_ascii(os.environ, encoding))
+
+
+@lru_cache(len(RAMP))
+def _style(index: int) -> Style:
+    return Style(color=RAMP[index])
