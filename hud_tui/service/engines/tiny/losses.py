@@ -32,7 +32,7 @@ def token_weights(
 
     Args:
         loss_fn: One of `engines.base.LOSSES`.
-        config: clip_low_threshold, clip_high_threshold and beta, all present.
+        config: The loss's own keys, all present.
         lp: Current logprobs.
         q: Sampling logprobs; not read by cross_entropy.
         advantage: For cross_entropy, the weights.
@@ -48,10 +48,10 @@ def token_weights(
         return advantage - beta * gap, -(advantage * lp - beta / 2 * gap**2)
     ratio = np.exp(gap)
     gain = ratio * advantage
+    if loss_fn == "importance_sampling":
+        return gain, -gain
     clipped = np.clip(ratio, config["clip_low_threshold"], config["clip_high_threshold"])
     if loss_fn == "ppo":
         active = gain <= clipped * advantage
         return np.where(active, gain, 0.0), -np.minimum(gain, clipped * advantage)
-    if loss_fn == "cispo":
-        return clipped * advantage, -clipped * advantage * lp
-    return gain, -gain
+    return clipped * advantage, -clipped * advantage * lp

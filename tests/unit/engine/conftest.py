@@ -1,0 +1,56 @@
+"""A policy small enough for finite differences, and one that ships."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hud_tui.service.engines.base import Datum
+from hud_tui.service.engines.tiny.learner import Learner
+from hud_tui.service.engines.tiny.policy import Config, Weights, initial
+from hud_tui.service.engines.tiny.state import save_base
+
+SMALL = Config(width=16, layers=2, heads=2, context=32)
+
+
+@pytest.fixture
+def small_path(tmp_path: Path) -> Path:
+    """A base of random weights that prefers nothing."""
+    path = tmp_path / "small.safetensors"
+    save_base(path, initial(SMALL, seed=7), SMALL)
+    return path
+
+
+@pytest.fixture
+def small(small_path: Path) -> Learner:
+    return Learner(small_path)
+
+
+@pytest.fixture
+def double() -> Weights:
+    """The small policy's weights in float64."""
+    return {name: weight.astype(np.float64) for name, weight in initial(SMALL, seed=7).items()}
+
+
+def some_datums(count: int, seed: int = 0, logprob: float | None = None) -> list[Datum]:
+    """Datums of random ids and lengths with advantages of both signs."""
+    random = np.random.default_rng(seed)
+    datums = []
+    for i in range(count):
+        output = random.integers(32, 127, 2 + i % 5).tolist()
+        datums.append(
+            Datum(
+                prompt=random.integers(32, 127, 3 + i % 7).tolist(),
+                output=output,
+                logprobs=[] if logprob is None else [logprob] * len(output),
+                advantage=float(random.standard_normal()),
+                temperature=float(random.choice([1.0, 0.7])),
+            )
+        )
+    return datums
+
+
+def distance(first: Weights, second: Weights) -> float:
+    """Largest difference between two sets of weights, relative to the largest weight."""
+    largest = max(float(np.abs(weight).max()) for weight in first.values())
+    return max(float(np.abs(first[n] - second[n]).max()) for n in first) / largest

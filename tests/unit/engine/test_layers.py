@@ -1,0 +1,94 @@
+"""Each layer's backward against finite differences, in float64."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hud_tui.service.engines.tiny import layers
+from hud_tui.service.engines.tiny.policy import backward, forward, zeros
+from tests.unit.engine.conftest import SMALL
+
+Floats = NDArray[np.float64]
+BATCH, LENGTH, WIDTH, HEADS = 2, 5, 8, 2
+ROWS = BATCH * LENGTH
+
+
+def normal(*shape: int) -> Floats:
+    return np.random.default_rng(shape).standard_normal(shape)
+
+
+def attend(x: Floats, qkv: Floats, out: Floats) -> tuple[Any, layers.Tape]:
+    return layers.attention(x, qkv, out, BATCH, HEADS)
+
+
+LAYERS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Floats]]] = {
+    "rms_norm": (
+        layers.rms_norm,
+        layers.rms_norm_backward,
+        [normal(ROWS, WIDTH), normal(WIDTH)],
+    ),
+    "attention": (
+        attend,
+        layers.attention_backward,
+        [normal(ROWS, WIDTH), normal(WIDTH, 3 * WIDTH), normal(WIDTH, WIDTH)],
+    ),
+    "feed_forward": (
+        layers.feed_forward,
+        layers.feed_forward_backward,
+        [normal(ROWS, WIDTH), normal(WIDTH, 4 * WIDTH), normal(4 * WIDTH, WIDTH)],
+    ),
+}
+
+
+def slope(cost: Callable[[Floats], float], at: Floats, along: Floats) -> float:
+    """Central difference of cost at a point along a direction."""
+    step = 1e-6
+    return (cost(at + step * along) - cost(at - step * along)) / (2 * step)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_s_gradient_is_that_of_finite_differences(name: str) -> None:
+    layer, layer_backward, inputs = LAYERS[name]
+    out, tape = layer(*inputs)
+    d_out = normal(*out.shape)
+    for place, grad in enumerate(layer_backward(d_out.copy(), tape)):
+
+        def cost(moved: Floats, place: int = place) -> float:
+            given = [*inputs[:place], moved, *inputs[place + 1 :]]
+            return float((layer(*given)[0] * d_out).sum())
+
+        along = np.random.default_rng(place).standard_normal(inputs[place].shape)
+        assert (grad * along).sum() == pytest.approx(slope(cost, inputs[place], along), rel=1e-5)
+
+
+def test_every_weight_s_gradient_is_that_of_finite_differences(
+    double: dict[str, Floats],
+) -> None:
+    tokens = np.random.default_rng(0).integers(0, SMALL.vocabulary, (3, 6))
+    rows, offsets = np.array([1, 5, 8, 9, 17]), np.array([0, 4, 26])
+    logits, tape = forward(double, SMALL, tokens, rows, offsets)
+    d_logits = normal(*logits.shape)
+    grads = zeros(double)
+    backward(double, d_logits, tape, grads)
+    for name, grad in grads.items():
+
+        def cost(moved: Floats, name: str = name) -> float:
+            moved_logits, _ = forward({**double, name: moved}, SMALL, tokens, rows, offsets)
+            return float((moved_logits * d_logits).sum())
+
+        along = np.random.default_rng(1).standard_normal(grad.shape)
+        wanted = slope(cost, double[name], along)
+        assert (grad * along).sum() == pytest.approx(wanted, rel=1e-4), name
+
+
+def test_nothing_sees_what_comes_after_it(double: dict[str, Floats]) -> None:
+    tokens = np.arange(40, 46)[None]
+    changed = tokens.copy()
+    changed[0, 4:] = 99
+    before = np.arange(4)
+    assert np.array_equal(
+        forward(double, SMALL, tokens, before)[0], forward(double, SMALL, changed, before)[0]
+    )

@@ -1,0 +1,143 @@
+"""Each loss: its gradient, its bounds, and what it must not see."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hud_tui.service.engines.base import LOSSES, Datum, EngineError
+from hud_tui.service.engines.tiny import training
+from hud_tui.service.engines.tiny.checks import CONFIG_DEFAULTS, loss_config
+from hud_tui.service.engines.tiny.learner import Learner
+from hud_tui.service.engines.tiny.losses import RESIDUE, token_weights
+from hud_tui.service.engines.tiny.policy import Weights
+from tests.unit.engine.conftest import SMALL, distance, some_datums
+
+Floats = NDArray[np.float64]
+LOW, HIGH, BETA = 0.8, 1.2, 0.05
+
+
+def written_out(loss_fn: str, lp: Floats, q: Floats, a: Floats, frozen: Floats) -> float:
+    """The losses once more, from their definitions; `frozen` is lp where it is held fixed."""
+    r = np.exp(lp - q)
+    return float(
+        {
+            "cross_entropy": -a * lp,
+            "importance_sampling": -r * a,
+            "ppo": -np.minimum(r * a, np.clip(r, LOW, HIGH) * a),
+            "cispo": -np.clip(np.exp(frozen - q), LOW, HIGH) * a * lp,
+            "dro": -(a * lp - BETA / 2 * (lp - q) ** 2),
+        }[loss_fn].sum()
+    )
+
+
+def columns(weights: Weights, datums: list[Datum]) -> tuple[Floats, Floats, Floats]:
+    """lp, q and A of every output token, datum after datum."""
+    lp = [value for row in training.logprobs(weights, SMALL, datums) for value in row]
+    q = [value for datum in datums for value in datum.logprobs]
+    a = [datum.advantage for datum in datums for _ in datum.output]
+    return np.array(lp), np.array(q), np.array(a)
+
+
+@pytest.mark.parametrize("loss_fn", LOSSES)
+def test_the_gradient_is_that_of_finite_differences(loss_fn: str, double: Weights) -> None:
+    datums = some_datums(9, logprob=-4.9)
+    frozen, _, _ = columns(double, datums)
+    config = loss_config(loss_fn, None)
+
+    def weigh(chunk: training.Chunk, lp: Floats) -> Floats:
+        q = training.flat(chunk, [datum.logprobs for datum in datums])
+        a = training.flat(chunk, [[datum.advantage] * len(datum.output) for datum in datums])
+        return token_weights(loss_fn, config, lp, q, a)[0]
+
+    grads, _ = training.gradients(double, SMALL, datums, weigh)
+    assert grads is not None
+    random = np.random.default_rng(3)
+    along = {name: random.standard_normal(weight.shape) for name, weight in double.items()}
+
+    def cost(step: float) -> float:
+        moved = {name: weight + step * along[name] for name, weight in double.items()}
+        return written_out(loss_fn, *columns(moved, datums), frozen)
+
+    slope = (cost(1e-6) - cost(-1e-6)) / 2e-6
+    assert sum(float((grads[n] * along[n]).sum()) for n in grads) == pytest.approx(slope, rel=1e-4)
+
+
+@pytest.mark.parametrize("loss_fn", LOSSES)
+def test_backward_with_a_loss_s_weights_reproduces_it(loss_fn: str, small: Learner) -> None:
+    datums, config = some_datums(9, logprob=-4.9), loss_config(loss_fn, None)
+    built_in = small.forward_backward(datums, loss_fn, config)
+    wanted, small.grads = small.grads, None
+    weights = [
+        token_weights(
+            loss_fn,
+            config,
+            np.array(lp),
+            np.array(datum.logprobs),
+            np.full(len(lp), datum.advantage),
+        )[0].tolist()
+        for datum, lp in zip(datums, small.forward(datums), strict=True)
+    ]
+    by_hand = small.backward(datums, weights)
+    assert wanted is not None
+    assert small.grads is not None
+    assert all(np.array_equal(wanted[name], small.grads[name]) for name in wanted)
+    assert by_hand["entropy"] == built_in["entropy"]
+    assert by_hand["tokens"] == sum(len(datum.output) for datum in datums)
+
+
+def test_on_policy_the_four_policy_losses_weigh_alike() -> None:
+    lp, advantage = np.array([-1.0, -0.2, -3.0]), np.array([0.5, -0.5, 0.0])
+    for loss_fn in ("importance_sampling", "ppo", "cispo", "dro"):
+        w, _ = token_weights(loss_fn, CONFIG_DEFAULTS[loss_fn], lp, lp, advantage)
+        assert w.tolist() == advantage.tolist()
+
+
+def test_ppo_stops_where_it_already_moved_far_enough() -> None:
+    q = np.full(4, -1.0)
+    lp = q + np.log([1.5, 1.5, 0.5, 0.5])
+    w, _ = token_weights("ppo", CONFIG_DEFAULTS["ppo"], lp, q, np.array([1.0, -1.0, 1.0, -1.0]))
+    assert w == pytest.approx([0.0, -1.5, 0.5, 0.0])
+
+
+def test_dro_does_not_take_rounding_for_signal() -> None:
+    q = np.array([-1.0, -2.0])
+    w, _ = token_weights("dro", {"beta": 0.05}, q + np.array([RESIDUE / 2, 0.1]), q, np.zeros(2))
+    assert w == pytest.approx([0.0, -0.005])
+
+
+def test_the_metrics_compare_with_the_sampling_policy(small: Learner) -> None:
+    [datum] = some_datums(1)
+    [lp] = small.forward([datum])
+    given = Datum(datum.prompt, datum.output, [v - 0.5 for v in lp], 1.0, datum.temperature)
+    metrics = small.forward_backward([given], "importance_sampling", {})
+    assert metrics["kl_sample_train"] == pytest.approx(-0.5, abs=1e-5)
+    assert metrics["ratio_max"] == pytest.approx(np.exp(0.5), rel=1e-5)
+    assert metrics["clip_fraction"] == 1.0
+    assert metrics["loss:sum"] == pytest.approx(-len(lp) * np.exp(0.5), rel=1e-5)
+    assert 0 < metrics["entropy"] < np.log(SMALL.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "config", "word"),
+    [
+        ("gspo", {}, "unknown loss"),
+        ("importance_sampling", {"beta": 0.1}, "beta"),
+        ("ppo", {"clip_low_threshold": float("nan")}, "finite"),
+        ("cispo", {"clip_low_threshold": 1.3}, "exceed"),
+        ("dro", {"beta": -1.0}, "beta"),
+    ],
+)
+def test_a_wrong_loss_or_config_is_named(loss_fn: str, config: dict[str, float], word: str) -> None:
+    with pytest.raises(EngineError, match=word):
+        loss_config(loss_fn, config)
+
+
+def test_five_passes_of_eight_equal_one_of_forty(small: Learner) -> None:
+    datums = some_datums(40, logprob=-4.9)
+    small.forward_backward(datums, "importance_sampling", {})
+    whole, small.grads = small.grads, None
+    for start in range(0, 40, 8):
+        small.forward_backward(datums[start : start + 8], "importance_sampling", {})
+    assert whole is not None
+    assert small.grads is not None
+    assert distance(whole, small.grads) < 1e-6
