@@ -100,6 +100,8 @@ def signed(value: float | None) -> str:
 
 
 def _thousands(value: float) -> str:
+    if abs(value) >= 1e15:
+        return f"{value:.0e}".replace("e+", "e")
     for suffix, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= unit:
             scaled = value / unit

@@ -63,6 +63,10 @@ class Series:
         rows = range(min(self.length, len(column)) - 1, -1, -1)
         return next((column[row] for row in rows if column[row] == column[row]), nan)
 
+    def same_rows(self, other: "Series") -> bool:
+        """Whether both see rows of the same columns, so that those both have are equal."""
+        return self._columns is other._columns
+
     def add(self, checkpoint: Checkpoint) -> "Series":
         """The version with one more step."""
         series = self if self.length == len(self._tips) else self.truncate_copy()

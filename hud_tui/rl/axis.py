@@ -1,0 +1,92 @@
+"""Where a run's steps stand on a chart's x axis."""
+
+from array import array
+from collections.abc import Sequence
+from enum import StrEnum
+from math import isfinite
+
+from hud_tui.rl.progress import seconds
+from hud_tui.rl.run import Run
+from hud_tui.rl.series import Series
+
+TOKENS = "num_tokens"
+"""The metric that the token axis adds up."""
+ROOM = tuple(int(m * 10**e) for e in range(1, 8) for m in (1, 1.5, 2, 3, 4, 6, 8))
+"""Lengths of a growing chart's step axis: it is rescaled now and then, not each step."""
+
+
+class Axis(StrEnum):
+    """What the x axis measures."""
+
+    STEP = "step"
+    TIME = "time"
+    TOKENS = "tokens"
+
+    @property
+    def following(self) -> "Axis":
+        """The next one, in turn."""
+        axes = list(Axis)
+        return axes[(axes.index(self) + 1) % len(axes)]
+
+
+class Positions:
+    """The x of every step of a run's lineage, extended as the lineage grows."""
+
+    def __init__(self) -> None:
+        self._series = Series()
+        self._origin: float | None = None
+        self._columns: dict[Axis, array[float]] = {}
+
+    def of(self, run: Run, axis: Axis) -> Sequence[float]:
+        """One x a step, shape (n,), never falling.
+
+        Steps count from 1; time is seconds since the first step; tokens are those
+        generated up to a step, its own included.
+        """
+        series = run.series
+        if axis is Axis.STEP:
+            return range(1, series.length + 1)
+        if not series.same_rows(self._series):
+            self._columns, self._origin = {}, None
+        self._series = series
+        column = self._columns.setdefault(axis, array("d"))
+        if axis is Axis.TOKENS:
+            self._add_tokens(column, series)
+        else:
+            self._add_times(column, run)
+        return column[: series.length]
+
+    def _add_tokens(self, column: "array[float]", series: Series) -> None:
+        counts, total = series.column(TOKENS), column[-1] if column else 0.0
+        for row in range(len(column), series.length):
+            total += counts[row] if isfinite(counts[row]) else 0.0
+            column.append(total)
+
+    def _add_times(self, column: "array[float]", run: Run) -> None:
+        elapsed = column[-1] if column else 0.0
+        for stamp in _stamps(run, run.series.length - len(column)):
+            if stamp is not None:
+                self._origin = stamp if self._origin is None else self._origin
+                elapsed = max(elapsed, stamp - self._origin)
+            column.append(elapsed)
+
+
+def room(length: int, most: int | None) -> int:
+    """The steps that the step axis has room for.
+
+    Args:
+        length: Steps taken.
+        most: Steps there will be; None where nothing goes on, so that the chart fills up.
+    """
+    if most is None or most <= length:
+        return length
+    return min(most, next((size for size in ROOM if size >= length), length))
+
+
+def _stamps(run: Run, count: int) -> list[float | None]:
+    """When the newest `count` steps were taken, oldest first, in Unix seconds."""
+    stamps: list[float | None] = []
+    lineage = run.tree.lineage(run.tree.head)
+    while len(stamps) < count and (position := next(lineage, None)) is not None:
+        stamps.append(seconds(run.tree[position].created_at))
+    return stamps[::-1]

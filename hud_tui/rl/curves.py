@@ -1,0 +1,133 @@
+"""Curves: what a chart draws of a metric, from any number of steps, in time for the next frame.
+
+A curve keeps a pyramid and a moving average beside a series' column and grows with it,
+so a repaint reads a few rows a chart column and never all of them.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+
+from hud_tui.rl.pyramid import Pyramid
+from hud_tui.rl.series import Series
+from hud_tui.rl.smoothing import Ema
+
+DELTA_STEPS = 10
+"""A chart's Δ is against the value so many steps before."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The steps that share one chart column."""
+
+    column: int
+    low: float
+    high: float
+    smooth: float
+    """The moving average at its last step."""
+    joined: bool
+    """Whether a line leads here from the bucket before; False after a gap."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """A metric's newest numbers; NaN where there is none."""
+
+    raw: float
+    smooth: float
+    delta: float
+    """Change of the smoothed value over the last DELTA_STEPS steps."""
+
+
+class Curve:
+    """One metric of one lineage, ready to be drawn at any size."""
+
+    def __init__(self, column: "array[float]", weight: float) -> None:
+        self.column = column
+        self.pyramid = Pyramid()
+        self.ema = Ema(weight)
+
+    def follow(self, length: int, weight: float) -> None:
+        """Take in the column's rows up to `length`, smoothed by `weight`."""
+        if self.ema.weight != weight:
+            self.ema = Ema(weight)
+        self.pyramid.extend(self.column, length)
+        self.ema.extend(self.column, length)
+
+    def buckets(self, at: Sequence[float], low: float, high: float, columns: int) -> list[Bucket]:
+        """Spread the steps over a chart's columns; O(columns · log n).
+
+        Args:
+            at: Where each step stands on the x axis, shape (n,), never falling.
+            low: The x of column 0.
+            high: The x of the last column, above `low` unless there is one column.
+            columns: How many there are, at least 1.
+
+        Returns:
+            One bucket for each column with a number, left to right.
+        """
+        edges = column_edges(at, low, high, columns)
+        buckets: list[Bucket] = []
+        bridge, missing = self._bridge(len(at)), 0
+        for column in range(columns):
+            start, stop = edges[column], edges[column + 1]
+            if start == stop:
+                continue
+            least, greatest = self.pyramid.span(self.column, start, stop)
+            if least != least:
+                missing += stop - start
+                continue
+            smooth = self.ema.values[stop - 1]
+            buckets.append(Bucket(column, least, greatest, smooth, missing <= bridge))
+            missing = 0
+        return buckets
+
+    def readout(self, length: int) -> Readout:
+        """The numbers beside the chart, as of row `length` − 1."""
+        raw = next(
+            (self.column[row] for row in range(length - 1, -1, -1) if isfinite(self.column[row])),
+            nan,
+        )
+        smooth = self.ema.values[length - 1] if length else nan
+        before = self.ema.values[length - 1 - DELTA_STEPS] if length > DELTA_STEPS else nan
+        return Readout(raw, smooth, smooth - before)
+
+    def _bridge(self, length: int) -> int:
+        """Missing rows that a line may cross: none, unless the metric comes only now and then.
+
+        A metric of every fifth step (a held-out reward) is a line; a NaN in one of every
+        step is a gap.
+        """
+        pyramid = self.pyramid
+        if pyramid.first is None or pyramid.first >= length:
+            return 0
+        spacing = round((pyramid.length - pyramid.first) / pyramid.finite)
+        return 2 * spacing if spacing > 1 else 0
+
+
+class Curves:
+    """The curves of one series; a series that grew another way starts them anew."""
+
+    def __init__(self) -> None:
+        self._curves: dict[str, Curve] = {}
+
+    def of(self, series: Series, key: str, weight: float) -> Curve:
+        """The metric's curve, grown to the series' length. Cheap when nothing is new."""
+        column = series.column(key)
+        curve = self._curves.get(key)
+        if curve is None or curve.column is not column:
+            curve = self._curves[key] = Curve(column, weight)
+        curve.follow(min(series.length, len(column)), weight)
+        return curve
+
+
+def column_edges(at: Sequence[float], low: float, high: float, columns: int) -> list[int]:
+    """First step of each chart column, and one past the last: shape (columns + 1,).
+
+    A step belongs to the column nearest to it.
+    """
+    width = (high - low) / max(1, columns - 1)
+    inner = [bisect_left(at, low + (column - 0.5) * width) for column in range(1, columns)]
+    return [0, *inner, len(at)]

@@ -1,0 +1,100 @@
+"""Scale: a chart's y axis, from any values, with round numbers beside it.
+
+Source: the 1–2–5 steps of Heckbert 1990 ("Nice numbers for graph labels", Graphics Gems I).
+"""
+
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log10
+
+from hud_tui.rl.metrics import short
+
+FLAT = 1e-9
+"""A range this small beside its values is one value."""
+HUGE = 1e300
+TINY = 1e-300
+"""Beyond these the arithmetic of a range leaves the doubles; values are held inside."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A y axis. `share` says how high a value stands."""
+
+    low: float
+    high: float
+    """Above `low`; both above 0 on a log scale."""
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    """Values to be labelled, rising, all within [low, high]."""
+
+    def share(self, value: float) -> float:
+        """Where a value stands, from 0 at `low` to 1 at `high`; held to that range."""
+        value = min(self.high, max(self.low, value))
+        if self.log:
+            bottom, top = log10(self.low), log10(self.high)
+            return min(1.0, max(0.0, (log10(value) - bottom) / (top - bottom)))
+        return (value - self.low) / (self.high - self.low)
+
+    @property
+    def labels(self) -> list[str]:
+        """The ticks as text, as short as keeps them apart."""
+        for spell in (short, "{:.4g}".format, "{:.7g}".format):
+            texts = [spell(tick) for tick in self.ticks]
+            if len(set(texts)) == len(texts):
+                return texts
+        return [repr(tick) for tick in self.ticks]
+
+
+def fit(low: float, high: float, log: bool = False, ticks: int = 0) -> Scale:
+    """A scale that holds [low, high].
+
+    Args:
+        low: The least value; NaN where there is none.
+        high: The greatest.
+        log: Ask for a log scale; one that starts at or below 0 cannot be had, and is linear.
+        ticks: Round values wanted beside it, about; with any, the scale ends on round ones.
+    """
+    if not (isfinite(low) and isfinite(high)):
+        return Scale(0.0, 1.0, ticks=(0.0, 1.0) if ticks else ())
+    if log and low > 0:
+        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), ticks)
+    low, high = _widen(min(HUGE, max(-HUGE, low)), min(HUGE, max(-HUGE, high)))
+    if not ticks:
+        return Scale(low, high)
+    step = _round_step((high - low) / ticks)
+    marks = [n * step for n in range(floor(low / step + FLAT), ceil(high / step - FLAT) + 1)]
+    return Scale(marks[0], marks[-1], ticks=tuple(marks))
+
+
+def _widen(low: float, high: float) -> tuple[float, float]:
+    """A constant stands in the middle of twice itself, and 0 at the foot of 1."""
+    size = max(abs(low), abs(high))
+    if size < TINY:
+        return 0.0, 1.0
+    if high - low > FLAT * size:
+        return low, high
+    return (0.0, 2 * high) if high > 0 else (2 * low, 0.0)
+
+
+def _round_step(least: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is at least `least`."""
+    power = 10.0 ** floor(log10(least))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - FLAT))
+
+
+def _log(low: float, high: float, ticks: int) -> Scale:
+    if not high > low * (1 + FLAT):
+        low, high = low / 2, high * 2
+    if not ticks:
+        return Scale(low, high, log=True)
+    marks = _log_marks(low, high, ticks)
+    return Scale(low, high, log=True, ticks=marks if len(marks) > 1 else (low, high))
+
+
+def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
+    """Powers of ten within [low, high], thinned; with 2 and 5 times each where they are few."""
+    bottom, top = floor(log10(low)), ceil(log10(high))
+    apart = max(1, ceil((top - bottom) / ticks))
+    powers = [10.0**exponent for exponent in range(bottom, top + 1, apart)]
+    few = sum(low <= power <= high for power in powers) < 3
+    marks = [m * power for power in powers for m in ((1, 2, 5) if few else (1,))]
+    return tuple(mark for mark in marks if low <= mark <= high)

@@ -1,0 +1,90 @@
+"""Both axes of a chart: where steps stand, and round numbers beside them."""
+
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
+from hud_tui.rl.axis import Axis, Positions, room
+from hud_tui.rl.run import Run
+from hud_tui.rl.scale import fit
+from hud_tui.wire import Checkpoint
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(finite, finite, st.booleans(), st.integers(0, 9))
+def test_a_scale_holds_its_values_and_its_ticks(
+    one: float, other: float, log: bool, ticks: int
+) -> None:
+    low, high = min(one, other), max(one, other)
+    scale = fit(low, high, log, ticks)
+    assert scale.low < scale.high
+    assert 0 <= scale.share(low) <= scale.share(high) <= 1
+    assert all(0 <= scale.share(tick) <= 1 for tick in scale.ticks)
+    assert len(set(scale.labels)) == len(scale.labels) <= 3 * max(ticks, 1) + 3
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.31, 0.86, [".200", ".400", ".600", ".800", "1"]),
+        (3e-4, 3e-4, ["0", "2e-4", "4e-4", "6e-4"]),
+        (0.0, 0.0, ["0", ".500", "1"]),
+        (-1e308, 1e308, ["-1e300", "-5e299", "0", "5e299", "1e300"]),
+        (nan, nan, ["0", "1"]),
+    ],
+)
+def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
+    assert fit(low, high, ticks=4).labels == labels
+
+
+def test_a_log_scale_spaces_powers_evenly() -> None:
+    scale = fit(1.0, 1000.0, log=True, ticks=4)
+    assert scale.labels == ["1", "10", "100", "1.0k"]
+    assert [scale.share(tick) for tick in scale.ticks] == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_what_reaches_zero_stays_linear() -> None:
+    assert not fit(0.0, 5.0, log=True).log
+
+
+@pytest.mark.parametrize(
+    ("length", "most", "wide"), [(5, 400, 10), (11, 400, 15), (390, 400, 400), (7, None, 7)]
+)
+def test_the_step_axis_grows_in_leaps(length: int, most: int | None, wide: int) -> None:
+    assert room(length, most) == wide
+
+
+def node(step: int, parent: int | None, second: int | None, tokens: int) -> Checkpoint:
+    stamp = None if second is None else f"2026-05-01T10:00:{second:02d}+00:00"
+    return Checkpoint(
+        id=f"c{step}",
+        prev_model_checkpoint_id=None if parent is None else f"c{parent}",
+        created_at=stamp,
+        num_tokens=tokens,
+        is_active=True,
+    )
+
+
+def test_time_and_tokens_add_up_along_the_lineage() -> None:
+    nodes = (node(1, None, 3, 10), node(2, 1, None, 20), node(3, 2, 9, 5))
+    run, positions = Run().fold(TreeRead(checkpoints=nodes)), Positions()
+    assert list(positions.of(run, Axis.TIME)) == [0, 0, 6]
+    assert list(positions.of(run, Axis.TOKENS)) == [10, 30, 35]
+    grown = run.fold(CheckpointAdded(checkpoint=node(4, 3, 11, 7)))
+    assert list(positions.of(grown, Axis.TIME)) == [0, 0, 6, 8]
+    assert list(positions.of(grown, Axis.TOKENS)) == [10, 30, 35, 42]
+    assert list(positions.of(grown, Axis.STEP)) == [1, 2, 3, 4]
+
+
+def test_another_branch_counts_its_own_tokens() -> None:
+    nodes = (node(1, None, 1, 10), node(2, 1, 2, 20), node(3, 2, 3, 30))
+    run, positions = Run().fold(TreeRead(checkpoints=nodes)), Positions()
+    positions.of(run, Axis.TOKENS)
+    back = run.fold(HeadMoved(checkpoint_id="c1", cause="set"))
+    assert list(positions.of(back, Axis.TOKENS)) == [10]
+    branch = back.fold(CheckpointAdded(checkpoint=node(4, 1, 5, 500)))
+    assert list(positions.of(branch, Axis.TOKENS)) == [10, 510]

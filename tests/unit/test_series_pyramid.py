@@ -1,0 +1,145 @@
+"""The pyramid against reading every row, and what charts build on it."""
+
+from array import array
+from math import inf, isfinite, isnan, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.curves import Curve, column_edges
+from hud_tui.rl.pyramid import FAN, Pyramid
+from hud_tui.rl.smoothing import WEIGHTS, Ema
+
+value = st.one_of(st.floats(), st.sampled_from([nan, inf, -inf, 0.0, 1.0]))
+columns = st.lists(value, max_size=40).flatmap(
+    lambda seed: st.integers(0, 40).map(lambda times: array("d", seed * times))
+)
+
+
+def naive(column: "array[float]", low: int, high: int) -> tuple[float, float]:
+    finite = [v for v in column[low:high] if isfinite(v)]
+    return (min(finite), max(finite)) if finite else (nan, nan)
+
+
+def same(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one == other or (isnan(one[0]) and isnan(other[0]) and isnan(one[1]))
+
+
+@given(columns, st.data())
+def test_span_is_what_reading_every_row_finds(column: "array[float]", data: st.DataObject) -> None:
+    pyramid = Pyramid()
+    grown = data.draw(st.lists(st.integers(0, len(column)), max_size=4).map(sorted))
+    for length in [*grown, len(column)]:
+        pyramid.extend(column, length)
+    low = data.draw(st.integers(0, len(column)))
+    high = data.draw(st.integers(low, len(column)))
+    assert same(pyramid.span(column, low, high), naive(column, low, high))
+    assert pyramid.finite == sum(map(isfinite, column))
+
+
+def test_every_span_around_the_block_borders() -> None:
+    column = array("d", [(row * 37 % 101) - 50.0 for row in range(FAN**2 + FAN + 3)])
+    pyramid = Pyramid()
+    pyramid.extend(column, len(column))
+    borders = [0, 1, FAN - 1, FAN, FAN + 1, FAN**2 - 1, FAN**2, FAN**2 + 1, len(column)]
+    for low in borders:
+        for high in [border for border in borders if border > low]:
+            assert pyramid.span(column, low, high) == naive(column, low, high)
+
+
+class Watched(list[float]):
+    """A column that counts how many rows are read."""
+
+    read = 0
+
+    def __getitem__(self, key):  # type: ignore[no-untyped-def]
+        got = super().__getitem__(key)
+        self.read += len(got) if isinstance(key, slice) else 1
+        return got
+
+
+def test_a_long_span_reads_only_its_edges() -> None:
+    column = Watched(float(row) for row in range(50_000))
+    pyramid = Pyramid()
+    pyramid.extend(column, len(column))
+    column.read = 0
+    assert pyramid.span(column, 7, 49_993) == (7.0, 49_992.0)
+    assert column.read < 2 * FAN
+
+
+@given(st.lists(value, max_size=60), st.sampled_from(WEIGHTS), st.integers(0, 60))
+def test_ema_grown_in_parts_equals_ema_at_once(
+    column: list[float], weight: float, cut: int
+) -> None:
+    parts, whole = Ema(weight), Ema(weight)
+    parts.extend(column, min(cut, len(column)))
+    parts.extend(column, len(column))
+    whole.extend(column, len(column))
+    assert parts.values.tobytes() == whole.values.tobytes()
+
+
+def test_ema_of_a_constant_is_the_constant_from_the_first_step() -> None:
+    ema = Ema(0.9)
+    ema.extend([0.25] * 50, 50)
+    assert list(ema.values) == pytest.approx([0.25] * 50)
+
+
+def test_ema_weighs_the_past_and_skips_what_is_missing() -> None:
+    ema = Ema(0.5)
+    ema.extend([nan, 1.0, nan, 0.0], 4)
+    assert isnan(ema.values[0])
+    assert list(ema.values[1:]) == pytest.approx([1.0, 1.0, 0.25 / 0.75])
+
+
+def test_no_smoothing_is_the_raw_column() -> None:
+    ema = Ema(0.0)
+    ema.extend([3.0, -1.0, 8.0], 3)
+    assert list(ema.values) == [3.0, -1.0, 8.0]
+
+
+@given(st.integers(1, 500), st.integers(1, 80))
+def test_every_step_lies_in_exactly_one_chart_column(steps: int, columns: int) -> None:
+    edges = column_edges(range(1, steps + 1), 1, max(2, steps), columns)
+    assert edges[0] == 0
+    assert edges[-1] == steps
+    assert edges == sorted(edges)
+    assert len(edges) == columns + 1
+
+
+def curve(values: list[float], weight: float = 0.0) -> Curve:
+    made = Curve(array("d", values), weight)
+    made.follow(len(values), weight)
+    return made
+
+
+def test_buckets_hold_the_extremes_of_their_steps() -> None:
+    made = curve([0.0, 9.0, 1.0, 2.0, -5.0, 3.0])
+    buckets = made.buckets(range(1, 7), 1, 6, 2)
+    assert [(b.column, b.low, b.high) for b in buckets] == [(0, 0.0, 9.0), (1, -5.0, 3.0)]
+
+
+def test_a_missing_step_is_a_gap() -> None:
+    buckets = curve([1.0, 1.0, nan, 1.0, 1.0, 1.0, 1.0]).buckets(range(1, 8), 1, 7, 7)
+    assert [b.column for b in buckets] == [0, 1, 3, 4, 5, 6]
+    assert [b.joined for b in buckets] == [True, True, False, True, True, True]
+
+
+def test_a_metric_of_every_fifth_step_is_one_line() -> None:
+    values = [float(row) if row % 5 == 4 else nan for row in range(40)]
+    buckets = curve(values).buckets(range(1, 41), 1, 40, 40)
+    assert len(buckets) == 8
+    assert all(b.joined for b in buckets[1:])
+
+
+def test_a_truncated_series_is_read_no_further() -> None:
+    made = curve([0.0, 1.0, 2.0, 99.0])
+    assert max(b.high for b in made.buckets(range(1, 4), 1, 3, 8)) == 2.0
+    assert made.readout(3).raw == 2.0
+
+
+def test_the_readout_gives_the_change_over_ten_steps() -> None:
+    readout = curve([float(row) for row in range(30)]).readout(30)
+    assert (readout.raw, readout.smooth, readout.delta) == (29.0, 29.0, 10.0)
+    assert isnan(curve([1.0, 2.0]).readout(2).delta)
+    assert isnan(curve([]).readout(0).raw)
