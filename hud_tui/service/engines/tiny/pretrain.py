@@ -46,10 +46,15 @@ class Stage:
     batch: int = 128
 
 
-STAGES = (
-    Stage("clean", steps=6000, learning_rate=3e-3, noisy=False),
-    Stage("noisy", steps=2500, learning_rate=1.5e-3, noisy=True),
-)
+def stages(clean: int, noisy: int) -> tuple[Stage, Stage]:
+    """Both stages, so many steps each."""
+    return (
+        Stage("clean", clean, learning_rate=3e-3, noisy=False),
+        Stage("noisy", noisy, learning_rate=1.5e-3, noisy=True),
+    )
+
+
+STAGES = {"tiny/arith-0.2M": stages(6000, 2500), "tiny/mixed-0.2M": stages(9000, 3500)}
 
 
 def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
@@ -136,7 +141,7 @@ def main(argv: list[str] | None = None) -> int:
     for base in [args.name] if args.name else list(LESSONS):
         config = Config()
         weights = initial(config, seed=0)
-        for stage in STAGES:
+        for stage in STAGES[base]:
             pretrain(base, stage, weights, config)
         save_base(args.out / weights_path(base).name, weights, config)
     return 0

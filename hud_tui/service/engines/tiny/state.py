@@ -22,17 +22,16 @@ from hud_tui.service.engines.tiny.policy import Config, Weights, shapes
 def save_base(path: Path, weights: Weights, config: Config) -> None:
     """Write weights as fp16, whole or not at all."""
     half = {name: weight.astype(np.float16) for name, weight in weights.items()}
-    _write(path, save(half, {"config": json.dumps(asdict(config))}))
+    _write(path, save(half, _metadata(config)))
 
 
 def save_state(directory: Path, weights: Weights, moments: Moments, config: Config) -> Path:
     """Write a state under a new name; it is whole on disk when this returns."""
-    tensors = dict(weights)
+    tensors: Weights = {**weights, "t": np.array(moments.t)}
     for prefix, part in (("m", moments.m), ("v", moments.v)):
         tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
-    metadata = {"config": json.dumps(asdict(config)), "t": str(moments.t)}
     path = directory / f"{uuid4().hex}.safetensors"
-    _write(path, save(tensors, metadata))
+    _write(path, save(tensors, _metadata(config)))
     return path
 
 
@@ -48,15 +47,20 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         config = Config(**json.loads(metadata["config"]))
         weights = _part(tensors, config, "")
-        if "t" not in metadata:
+        if "t" not in tensors:
             return weights, None, config
         moments = Moments(_part(tensors, config, "m."), _part(tensors, config, "v."))
-        moments.t = int(metadata["t"])
+        moments.t = int(tensors["t"])
     except FileNotFoundError as error:
         raise EngineError(f"no such state: {path.name}") from error
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise EngineError(f"{path.name} is not a whole state of this engine: {error}") from error
     return weights, moments, config
+
+
+def _metadata(config: Config) -> dict[str, str]:
+    """One entry only: the order of several is random, and bytes are to be the same."""
+    return {"config": json.dumps(asdict(config))}
 
 
 def _part(tensors: Weights, config: Config, prefix: str) -> Weights:

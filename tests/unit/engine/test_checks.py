@@ -1,0 +1,69 @@
+"""What is refused before it reaches the worker."""
+
+from dataclasses import replace
+
+import pytest
+
+from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
+from hud_tui.service.engines.tiny import checks
+
+REQUEST = SampleRequest([65, 66], 4)
+DATUM = Datum([65], [66, 67], [-1.0, -2.0], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"prompt": []}, "prompt is empty"),
+        ({"prompt": [128]}, "token 128 is outside"),
+        ({"prompt": [65] * 16}, "context_length_exceeded"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"seed": (-1,)}, "negative"),
+        ({"stop": ((),)}, "stop sequence is empty"),
+        ({"temperature": 1e-9}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+    ],
+)
+def test_a_request_that_cannot_be_sampled(change: dict[str, object], word: str) -> None:
+    checks.requests([REQUEST, replace(REQUEST, temperature=0)], 16, 128)
+    with pytest.raises(EngineError, match=f"request 1: .*{word}"):
+        checks.requests([REQUEST, replace(REQUEST, **change)], 16, 128)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"prompt": []}, "at least one token"),
+        ({"output": [], "logprobs": []}, "at least one token"),
+        ({"output": [66, -1]}, "token -1 is outside"),
+        ({"prompt": [65] * 15}, "exceed the context"),
+        ({"logprobs": []}, "0 logprobs for 2"),
+        ({"logprobs": [-1.0, float("inf")]}, "finite"),
+        ({"advantage": float("nan")}, "finite"),
+        ({"temperature": 0.0}, "temperature"),
+    ],
+)
+def test_a_datum_that_cannot_be_trained_on(change: dict[str, object], word: str) -> None:
+    checks.datums([DATUM], 16, 128, ratios=True)
+    with pytest.raises(EngineError, match=f"datum 1: .*{word}"):
+        checks.datums([DATUM, replace(DATUM, **change)], 16, 128, ratios=True)  # type: ignore[arg-type]
+
+
+def test_cross_entropy_needs_no_logprobs() -> None:
+    checks.datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)
+
+
+@pytest.mark.parametrize("weights", [[], [[1.0]], [[1.0, float("nan")]]])
+def test_weights_that_do_not_fit(weights: list[list[float]]) -> None:
+    with pytest.raises(EngineError, match="weights must"):
+        checks.weights(weights, [DATUM])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"learning_rate": 0.0}, {"beta1": 1.0}, {"eps": float("inf")}, {"weight_decay": -0.1}],
+)
+def test_an_optimizer_setting_that_makes_no_sense(change: dict[str, float]) -> None:
+    checks.adam(Adam(1e-3))
+    with pytest.raises(EngineError, match=next(iter(change))):
+        checks.adam(replace(Adam(1e-3), **change))

@@ -1,0 +1,165 @@
+"""TinyEngine over its real worker process: batching, order, death and recovery."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineLost, SampleRequest
+from hud_tui.service.engines.tiny.bases import BASES, weights_path
+from hud_tui.service.engines.tiny.dispatch import ROWS, Call, Dispatch
+from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.engines.tiny.worker import read_frame
+from tests.unit.engine.conftest import some_datums
+
+PROMPT = [3, *map(ord, "3 + 4 = ?"), 1, 4]
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[TinyEngine]:
+    engine = TinyEngine()
+    yield engine
+    await engine.stop()
+
+
+def asked(seed: int, count: int = 1) -> list[SampleRequest]:
+    return [SampleRequest(PROMPT, 8, seed=(seed, j)) for j in range(count)]
+
+
+@pytest.mark.parametrize("base", [base.name for base in BASES])
+async def test_a_base_samples_trains_and_continues(
+    base: str, engine: TinyEngine, tmp_path: Path
+) -> None:
+    handle = await engine.open(base)
+    [out] = await engine.sample(handle, asked(1))
+    datum = Datum(PROMPT, out.tokens, out.logprobs, advantage=0.5)
+    metrics = await engine.forward_backward(handle, [datum], "ppo")
+    assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    [[*lp]] = await engine.forward(handle, [datum])
+    assert lp == pytest.approx(out.logprobs, abs=1e-5)
+    saved = await engine.optim_step(handle, Adam(1e-5), tmp_path)
+    again = await engine.open(Path(saved.state_path))
+    assert await engine.sample(again, asked(2)) == await engine.sample(handle, asked(2))
+    [[*stepped]] = await engine.forward(again, [datum])
+    assert sum(stepped) > sum(lp)
+
+
+async def test_calls_at_once_get_what_each_would_get_alone(engine: TinyEngine) -> None:
+    handle, other = await engine.open(BASES[0].name), await engine.open(BASES[0].name)
+    alone = [await engine.sample(handle, asked(seed, 3)) for seed in range(4)]
+    at_once = await asyncio.gather(
+        *(engine.sample(handle, asked(seed, 3)) for seed in range(4)),
+        engine.forward(handle, some_datums(2)),
+        engine.sample(other, asked(0, 3)),
+    )
+    assert [[out.tokens for out in rows] for rows in at_once[:4]] == [
+        [out.tokens for out in rows] for rows in alone
+    ]
+    assert [out.tokens for out in at_once[5]] == [out.tokens for out in alone[0]]
+
+
+async def test_queued_samples_of_a_policy_go_together_and_training_keeps_its_turn() -> None:
+    dispatch = Dispatch()
+
+    def queue(verb: str, handle: str, rows: int = 0) -> Call:
+        request = {"verb": verb, "handle": handle}
+        call = Call({**request, "requests": [None] * rows} if rows else request)
+        dispatch._queue.append(call)
+        return call
+
+    train = queue("optim_step", "a")
+    first, other = queue("sample", "a", 8), queue("sample", "b", 8)
+    later = queue("forward", "a")
+    second, too_many = queue("sample", "a", 8), queue("sample", "a", ROWS)
+    cancelled = queue("sample", "a", 8)
+    cancelled.reply.cancel()
+    turns = []
+    while calls := dispatch._next():
+        turns.append(calls)
+    assert turns == [[train], [first, second], [other], [later], [too_many]]
+
+
+async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(
+    engine: TinyEngine, tmp_path: Path
+) -> None:
+    handle = await engine.open(BASES[0].name)
+    waiting = [asyncio.create_task(engine.sample(handle, asked(i, 64))) for i in range(4)]
+    waiting.append(asyncio.create_task(engine.forward(handle, some_datums(3))))
+    await asyncio.sleep(0)
+    assert engine._worker.pid is not None
+    os.kill(engine._worker.pid, signal.SIGKILL)
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(result, EngineLost) for result in results)
+    with pytest.raises(EngineLost, match="open the policy again"):
+        await engine.optim_step(handle, Adam(1e-3), tmp_path)
+    again = await engine.open(BASES[0].name)
+    assert len(await engine.sample(again, asked(1, 2))) == 2
+
+
+async def test_an_interrupt_of_the_terminal_does_not_reach_the_worker(engine: TinyEngine) -> None:
+    handle = await engine.open(BASES[0].name)
+    assert engine._worker.pid is not None
+    os.kill(engine._worker.pid, signal.SIGINT)
+    assert len(await engine.sample(handle, asked(1))) == 1
+
+
+async def test_stop_ends_the_worker_and_start_brings_another(engine: TinyEngine) -> None:
+    await engine.start()
+    pid = engine._worker.pid
+    assert pid is not None
+    await engine.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    await engine.start()
+    assert engine._worker.pid not in (None, pid)
+
+
+async def test_what_is_refused_says_why_and_leaves_nothing_behind(
+    engine: TinyEngine, tmp_path: Path
+) -> None:
+    handle = await engine.open(BASES[0].name)
+    with pytest.raises(EngineError, match="no base 'tiny/huge'"):
+        await engine.open("tiny/huge")
+    with pytest.raises(EngineError, match="no such state"):
+        await engine.open(tmp_path / "missing.safetensors")
+    with pytest.raises(EngineError, match="context_length_exceeded"):
+        await engine.sample(handle, [SampleRequest([65] * 128, 4)])
+    good = some_datums(1, logprob=-1.0)
+    bad = Datum([65], [66, 67], [-1.0])
+    with pytest.raises(EngineError, match="datum 1: 1 logprobs for 2 output tokens"):
+        await engine.forward_backward(handle, [*good, bad], "ppo")
+    with pytest.raises(EngineError, match="unknown loss"):
+        await engine.forward_backward(handle, good, "nope")
+    with pytest.raises(EngineError, match="one value per output token"):
+        await engine.backward(handle, good, [[1.0]])
+    with pytest.raises(EngineError, match="nothing was accumulated"):
+        await engine.optim_step(handle, Adam(1e-3), tmp_path)
+    await engine.close(handle)
+    await engine.close(handle)
+    with pytest.raises(EngineError, match="closed"):
+        await engine.sample(handle, asked(1))
+
+
+def test_the_service_s_side_does_not_load_numpy() -> None:
+    code = (
+        "import sys, hud_tui.service.engines.tiny.engine, hud_tui.service.tasksets;"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_shipped_weights_are_small() -> None:
+    assert all(weights_path(base.name).stat().st_size <= 400_000 for base in BASES)
+
+
+def test_a_frame_that_is_cut_off_is_no_frame(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    pipe.write_bytes(b"\0\0\0\2{}\0\0\0\5{}")
+    with pipe.open("rb") as stream:
+        assert read_frame(stream) == b"{}"
+        assert read_frame(stream) is None

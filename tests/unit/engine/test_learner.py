@@ -1,0 +1,142 @@
+"""Steps and states: bit-exact continuation, groups without spread, files that are not whole."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hud_tui.rl.advantage import group_advantages
+from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
+from hud_tui.service.engines.tiny.learner import Learner
+from hud_tui.service.engines.tiny.optimiser import Moments, adam_step
+from hud_tui.service.engines.tiny.policy import Config, shapes
+from tests.unit.engine.conftest import some_datums
+
+ADAM = Adam(learning_rate=1e-3, weight_decay=0.01)
+
+
+def train(learner: Learner, steps: range, directory: Path) -> Path:
+    """Some steps on data that depend on the step's number only; the last state's path."""
+    for step in steps:
+        datums = some_datums(8, seed=step, logprob=-4.9)
+        learner.forward_backward(datums, "importance_sampling", {})
+        saved = learner.optim_step(ADAM, directory)
+    return Path(saved.state_path)
+
+
+def digest(path: Path) -> str:
+    """Of the whole file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+CONTINUE = """
+import sys
+from pathlib import Path
+from hud_tui.service.engines.tiny.learner import Learner
+from tests.unit.engine.test_learner import digest, train
+learner = Learner(Path(sys.argv[1]))
+print(digest(train(learner, range(*map(int, sys.argv[2:4])), Path(sys.argv[1]).parent)))
+"""
+
+
+def in_a_fresh_process(path: Path, first: int, last: int) -> str:
+    """Open a state elsewhere, take the steps there; the digest of what came of it."""
+    command = [sys.executable, "-c", CONTINUE, str(path), str(first), str(last)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_going_on_in_a_fresh_process_is_bit_exact(small: Learner, tmp_path: Path) -> None:
+    half_way = train(small, range(3), tmp_path)
+    never_stopped = train(small, range(3, 6), tmp_path)
+    assert in_a_fresh_process(half_way, 3, 6) == digest(never_stopped)
+
+
+def test_the_same_seed_gives_the_same_bytes_in_a_fresh_process(
+    small_path: Path, small: Learner, tmp_path: Path
+) -> None:
+    assert in_a_fresh_process(small_path, 0, 2) == digest(train(small, range(2), tmp_path))
+
+
+def test_samples_after_loading_are_the_same(small: Learner, tmp_path: Path) -> None:
+    path = train(small, range(2), tmp_path)
+    asked = [SampleRequest([70, 71], 8, seed=(i,)) for i in range(6)]
+    assert Learner(path).sample(asked) == small.sample(asked)
+
+
+@pytest.mark.parametrize("loss_fn", ["importance_sampling", "ppo", "cispo", "dro"])
+def test_a_group_whose_rewards_are_equal_moves_nothing(
+    loss_fn: str, small: Learner, tmp_path: Path
+) -> None:
+    asked = [SampleRequest([70, 71], 8, seed=(i,)) for i in range(4)]
+    config = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2, "beta": 0.05}
+    datums = [
+        Datum(request.prompt, out.tokens, out.logprobs, advantage)
+        for request, out, advantage in zip(
+            asked, small.sample(asked), group_advantages([0.3] * 4), strict=True
+        )
+    ]
+    metrics = small.forward_backward(datums, loss_fn, config)
+    assert metrics["tokens"] == sum(len(datum.output) for datum in datums)
+    with pytest.raises(EngineError, match="nothing was accumulated"):
+        small.optim_step(ADAM, tmp_path)
+
+
+def test_a_step_uses_its_gradients_up_and_leaves_no_other_file(
+    small: Learner, tmp_path: Path
+) -> None:
+    directory = tmp_path / "states"
+    directory.mkdir()
+    small.backward(some_datums(2), [[1.0] * len(datum.output) for datum in some_datums(2)])
+    saved = small.optim_step(ADAM, directory)
+    assert saved.metrics["grad_norm"] > 0
+    assert [str(path) for path in directory.iterdir()] == [saved.state_path]
+    with pytest.raises(EngineError, match="nothing was accumulated"):
+        small.optim_step(ADAM, directory)
+
+
+def test_a_state_that_cannot_be_written_undoes_the_step(small: Learner, tmp_path: Path) -> None:
+    datums = some_datums(2)
+    small.forward_backward(datums, "cross_entropy", {})
+    before = small.forward(datums)
+    with pytest.raises(EngineError, match="could not be written"):
+        small.optim_step(ADAM, tmp_path / "missing")
+    assert small.forward(datums) == before
+    small.optim_step(ADAM, tmp_path)
+    assert small.forward(datums) != before
+
+
+def test_an_endless_gradient_is_refused(small: Learner, tmp_path: Path) -> None:
+    [datum] = some_datums(1)
+    far = Datum(datum.prompt, datum.output, [-1e4] * len(datum.output), 1.0)
+    with pytest.raises(EngineError, match="not finite"):
+        small.forward_backward([far], "importance_sampling", {})
+    with pytest.raises(EngineError, match="nothing was accumulated"):
+        small.optim_step(ADAM, tmp_path)
+
+
+def test_a_file_that_is_not_a_whole_state_is_refused(small: Learner, tmp_path: Path) -> None:
+    body = train(small, range(1), tmp_path).read_bytes()
+    broken = tmp_path / "broken.safetensors"
+    for content in (body[:-1], body[:1000], b"", b"not a state", body.replace(b"0.qkv", b"0.qkw")):
+        broken.write_bytes(content)
+        with pytest.raises(EngineError, match="not a whole state"):
+            Learner(broken)
+    with pytest.raises(EngineError, match="no such state"):
+        Learner(tmp_path / "missing.safetensors")
+
+
+def test_adam_takes_the_steps_of_its_paper() -> None:
+    weights, moments = {"w": np.array([1.0, 1.0])}, Moments.fresh({"w": np.zeros(2)})
+    adam = Adam(0.1, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.5)
+    adam_step(weights, {"w": np.array([3.0, 0.0])}, moments, adam)
+    assert weights["w"] == pytest.approx([1 - 0.1 - 0.05, 1 - 0.05])
+    adam_step(weights, {"w": np.array([0.0, 0.0])}, moments, adam)
+    m, v = 0.9 * 0.3 / (1 - 0.81), 0.95 * 0.05 * 9 / (1 - 0.95**2)
+    assert weights["w"][0] == pytest.approx(0.85 * 0.95 - 0.1 * m / v**0.5)
+
+
+def test_the_net_has_the_size_its_name_says() -> None:
+    assert sum(int(np.prod(shape)) for shape in shapes(Config()).values()) == 172_480
