@@ -32,9 +32,15 @@ class Tree:
     def of(cls, checkpoints: Iterable[Checkpoint]) -> "Tree":
         """The tree of checkpoints listed oldest first, shape (N,)."""
         tree = cls()
+        head = best = None
         for checkpoint in checkpoints:
-            tree = tree.add(checkpoint)
-        return tree
+            position = tree._index.get(checkpoint.id)
+            if position is None:
+                position = tree._append(checkpoint)
+                best = tree._better(position, best)
+            if checkpoint.is_active:
+                head = position
+        return replace(tree, size=len(tree._nodes), head=head, best=best)
 
     def __len__(self) -> int:
         return self.size
@@ -61,6 +67,14 @@ class Tree:
         """Optimizer steps from the base weights to this checkpoint, its own included."""
         return self._depths[position]
 
+    def extends(self, older: "Tree") -> bool:
+        """Whether this has the same shape as `older`, with nothing or more steps after it."""
+        if self._parents is older._parents:
+            return self.size >= older.size
+        return self._parents[: older.size] == older._parents[: older.size] and (
+            self.size >= older.size
+        )
+
     @property
     def served(self) -> Checkpoint | None:
         """The head's checkpoint; None while the base weights are served."""
@@ -72,17 +86,12 @@ class Tree:
         if known is not None:
             return self.with_head(checkpoint.id) if checkpoint.is_active else self
         tree = self if self.size == len(self._nodes) else self._copy()
-        parent = tree.find(checkpoint.prev_model_checkpoint_id)
-        position = tree.size
-        tree._nodes.append(checkpoint)
-        tree._parents.append(ROOT if parent is None else parent)
-        tree._depths.append(1 if parent is None else tree._depths[parent] + 1)
-        tree._index[checkpoint.id] = position
+        position = tree._append(checkpoint)
         return replace(
             tree,
             size=position + 1,
             head=position if checkpoint.is_active else tree.head,
-            best=tree._better(position),
+            best=tree._better(position, tree.best),
         )
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
@@ -129,8 +138,19 @@ class Tree:
         own, before = self.reward(position), None if parent == ROOT else self.reward(parent)
         return None if own is None or before is None else own - before
 
-    def _better(self, position: int) -> int | None:
-        reward, best = self._nodes[position].mean_reward, self.best
+    def _append(self, checkpoint: Checkpoint) -> int:
+        """Add a node to the shared lists; a parent that is not there counts as the base."""
+        position = len(self._nodes)
+        parent = self._index.get(checkpoint.prev_model_checkpoint_id or "", ROOT)
+        self._nodes.append(checkpoint)
+        self._parents.append(parent)
+        self._depths.append(1 if parent == ROOT else self._depths[parent] + 1)
+        self._index[checkpoint.id] = position
+        return position
+
+    def _better(self, position: int, best: int | None) -> int | None:
+        """The better of two nodes by mean reward; the second where they are equal."""
+        reward = self._nodes[position].mean_reward
         if reward is None or reward != reward:
             return best
         known = None if best is None else self._nodes[best].mean_reward

@@ -1,0 +1,219 @@
+"""The drawn tree: what it must always be, on random trees and on the ones people have."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.lanes import Lanes
+from hud_tui.rl.rows import FOLD_MIN, NEAR, Kind, Row, cut_pieces
+from hud_tui.rl.tree import ROOT, Tree
+from tests.unit.trees import parents, tree_of
+
+
+def drawn(tree: Tree, unfolded: bool = False) -> Lanes:
+    lanes = Lanes()
+    lanes.show(tree)
+    if unfolded:
+        lanes.unfold_all()
+    return lanes
+
+
+def rows(lanes: Lanes) -> list[Row]:
+    return [lanes.row(number) for number in range(len(lanes))]
+
+
+def picture(lanes: Lanes) -> list[str]:
+    """The rows as a person sees them, with each node's number."""
+    names = {Kind.JOINT: lambda _: "", Kind.BASE: lambda _: " base"}
+    return [row.lanes + names.get(row.kind, lambda r: f" {r.oldest}")(row) for row in rows(lanes)]
+
+
+@given(parents(), st.data())
+def test_every_node_is_drawn_exactly_once_when_unfolded(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    head = data.draw(st.none() | st.integers(0, len(chosen) - 1)) if chosen else None
+    lanes = drawn(tree_of(chosen, head), unfolded=True)
+    nodes = [row.newest for row in rows(lanes) if row.kind is Kind.NODE]
+    assert sorted(nodes) == list(range(len(chosen)))
+    assert rows(lanes)[-1].kind is Kind.BASE
+
+
+@given(parents())
+def test_parents_are_drawn_below_their_children(chosen: list[int]) -> None:
+    lanes = drawn(tree_of(chosen), unfolded=True)
+    for position, parent in enumerate(chosen):
+        assert lanes.row_of(parent) > lanes.row_of(position)
+
+
+@given(parents())
+def test_a_branch_is_joined_to_its_parent_by_unbroken_lines(chosen: list[int]) -> None:
+    lanes = drawn(tree_of(chosen), unfolded=True)
+    seen = rows(lanes)
+    for position, parent in enumerate(chosen):
+        top, bottom = lanes.row_of(position), lanes.row_of(parent)
+        lane, goal = len(seen[top].lanes) - 1, len(seen[bottom].lanes) - 1
+        for row in seen[top + 1 : bottom]:
+            under = row.lanes[lane : lane + 1]
+            if under == "╯":
+                lane -= 2
+                under = row.lanes[lane]
+                assert under == "├"
+            assert under in ("│", "├")
+        assert lane == goal
+
+
+@given(parents(), st.data())
+def test_a_tree_grown_step_by_step_is_drawn_like_one_read_at_once(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    tree, grown = Tree(), Lanes()
+    for position, node in enumerate(tree_of(chosen)):
+        tree = tree.add(node)
+        if data.draw(st.booleans()):
+            tree = tree.with_head(f"c{data.draw(st.integers(0, position))}")
+        grown.show(tree)
+        at_once = drawn(tree)
+        assert rows(grown) == rows(at_once)
+        grown.select(position)
+        at_once.select(position)
+        assert rows(grown) == rows(at_once)
+        grown.select(None)
+
+
+@given(parents(), st.data())
+def test_what_is_open_stays_open_while_the_tree_grows_and_forks(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    half = len(chosen) // 2
+    tree = tree_of(chosen)
+    lanes = drawn(tree_of(chosen[:half]), unfolded=True)
+    start = tree_of(chosen[:half])
+    for node in list(tree)[half:]:
+        start = start.add(node)
+        lanes.show(start) if start.extends(lanes.tree) else pytest.fail("not the same tree")
+    shown = {row.newest for row in rows(lanes) if row.kind is Kind.NODE}
+    assert shown >= set(range(half))
+    lanes.fold_all()
+    assert rows(lanes) == rows(drawn(tree))
+
+
+@given(parents(most=60), st.data())
+def test_marked_nodes_forks_and_tips_stay_visible(chosen: list[int], data: st.DataObject) -> None:
+    if not chosen:
+        return
+    any_node = st.integers(0, len(chosen) - 1)
+    head, selected = data.draw(any_node), data.draw(any_node)
+    tree = tree_of(chosen, head)
+    lanes = drawn(tree)
+    lanes.select(selected)
+    shown = {row.newest for row in rows(lanes) if row.kind is Kind.NODE}
+    forks = {p for p in chosen if p != ROOT and chosen.count(p) > 1}
+    tips = set(range(len(chosen))) - set(chosen)
+    assert shown >= {head, selected, tree.best} | forks | tips
+
+
+@given(parents(most=60), st.data())
+def test_a_row_knows_its_nodes_and_they_know_their_row(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    head = data.draw(st.integers(0, len(chosen) - 1)) if chosen else None
+    tree = tree_of(chosen, head)
+    lanes = drawn(tree)
+    served = set(tree.lineage(head))
+    counted = 0
+    for number, row in enumerate(rows(lanes)):
+        if row.kind in (Kind.NODE, Kind.FOLD):
+            inside = [p for p in tree.lineage(row.newest) if p >= row.oldest]
+            counted += len(inside)
+            assert all(lanes.row_of(p) == number for p in inside)
+            assert all(lanes.served(p) == (p in served) for p in inside)
+            assert row.served[-1] == (row.newest in served)
+            assert row.kind is Kind.NODE or len(inside) >= FOLD_MIN
+        assert len(row.served) == len(row.lanes) // 2 + 1
+    assert counted == len(chosen)
+
+
+@given(parents(most=60), st.data())
+def test_the_lineage_is_one_unbroken_served_line(chosen: list[int], data: st.DataObject) -> None:
+    if not chosen:
+        return
+    head = data.draw(st.integers(0, len(chosen) - 1))
+    lanes = drawn(tree_of(chosen, head), unfolded=True)
+    start = lanes.row_of(head)
+    for number, row in enumerate(rows(lanes)):
+        assert any(row.served) == (number >= start)
+
+
+@given(parents())
+def test_folding_and_unfolding_one_run_is_undone_by_the_other(chosen: list[int]) -> None:
+    lanes = drawn(tree_of(chosen))
+    before = rows(lanes)
+    for number, row in enumerate(before):
+        assert lanes.unfold(number) == (row.kind is Kind.FOLD)
+        if row.kind is Kind.FOLD:
+            assert lanes.row(lanes.row_of(row.oldest)).kind is Kind.NODE
+            assert lanes.fold(row.oldest)
+        assert rows(lanes) == before
+
+
+@given(st.integers(1, 30), st.lists(st.tuples(st.integers(-5, 35), st.integers(-5, 35))))
+def test_pieces_cover_a_segment_once_and_show_what_is_asked(
+    length: int, ranges: list[tuple[int, int]]
+) -> None:
+    ranges = [(min(pair), max(pair)) for pair in ranges]
+    pieces = cut_pieces(length, ranges)
+    assert [i for p in pieces for i in range(p.low, p.high + 1)] == list(range(length))
+    hidden = {i for p in pieces if p.folded for i in range(p.low, p.high + 1)}
+    assert all(not hidden & set(range(low, high + 1)) for low, high in ranges)
+    assert all(p.high - p.low + 1 >= FOLD_MIN for p in pieces if p.folded)
+    assert all(a.folded != b.folded for a, b in pairwise(pieces))
+
+
+def test_a_chain_uses_one_lane() -> None:
+    lanes = drawn(tree_of(range(-1, 399), head=399), unfolded=True)
+    assert {row.lanes for row in rows(lanes)} == {"●", "◇"}
+
+
+def test_the_head_of_a_long_chain_shows_its_neighbours_and_folds_the_rest() -> None:
+    lanes = drawn(tree_of(range(-1, 399), head=399))
+    kinds = [row.kind for row in rows(lanes)]
+    assert kinds[: NEAR + 1] == [Kind.NODE] * (NEAR + 1)
+    assert len(lanes) < 2 * NEAR
+
+
+def test_the_branch_that_grew_last_is_left_and_the_older_one_stands_above_the_fork() -> None:
+    lanes = drawn(tree_of([-1, 0, 1, 0, 3], head=4))
+    assert picture(lanes) == ["● 4", "● 3", "│ ● 2", "│ ● 1", "├─╯", "● 0", "◇ base"]
+    assert [row.served for row in rows(lanes)] == [
+        (True,), (True,), (True, False), (True, False), (True, False), (True,), (True,),
+    ]  # fmt: skip
+
+
+def test_nested_branches_indent_one_lane_each() -> None:
+    lanes = drawn(tree_of([-1, 0, 1, 1, 0, 0], head=2))
+    assert picture(lanes) == [
+        "● 5",
+        "│ ● 4",
+        "├─╯",
+        "│ ● 3",
+        "│ │ ● 2",
+        "│ ├─╯",
+        "│ ● 1",
+        "├─╯",
+        "● 0",
+        "◇ base",
+    ]
+    assert rows(lanes)[5].served == (False, True, True)
+    assert rows(lanes)[7].served == (True, True)
+
+
+def test_several_first_steps_share_one_base() -> None:
+    assert picture(drawn(tree_of([-1, -1]))) == ["● 1", "│ ● 0", "├─╯", "◇ base"]
+
+
+def test_a_row_beyond_the_last_is_an_error() -> None:
+    with pytest.raises(IndexError):
+        Lanes().row(1)
