@@ -1,30 +1,41 @@
-"""HudApp: the full-screen session. Styles are in styles/, never in here."""
+"""HudApp: the full-screen session. Styles are in styles/, never in here.
+
+This module imports neither the client nor the wire models, so that something is on the
+screen before they load: what needs them is imported where it is first used.
+"""
 
 from __future__ import annotations
 
+import sys
+from asyncio import create_task, to_thread
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import App
 from textual.binding import BindingType
-from textual.reactive import reactive
+from textual.widgets import Input
 
 from hud_tui.errors import HudError
-from hud_tui.rl.progress import Liveness, State, liveness, step_seconds
-from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean
 from hud_tui.start import Start
+from hud_tui.tui.asking import may_leave, offer_resume
+from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens import VIEW_SCREENS
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens import VIEW_SCREENS, load_views
+from hud_tui.tui.screens.connect import ConnectScreen
+from hud_tui.tui.theme import DARK, LIGHT, THEMES
+from hud_tui.tui.widgets.palette import ascii_filter
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
-    from hud_tui.client.feed import Feed
-    from hud_tui.wire import Model
+    from hud_tui.rl.progress import Liveness
+    from hud_tui.rl.run import Run
+    from hud_tui.tui.follow import Follower
+    from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.wire import JobStatus, Model
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
 """(mode ``local`` or ``hud``, a key typed in the app or None, progress) → the client."""
@@ -32,27 +43,56 @@ Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClien
 PACKAGE = Path(__file__).parent.parent
 STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is_dir())
 """Inside the package in a wheel, beside it in a checkout."""
-FRAME_S = 0.1
-"""Events are shown together, at most this often."""
+LOST_S = 2.0
+"""A service that does not answer for so long is said to be lost."""
 
 
 class HudApp(App[None]):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
+    COMMANDS: ClassVar = {ActionCommands}
+    TITLE = "hud-tui"
 
-    run_now: reactive[Run] = reactive(Run, init=False)
-    """The chosen model's run; the views' `run` follows it."""
-    freshness: reactive[Liveness] = reactive(
-        Liveness(State.CONNECTING, "connecting", None), init=False
-    )
-
-    def __init__(self, connect: Connect, mode: str | None, start: Start) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        mode: str | None,
+        start: Start,
+        clock: Callable[[], float] = time,
+    ) -> None:
+        """
+        Args:
+            connect: Makes the client; called again where the connection is to be renewed.
+            mode: ``local``, ``hud``, or None to ask.
+            start: What the command line asked for.
+            clock: Unix seconds, for ages on the screen.
+        """
         super().__init__()
-        self.connect, self.mode, self.start = connect, mode, start
+        self.connect, self.mode, self.start, self.clock = connect, mode, start, clock
         self.client: HudClient | None = None
-        self._latest = Run()
-        self._event_at: float | None = None
+        self.first_fork: str | None = None
+        """Id of the model made by the first start's fork; its run needs no second asking."""
+        self.key: str | None = None
+        """The key that was typed, for this session; None where it is configured."""
+        self._follower: Follower | None = None
+        self._told_lost = self._offer_resume = self._leaving = False
+        self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = DARK.name
+
+    def get_default_screen(self) -> ConnectScreen:
+        self.connect_screen = ConnectScreen()
+        return self.connect_screen
+
+    def on_mount(self) -> None:
+        if self.mode is not None:
+            self.call_after_refresh(self.open_client, self.mode)
+
+    async def on_unmount(self) -> None:
+        if self.client is not None:
+            await self.client.aclose()
 
     @property
     def connected(self) -> HudClient:
@@ -60,51 +100,79 @@ class HudApp(App[None]):
         assert self.client is not None
         return self.client
 
+    @property
+    def service(self) -> str:
+        """What we are connected to, e.g. ``HUD local``."""
+        return self.client.settings.label if self.client is not None else ""
+
+    @property
+    def run_now(self) -> Run:
+        """The followed model's run, as it is on the screen."""
+        from hud_tui.rl.run import Run
+
+        return self._follower.run if self._follower is not None else Run()
+
+    @property
+    def freshness(self) -> Liveness:
+        """How fresh `run_now` is."""
+        from hud_tui.tui.follow import CONNECTING
+
+        return self._follower.freshness if self._follower is not None else CONNECTING
+
     def choose(self, model: Model) -> None:
         """Follow this model from now on."""
-        self._latest = self.run_now = Run(model=model)
-        self.follow(model.id)
+        from hud_tui.tui.follow import Follower
 
-    def on_mount(self) -> None:
-        if self.mode is not None:
-            self.open_client(self.mode)
+        self._follower = Follower(self.connected, self.run_now, model)
+        self.follow(self._follower)
+        self.show_run()
 
     @work(exclusive=True, group="follow")
-    async def follow(self, model_id: str) -> None:
-        """Fold the model's events into one snapshot; `_show` puts it on the screen."""
-        feed = self.connected.feed(model_id)
-        frame = self.set_interval(FRAME_S, lambda: self._show(feed))
+    async def follow(self, follower: Follower) -> None:
+        """Read the model's events; what they add up to is shown once a frame."""
+        from hud_tui.tui.follow import FRAME_S
+
+        frame = self.set_interval(FRAME_S, lambda: self._frame(follower))
         try:
-            async for event in feed:
-                self._latest = self._latest.fold(event)
-                self._event_at = monotonic()
+            await follower.follow(self._job_changed)
         except HudError as error:
-            self.notify(clean(error.message), severity="error", markup=False)
+            self.tell(error)
         finally:
             frame.stop()
 
-    def _show(self, feed: Feed) -> None:
-        now = monotonic()
-        run = self._latest
-        silent = None if self._event_at is None or not run.training else now - self._event_at
-        self.freshness = liveness(
-            feed.source,
-            None if feed.heard_at is None else now - feed.heard_at,
-            feed.trouble,
-            None if feed.retry_at is None else max(0.0, feed.retry_at - now),
-            silent,
-            step_seconds(run) if silent else None,
-        )
-        self.run_now = run
+    def _frame(self, follower: Follower) -> None:
+        if follower is self._follower and follower.frame():
+            self.show_run()
+        lost = follower.lost_at is not None and monotonic() - follower.lost_at > LOST_S
+        if lost and not self._told_lost:
+            again = "start it again" if self.mode == "local" else "connect anew"
+            text = f"The service does not answer. Trying on; ctrl+r to {again}."
+            self.notify(text, severity="warning", timeout=15)
+        self._told_lost = lost
 
-    def watch_run_now(self, run: Run) -> None:
-        """Only the screen that is shown follows; a hidden one catches up when it returns."""
-        if isinstance(self.screen, HudScreen):
-            self.screen.run = run
+    def show_run(self) -> None:
+        """Hand the run to the view on the screen, under a dialog too; a hidden one waits."""
+        view = self.shown_view
+        if view is not None:
+            view.run, view.freshness = self.run_now, self.freshness
 
-    def watch_freshness(self, freshness: Liveness) -> None:
-        if isinstance(self.screen, HudScreen):
-            self.screen.freshness = freshness
+    @property
+    def shown_view(self) -> HudScreen | None:
+        """The view on the screen; None before there is one."""
+        from hud_tui.tui.screens.base import HudScreen
+
+        views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, HudScreen))
+        return next(views, None)
+
+    def _job_changed(self, job: JobStatus) -> None:
+        if self._offer_resume and job.id is not None:
+            self._offer_resume = False
+            if job.status == "interrupted":
+                self.ask_to_resume(job)
+
+    @work(exclusive=True, group="resume")
+    async def ask_to_resume(self, job: JobStatus) -> None:
+        await offer_resume(self, job)
 
     async def action_view(self, name: str) -> None:
         """Show one of the five views."""
@@ -114,9 +182,84 @@ class HudApp(App[None]):
     @work(exclusive=True, group="connect")
     async def open_client(self, mode: str, key: str | None = None) -> None:
         """Connect, then show the view that the command line asked for."""
+        self.mode, self.key = mode, key
+        self.connect_screen.wait("connecting…")
+        views = create_task(to_thread(load_views))  # while the service starts
         try:
-            self.client = await self.connect(mode, key, lambda text: None)
+            self.client = await self.connect(mode, key, self.connect_screen.wait)
+            from hud_tui.tui.opening import opening
+
+            first = await opening(self.client, self.start)
         except HudError as error:
-            self.notify(clean(error.message), severity="error", markup=False)
+            self.connect_screen.fail(error)
             return
-        await self.switch_mode("models")
+        finally:
+            await views
+        if first.model is not None:
+            self.choose(first.model)
+        await self.switch_mode(first.view)
+        if first.trouble is not None:
+            self.tell(first.trouble)
+
+    @work(exclusive=True, group="connect")
+    async def action_reconnect(self) -> None:
+        """Connect anew; on the embedded service, start it where it has ended."""
+        if self.client is None or self.mode is None:
+            return
+        try:
+            client = await self.connect(self.mode, self.key, self._say)
+        except HudError as error:
+            self.tell(error)
+            return
+        old, self.client = self.client, client
+        self._offer_resume = True
+        if self.run_now.model is not None:
+            self.choose(self.run_now.model)
+        await old.aclose()
+        self._say("connected again")
+
+    async def action_quit(self) -> None:
+        """Leave; ask first while a run trains."""
+        job = self.run_now.job if self.run_now.training else None
+        if job is None or self._leaving:
+            self.exit()
+        else:
+            self.ask_to_quit(job)
+
+    async def action_interrupt(self) -> None:
+        """ctrl+c: copy what is selected, or leave; twice leaves whatever is asked."""
+        selected = self.focused.selected_text if isinstance(self.focused, Input) else ""
+        selected = selected or self.screen.get_selected_text() or ""
+        if selected:
+            self.copy_to_clipboard(selected)
+        else:
+            await self.action_quit()
+
+    @work(exclusive=True, group="quit")
+    async def ask_to_quit(self, job: JobStatus) -> None:
+        self._leaving = True
+        leave = await may_leave(self, job)
+        self._leaving = False
+        if leave:
+            self.exit()
+
+    def action_help(self) -> None:
+        """All keys of the view on the screen; the one that is chosen there is done."""
+        from hud_tui.tui.screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.screen), self._do)
+
+    async def _do(self, chosen: Doable | None) -> None:
+        if chosen is not None:
+            await self.run_action(chosen.action.name, chosen.where)
+
+    def action_theme(self) -> None:
+        self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    def tell(self, error: HudError) -> None:
+        """Show a failure with what to do next."""
+        text = clean(f"{error.message}\n{error.hint}".strip(), 600)
+        self.notify(text, severity="error", markup=False, timeout=10)
+
+    def _say(self, text: str) -> None:
+        self.notify(clean(text, 200), markup=False)

@@ -1,20 +1,34 @@
-"""The five views, by name."""
+"""The five views, by name. A view is imported when it is first shown."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from textual.screen import Screen
 
-from hud_tui.tui.screens.checkpoints import CheckpointsScreen
-from hud_tui.tui.screens.jobs import JobsScreen
-from hud_tui.tui.screens.launch import LaunchScreen
-from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.screens.models import ModelsScreen
-
-VIEW_SCREENS: dict[str, str | Callable[[], Screen[Any]]] = {
-    "models": ModelsScreen,
-    "launch": LaunchScreen,
-    "live": LiveScreen,
-    "checkpoints": CheckpointsScreen,
-    "jobs": JobsScreen,
+_CLASSES = {
+    "models": "ModelsScreen",
+    "launch": "LaunchScreen",
+    "live": "LiveScreen",
+    "checkpoints": "CheckpointsScreen",
+    "jobs": "JobsScreen",
 }
+
+
+def view_class(name: str) -> type[Screen[Any]]:
+    """The screen of a view: ``<Name>Screen`` in the module of that name."""
+    found: type[Screen[Any]] = getattr(import_module(f"hud_tui.tui.screens.{name}"), _CLASSES[name])
+    return found
+
+
+def load_views() -> None:
+    """Import every view, so that showing one is quick."""
+    for name in _CLASSES:
+        view_class(name)
+
+
+def _maker(name: str) -> Callable[[], Screen[Any]]:
+    return lambda: view_class(name)()
+
+
+VIEW_SCREENS: dict[str, str | Callable[[], Screen[Any]]] = {name: _maker(name) for name in _CLASSES}

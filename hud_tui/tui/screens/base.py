@@ -9,12 +9,12 @@ from textual.app import ComposeResult
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from hud_tui.errors import HudError
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean
+from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.top_line import TopLine
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ class HudScreen(Screen[None]):
     freshness: reactive[Liveness] = reactive(Liveness(State.CONNECTING, "connecting", None))
 
     def compose(self) -> ComposeResult:
-        yield TopLine(self.VIEW).data_bind(HudScreen.run, HudScreen.freshness)
+        service = self.hud.service
+        yield TopLine(self.VIEW, service).data_bind(HudScreen.run, HudScreen.freshness)
         yield from self.body()
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyLine(self.VIEW)
 
     def body(self) -> Iterable[Widget]:
         """The view's own widgets, between the top line and the footer."""

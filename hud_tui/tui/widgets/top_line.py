@@ -1,6 +1,11 @@
-"""TopLine: where we are, what is happening, how fresh it is."""
+"""TopLine: where we are, what is happening, how fresh it is.
 
-from rich.text import Text
+Parts are dropped from the least important until the rest fits, so nothing is cut in two.
+"""
+
+from collections.abc import Sequence
+
+from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
@@ -10,44 +15,132 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 
+BAR = 16
+"""Cells of the progress bar."""
+
 
 class TopLine(Widget):
-    """One line at the top of every view."""
+    """One line at the top of every view; it repaints only when its text changes."""
 
-    run: reactive[Run] = reactive(Run)
-    freshness: reactive[Liveness] = reactive(Liveness(State.CONNECTING, "connecting", None))
+    run: reactive[Run] = reactive(Run, repaint=False)
+    freshness: reactive[Liveness] = reactive(
+        Liveness(State.CONNECTING, "connecting", None), repaint=False
+    )
+    line: reactive[Content] = reactive(Content())
+    """What is on the screen."""
 
-    def __init__(self, view: str) -> None:
+    def __init__(self, view: str, service: str) -> None:
+        """`service` is the name of what we are connected to, e.g. ``HUD local``."""
         super().__init__()
-        self.view = view
+        self.view, self.service = view, service
 
-    def render(self) -> Text:
-        left, right = self._where(), Text(fresh(self.freshness))
-        gap = max(1, self.size.width - left.cell_len - right.cell_len)
-        return Text.assemble(left, " " * gap, right)
+    def watch_run(self) -> None:
+        self._write()
 
-    def _where(self) -> Text:
-        model = self.run.model
-        where = Text.assemble((f" {self.view.capitalize()} ", "bold reverse"))
-        if model is None:
-            return where
-        where.append(f"  {one_line(model.model_name, 40)} ▶ {label(self.run.head)}")
-        if self.run.head is not None:
-            where.append(f" ({short(self.run.head.mean_reward)})")
-        going = progress(self.run)
-        if going is not None and self.run.training:
-            where.append(f"  step {going.step}/{going.steps or '?'}")
-        return where
+    def watch_freshness(self) -> None:
+        self._write()
+
+    def on_resize(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        self.line = top_line(self.view, self.service, self.run, self.freshness, self.size.width)
+
+    def render(self) -> Content:
+        return self.line
+
+
+def top_line(view: str, service: str, run: Run, freshness: Liveness, width: int) -> Content:
+    """The line, `width` cells at most."""
+    name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
+    fresh = _fresh(freshness)
+    left = [(1, name), (6, Content.styled(service, "$text-muted")), *_model(run)]
+    right = [*_job(run), (2, fresh)]
+    for least in range(9, 1, -1):
+        if _length(left) + _length(right) + 2 <= width:
+            break
+        left = [part for part in left if part[0] != least]
+        right = [part for part in right if part[0] != least]
+    gap = " " * max(1, width - _length(left) - _length(right))
+    return Content.assemble(_join(left), gap, _join(right), " ")
+
+
+Part = tuple[int, Content]
+"""(rank, text): of parts that do not fit, the highest rank goes first."""
+
+
+def _model(run: Run) -> list[Part]:
+    if run.model is None:
+        return []
+    parts = [(3, Content.styled(one_line(run.model.model_name, 40), "bold"))]
+    if run.loaded:
+        head = f"▶ {one_line(label(run.head), 24)}"
+        reward = f" ({short(run.head.mean_reward)})" if run.head is not None else ""
+        parts.append((4, Content.assemble((head, "$accent"), (reward, "$text-muted"))))
+    return parts
+
+
+def _job(run: Run) -> list[Part]:
+    if run.job is None:
+        return []
+    name = Content.styled(
+        f"job {(run.job.id or '')[:4]} {one_line(run.job.status, 20)}", "$text-muted"
+    )
+    going = progress(run)
+    if going is None or not run.training:
+        return [(7, name)]
+    parts = [(8, name), (5, Content(f"step {going.step}/{going.steps or '?'}"))]
+    if going.fraction is not None:
+        parts.append((9, bar(going.fraction)))
+        parts.append((7, Content(f"{going.fraction:.0%}")))
+    if going.eta_s is not None:
+        parts.append((6, Content(f"{duration(going.eta_s)} left")))
+    return parts
+
+
+def bar(fraction: float, width: int = BAR) -> Content:
+    """A progress bar of half cells."""
+    halves = round(min(1.0, max(0.0, fraction)) * width * 2)
+    done = "━" * (halves // 2) + ("╸" if halves % 2 else "")
+    return Content.assemble((done, "$accent"), ("━" * (width - len(done)), "$border"))
+
+
+def _fresh(liveness: Liveness) -> Content:
+    text = fresh(liveness)
+    calm = liveness.state in (State.LIVE, State.CONNECTING)
+    return Content.styled(text, "$text-muted" if calm else "bold $warning")
 
 
 def fresh(liveness: Liveness) -> str:
-    """Freshness in a few words, e.g. ``↻ 0.3 s``."""
+    """Freshness in a few words, e.g. ``↻ stream 3 s``."""
+    age = duration(liveness.age_s) if liveness.age_s is not None else ""
     match liveness.state:
         case State.CONNECTING:
             return "… connecting"
         case State.RECONNECTING:
-            return "⚠ reconnecting"
+            wait = f", again in {duration(liveness.retry_s)}" if liveness.retry_s else ""
+            return f"⚠ no answer {age}{wait}".replace("  ", " ")
         case State.STALLED:
-            return f"⚠ stalled {liveness.age_s or 0:.0f} s"
+            return f"⚠ stalled {age}"
         case State.LIVE:
-            return f"↻ {liveness.source} {liveness.age_s or 0:.0f} s"
+            return f"↻ {liveness.source} {age}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a few characters: ``41 s``, ``1m12s``, ``2h05m``, ``3d04h``."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
+
+
+def _join(parts: Sequence[Part]) -> Content:
+    return Content("  ").join(text for _, text in parts)
+
+
+def _length(parts: Sequence[Part]) -> int:
+    return _join(parts).cell_length if parts else 0

@@ -1,0 +1,75 @@
+"""Follower: one model's events, folded into one snapshot and shown once a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import floor
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from hud_tui.events import JobChanged
+from hud_tui.rl.progress import Liveness, State, liveness, step_seconds
+from hud_tui.rl.run import Run
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.wire import JobStatus, Model
+
+FRAME_S = 0.1
+"""Events are shown together, at most this often."""
+CONNECTING = Liveness(State.CONNECTING, "connecting", None)
+
+
+class Follower:
+    """What is known of the model that is followed, and how fresh that is."""
+
+    def __init__(self, client: HudClient, run: Run, model: Model) -> None:
+        """`run` is what is known already; it stays on the screen while we reconnect."""
+        self.run = replace(run, model=model) if run.model == model else Run(model=model)
+        self.freshness = CONNECTING
+        self.lost_at: float | None = None
+        """`time.monotonic()` since when the service does not answer; None while it does."""
+        self._feed = client.feed(model.id)
+        self._latest = self.run
+        self._event_at: float | None = None
+
+    async def follow(self, job_changed: Callable[[JobStatus], None]) -> None:
+        """Fold events for ever; tell of each one of a job's.
+
+        Raises:
+            HudUnauthorized: The key is not accepted any more.
+            HudNotFound: The model is gone.
+        """
+        async for event in self._feed:
+            self._latest = self._latest.fold(event)
+            self._event_at = monotonic()
+            if isinstance(event, JobChanged):
+                job_changed(event.job)
+
+    def frame(self) -> bool:
+        """Take what has come since the last frame; whether there is anything to repaint."""
+        run, freshness = self._latest, self._judge(monotonic())
+        news = run is not self.run or freshness != self.freshness
+        self.run, self.freshness = run, freshness
+        return news
+
+    def _judge(self, now: float) -> Liveness:
+        """Ages in whole seconds: a screen that shows them repaints once a second."""
+        feed, run = self._feed, self._latest
+        silent = now - self._event_at if self._event_at is not None and run.training else None
+        judged = liveness(
+            feed.source,
+            _whole(None if feed.heard_at is None else now - feed.heard_at),
+            feed.trouble,
+            _whole(None if feed.retry_at is None else max(0.0, feed.retry_at - now)),
+            silent,
+            step_seconds(run) if silent else None,
+        )
+        lost = judged.state is State.RECONNECTING
+        self.lost_at = (self.lost_at or now) if lost else None
+        return replace(judged, age_s=_whole(silent)) if judged.state is State.STALLED else judged
+
+
+def _whole(seconds: float | None) -> float | None:
+    return None if seconds is None else floor(seconds)

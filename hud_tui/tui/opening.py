@@ -1,0 +1,85 @@
+"""Opening: the view the app opens on, and the model it follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hud_tui.errors import HudError, HudRefused, HudUsage
+from hud_tui.rl.catalog import own
+from hud_tui.rl.names import find_model
+from hud_tui.wire import Job, Model
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.start import Start
+
+VIEWS = {
+    "models": "models",
+    "fork": "models",
+    "preflight": "launch",
+    "run": "launch",
+    "status": "live",
+    "checkpoints": "checkpoints",
+    "head": "checkpoints",
+    "jobs": "jobs",
+    "traces": "jobs",
+}
+
+
+@dataclass(frozen=True)
+class Opening:
+    view: str
+    model: Model | None
+    """To follow; None where there is none of one's own yet."""
+    trouble: HudError | None = None
+    """Why it is not the one that was asked for."""
+
+
+async def opening(client: HudClient, start: Start) -> Opening:
+    """Decide from what the command line named, then from the newest job, then the newest fork.
+
+    Raises:
+        HudError: The service cannot be asked.
+    """
+    models = await client.models()
+    view = VIEWS.get(start.command, "live")
+    try:
+        model = await _named(client, start, models)
+    except (HudUsage, HudRefused) as error:
+        return Opening("models", await _usual(client, models), error)
+    model = model or await _usual(client, models)
+    if model is None and view in ("live", "checkpoints"):
+        view = "models"
+    return Opening(view, model)
+
+
+async def _named(client: HudClient, start: Start, models: list[Model]) -> Model | None:
+    """The model that was named, or that of the job that was.
+
+    Raises:
+        HudUsage: Nothing is called so.
+    """
+    if start.model:
+        return find_model(start.model, models)
+    if not start.ref:
+        return None
+    try:
+        return find_model(start.ref, models)
+    except HudUsage:
+        return _model_of(await client.job(start.ref), models)
+
+
+async def _usual(client: HudClient, models: list[Model]) -> Model | None:
+    try:
+        jobs = await client.jobs(1)
+    except HudRefused:
+        jobs = []  # a service without jobs still has models
+    found = _model_of(jobs[0], models) if jobs else None
+    return found or next(iter(own(models)), None)
+
+
+def _model_of(job: Job, models: list[Model]) -> Model | None:
+    """The model that a managed run trains, where the service says so."""
+    wanted = (job.metadata or {}).get("model_id")
+    return next((model for model in models if model.id == wanted), None)

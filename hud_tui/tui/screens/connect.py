@@ -1,0 +1,124 @@
+"""ConnectScreen: the first thing on the screen, until there is a service to talk to.
+
+It asks which service where the command line did not say, tells what is being waited for,
+and on a failure says what to do next. It needs nothing but Textual, so it paints at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from hud_tui.errors import HudError
+from hud_tui.rl.text import clean
+from hud_tui.tui.keys import bindings
+
+if TYPE_CHECKING:
+    from hud_tui.tui.app import HudApp
+
+TITLE = "hud-tui   reinforcement learning, steered from the terminal"
+ASK = (
+    ("enter", "the embedded service", "trains a tiny model on this machine: no key, no network"),
+    ("h", "HUD, with a key", "typed in, kept for this session only, never shown"),
+    ("q", "quit", "then set HUD_API_KEY to go to HUD without asking"),
+)
+AGAIN = (
+    ("r", "try again", ""),
+    ("l", "the embedded service", "on this machine: no key, no network"),
+    ("h", "HUD, with a key", "typed in, kept for this session only, never shown"),
+    ("q", "quit", ""),
+)
+
+
+class ConnectScreen(Screen[None]):
+    VIEW: ClassVar[str] = "connect"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("connect")
+
+    state: Literal["asking", "waiting", "failed"] = "asking"
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="connect"):
+            yield Static(Content.styled(TITLE, "bold"), id="connect-title")
+            yield Static(id="connect-text")
+            yield Static(id="connect-keys")
+
+    @property
+    def hud(self) -> HudApp:
+        """The app, typed."""
+        from hud_tui.tui.app import HudApp
+
+        assert isinstance(self.app, HudApp)
+        return self.app
+
+    def on_mount(self) -> None:
+        if self.hud.mode is None:
+            self._show("asking", Content("Which service?"), ASK)
+        else:
+            self.wait("connecting…")
+
+    def wait(self, text: str) -> None:
+        """Say what is being waited for; it is told as the connection proceeds."""
+        self._show("waiting", Content(clean(text, 200)), ASK[-1:])
+
+    def fail(self, error: HudError) -> None:
+        """Say what went wrong and what to do about it."""
+        text = Content.assemble(
+            (f"⚠ {clean(error.message, 400)}", "$warning"), f"\n{clean(error.hint, 400)}"
+        )
+        self._show("failed", text, AGAIN)
+
+    def _show(
+        self,
+        state: Literal["asking", "waiting", "failed"],
+        text: Content,
+        keys: tuple[tuple[str, str, str], ...],
+    ) -> None:
+        self.state = state
+        self.query_one("#connect-text", Static).update(text)
+        rows = [
+            Content.assemble((f"{key:>5}  ", "bold $accent"), f"{what:<22}", (says, "$text-muted"))
+            for key, what, says in keys
+        ]
+        self.query_one("#connect-keys", Static).update(Content("\n").join(rows))
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        if action == "retry":
+            return self.state == "failed"
+        return action not in ("begin", "local", "key") or self.state != "waiting"
+
+    def action_begin(self) -> None:
+        """Enter: the embedded service when asked, the same again after a failure."""
+        if self.state == "failed":
+            self.action_retry()
+        else:
+            self.action_local()
+
+    def action_local(self) -> None:
+        self.hud.open_client("local")
+
+    def action_retry(self) -> None:
+        self.hud.open_client(self.hud.mode or "local", self.hud.key)
+
+    @work(exclusive=True)
+    async def action_key(self) -> None:
+        from hud_tui.tui.screens.dialogs import InputDialog
+
+        key = await self.app.push_screen_wait(
+            InputDialog(
+                "HUD API key",
+                ["Your key is used for this session only and is never shown or stored."],
+                "Connect",
+                check=lambda text: "" if text else "type or paste the key",
+                password=True,
+            )
+        )
+        if key is not None:
+            self.hud.open_client("hud", key)

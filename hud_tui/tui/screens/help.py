@@ -1,0 +1,83 @@
+"""HelpScreen: every key that works here, searchable; Enter does what the key does."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from hud_tui.tui.commands import Doable, doable
+
+KEYS = 16
+"""Cells of the column of keys."""
+
+
+class HelpScreen(ModalScreen[Doable | None]):
+    """Closes with the action that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "back", show=False),
+        Binding("down", "move(1)", "down", show=False),
+        Binding("up", "move(-1)", "up", show=False),
+    ]
+
+    def __init__(self, below: Screen[object]) -> None:
+        """`below` is the screen whose keys are listed."""
+        super().__init__()
+        self.all = doable(below)
+        self.found = self.all
+        self.place: str = getattr(below, "VIEW", "app")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="help") as box:
+            box.border_title = f"Keys of {self.place.capitalize()}"
+            yield Input(placeholder="search", id="help-search", compact=True)
+            yield OptionList(id="help-list", markup=False)
+            yield Static("↑ ↓ choose   enter does it   esc back", id="help-foot")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).can_focus = False
+        self._list("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._list(event.value)
+
+    def _list(self, text: str) -> None:
+        wanted = text.casefold().split()
+        self.found = [one for one in self.all if _matches(one, wanted)]
+        options = self.query_one(OptionList)
+        options.set_options(Option(_row(one)) for one in self.found)
+        options.highlighted = 0 if self.found else None
+
+    def action_move(self, rows: int) -> None:
+        options = self.query_one(OptionList)
+        if self.found:
+            options.highlighted = ((options.highlighted or 0) + rows) % len(self.found)
+
+    def on_input_submitted(self) -> None:
+        highlighted = self.query_one(OptionList).highlighted
+        self.dismiss(None if highlighted is None else self.found[highlighted])
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self.found[event.option_index])
+
+
+def _matches(one: Doable, wanted: list[str]) -> bool:
+    action = one.action
+    text = f"{action.all_shown} {action.label} {action.help}".casefold()
+    return all(word in text for word in wanted)
+
+
+def _row(one: Doable) -> Content:
+    keys, action = one.action.all_shown, one.action
+    return Content.assemble(
+        (f"{keys:<{KEYS}}", "bold $accent"),
+        f"{action.label:<18}",
+        (action.help, "$text-muted"),
+    )
