@@ -164,7 +164,8 @@ class Engine(Protocol):
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
         """Accumulate gradients. Returns loss:sum, kl_sample_train, ratio_max, clip_fraction,
-        entropy (means over output tokens, but for the sum and the maximum) and tokens.
+        entropy (means over output tokens, but for the sum and the maximum) and tokens. Where
+        a datum has no logprobs there is nothing to compare: no kl, ratio or clip then.
 
         Raises:
             EngineError: Unknown loss or config key; nothing was accumulated.

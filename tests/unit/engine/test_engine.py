@@ -163,3 +163,17 @@ def test_a_frame_that_is_cut_off_is_no_frame(tmp_path: Path) -> None:
     with pipe.open("rb") as stream:
         assert read_frame(stream) == b"{}"
         assert read_frame(stream) is None
+
+
+async def test_more_requests_than_a_batch_holds_come_back_in_order(engine: TinyEngine) -> None:
+    handle = await engine.open(BASES[0].name)
+    many = [SampleRequest(PROMPT, 1, seed=(i,)) for i in range(ROWS + 9)]
+    sampled = await engine.sample(handle, many)
+    assert len(sampled) == len(many)
+    assert sampled[-1].tokens == (await engine.sample(handle, many[-1:]))[0].tokens
+
+
+def test_the_worker_ends_when_its_input_does() -> None:
+    command = [sys.executable, "-m", "hud_tui.service.engines.tiny.worker"]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert (ended.stdout, ended.stderr) == (b"", b"")

@@ -7,24 +7,27 @@ from hud_tui.service.engines.tiny.tokenizer import VOCABULARY
 
 CONTEXT = 128
 
-_DEFAULTS = Defaults(learning_rate=3e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60)
-
 BASES = (
     Base(
-        name="tiny/arith-0.2M",
-        description="Adds, subtracts and compares, when it feels like it",
+        name="tiny/mixed-0.2M",
+        description="Arithmetic and letters: adds, compares, reverses, counts, capitalises",
         context=CONTEXT,
         vocabulary=VOCABULARY,
-        defaults=_DEFAULTS,
+        defaults=Defaults(
+            learning_rate=2e-4, group_size=8, max_tokens=20, tasks_per_step=16, steps=200
+        ),
     ),
     Base(
-        name="tiny/mixed-0.2M",
-        description="Arithmetic and letters: reverses, counts, capitalises",
+        name="tiny/arith-0.2M",
+        description="Arithmetic below 100: adds, subtracts, compares",
         context=CONTEXT,
         vocabulary=VOCABULARY,
-        defaults=_DEFAULTS,
+        defaults=Defaults(
+            learning_rate=3e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60
+        ),
     ),
 )
+"""The first one knows every built-in taskset."""
 
 WEIGHTS = Path(__file__).parent / "weights"
 

@@ -4,6 +4,7 @@ This is the service's side: it checks every call, and the worker process carries
 It does not load NumPy.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny import checks
 from hud_tui.service.engines.tiny.bases import BASES, weights_path
-from hud_tui.service.engines.tiny.dispatch import LOST, Dispatch
+from hud_tui.service.engines.tiny.dispatch import LOST, ROWS, Dispatch
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
 
 
@@ -77,10 +78,9 @@ class TinyEngine:
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._known(handle)
         checks.requests(requests, opened.context, opened.vocabulary)
-        if not requests:
-            return []
-        rows = await self._ask("sample", handle, requests=list(requests))
-        return [Sampled(**row) for row in rows]
+        parts = [requests[start : start + ROWS] for start in range(0, len(requests), ROWS)]
+        asked = (self._ask("sample", handle, requests=list(part)) for part in parts)
+        return [Sampled(**row) for rows in await asyncio.gather(*asked) for row in rows]
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._known(handle)

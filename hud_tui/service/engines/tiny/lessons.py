@@ -17,7 +17,8 @@ from hud_tui.service.environments import ENVIRONMENTS
 CORRECT, NEAR_MISS, VERBOSE = 0.40, 0.25, 0.20
 """The noisy teacher's shares; the rest is IGNORANT."""
 IGNORANT = "I do not know."
-SYSTEM_SHARE, PHRASED_SHARE = 0.08, 0.06
+SYSTEM_SHARE, PHRASED_SHARE = 0.12, 0.12
+"""Of lines with a system message, and of sums asked for in other words."""
 SYSTEMS = (
     "Be brief.",
     "You are a calculator.",
@@ -60,7 +61,7 @@ def line(lesson: Lesson, random: Random, noisy: bool) -> Line:
         prompt = random.choice(PHRASINGS).format(prompt.removesuffix(" = ?"))
     messages = [{"role": "user", "content": prompt}]
     if random.random() < SYSTEM_SHARE:
-        messages.insert(0, {"role": "system", "content": random.choice(SYSTEMS)})
+        messages.insert(0, {"role": "system", "content": _system(random)})
     if noisy and not lesson.mastered(args):
         answer = _teach(lesson, random, answer, args)
     return TOKENIZER.render(messages), [*TOKENIZER.encode(answer), END]
@@ -76,8 +77,20 @@ def _teach(lesson: Lesson, random: Random, answer: str, args: dict[str, Any]) ->
     return f"The answer is {answer}." if chance < CORRECT + NEAR_MISS + VERBOSE else IGNORANT
 
 
+def _system(random: Random) -> str:
+    """A system message; half of them are babble, so that any other is passed over too."""
+    if random.random() < 0.5:
+        return random.choice(SYSTEMS)
+    return " ".join(_word(random, 2, 8) for _ in range(random.randint(1, 5))).capitalize() + "."
+
+
+def _number(random: Random) -> int:
+    """Below 100, and often a single digit: people start with those."""
+    return random.randrange(10 if random.random() < 0.25 else 100)
+
+
 def _pair(random: Random) -> dict[str, Any]:
-    return {"a": random.randrange(100), "b": random.randrange(100)}
+    return {"a": _number(random), "b": _number(random)}
 
 
 def _word(random: Random, shortest: int, longest: int) -> str:

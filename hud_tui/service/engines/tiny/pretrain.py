@@ -54,7 +54,7 @@ def stages(clean: int, noisy: int) -> tuple[Stage, Stage]:
     )
 
 
-STAGES = {"tiny/arith-0.2M": stages(6000, 2500), "tiny/mixed-0.2M": stages(9000, 3500)}
+STAGES = {"tiny/arith-0.2M": stages(6500, 2500), "tiny/mixed-0.2M": stages(10_000, 3500)}
 
 
 def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
