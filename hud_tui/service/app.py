@@ -1,0 +1,86 @@
+"""The embedded service as an ASGI app: the same paths and bodies as HUD's."""
+
+import logging
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hud_tui.service.bodies import reply
+from hud_tui.service.engines.base import EngineError, EngineLost
+from hud_tui.service.gate import Gate
+from hud_tui.service.refusals import Refused
+from hud_tui.service.routes import (
+    catalog,
+    chat,
+    environments,
+    events,
+    jobs,
+    runs,
+    tasksets,
+    telemetry,
+    traces,
+    training,
+)
+from hud_tui.service.service import Service
+
+log = logging.getLogger(__name__)
+
+AREAS = (catalog, training, runs, chat, tasksets, environments, jobs, traces, telemetry, events)
+
+
+def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
+    """The app over a service that has been started.
+
+    Args:
+        service: Whose routes these are.
+        host: The address it is bound to; requests to other names are refused.
+    """
+    app = Starlette(
+        routes=[route for area in AREAS for route in area.ROUTES],
+        middleware=[Middleware(Gate, api_key=service.api_key, host=host)],
+        exception_handlers={
+            Refused: _refused,
+            HTTPException: _http,
+            EngineLost: _lost,
+            EngineError: _engine,
+            Exception: _unexpected,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.service = service
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return reply({"detail": error.detail}, error.status)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """Starlette's own 404 and 405."""
+    assert isinstance(error, HTTPException)
+    detail = f"{error.detail}: {request.method} {request.url.path[:200]}"
+    answer = reply({"detail": detail}, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _lost(request: Request, error: Exception) -> Response:
+    detail = (
+        f"{error}. Gradients that were accumulated are lost, and no step was taken:"
+        " the next call opens the head again, so repeat the whole step"
+    )
+    return reply({"detail": detail}, 503)
+
+
+async def _engine(request: Request, error: Exception) -> Response:
+    log.error("%s %s: engine: %s", request.method, request.url.path, error)
+    return reply({"detail": f"the engine refused: {error}"}, 500)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """Starlette raises it again after the answer, and the server logs it."""
+    return reply({"detail": f"unexpected {type(error).__name__} in the service: see its log"}, 500)

@@ -1,0 +1,95 @@
+"""Request bodies in, JSON out."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hud_tui.service.refusals import Refused
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_BYTES = 64 * 1024 * 1024
+"""A larger body is refused with 413."""
+
+
+async def read_bytes(request: Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        Refused: 413, it is larger than `MAX_BYTES`; what there was of it has been read,
+            so that the client gets to see the answer.
+    """
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= MAX_BYTES:
+            chunks.append(chunk)
+        elif size > 4 * MAX_BYTES:
+            break
+    if size > MAX_BYTES:
+        limit = f"the body is larger than {MAX_BYTES // 2**20} MB"
+        raise Refused(413, f"{limit}: send fewer inputs a call")
+    return b"".join(chunks)
+
+
+async def read(request: Request, model: type[M]) -> M:
+    """The body as one of the wire's models.
+
+    Raises:
+        Refused: 400, it is not JSON; 422, it does not fit; 413.
+    """
+    body = await read_bytes(request)
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        if found and found[0]["type"] == "json_invalid":
+            raise Refused(400, f"the body is not JSON: {found[0]['msg']}") from error
+        detail = [{**one, "loc": ["body", *one["loc"]]} for one in found[:50]]
+        raise Refused(422, detail) from error
+
+
+def reply(body: Any, status: int = 200) -> Response:
+    """JSON of plain values and of the wire's models."""
+    content = orjson.dumps(body, default=_plain)
+    return Response(content, status, media_type="application/json")
+
+
+def reply_array(rows: Sequence[bytes]) -> Response:
+    """A JSON array of rows that are JSON already."""
+    return Response(b"[" + b",".join(rows) + b"]", media_type="application/json")
+
+
+def page(items: list[Any], total: int, limit: int, offset: int) -> Response:
+    """One page of a collection."""
+    return reply({"items": items, "total": total, "limit": limit, "offset": offset})
+
+
+def number(request: Request, name: str, default: int, most: int) -> int:
+    """A query's non-negative integer, at most `most`.
+
+    Raises:
+        Refused: 422, it is not one.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit():
+        found = [{"type": "int_parsing", "loc": ["query", name], "msg": "not a whole number ≥ 0"}]
+        raise Refused(422, found)
+    return min(int(text[:18]), most)
+
+
+def window(request: Request, default: int = 50, most: int = 1000) -> tuple[int, int]:
+    """The query's limit and offset."""
+    return number(request, "limit", default, most), number(request, "offset", 0, 2**31)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,75 @@
+"""Gate: who may ask at all. In front of every route.
+
+The Host header must be this machine's, so that a web page cannot reach the service by
+rebinding its own name; the bearer key must be right, except for the command line
+analytics that HUD's client posts without one.
+"""
+
+import hmac
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hud_tui.service.bodies import reply
+
+OPEN_PATH = "/sdk-events/cli"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, api_key: str, host: str = "127.0.0.1") -> None:
+        """
+        Args:
+            app: What is behind it.
+            api_key: The only key that is let in.
+            host: The address that the service is bound to.
+        """
+        self._app = app
+        self._api_key = api_key.encode()
+        self._host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        if not self._knows(headers.get(b"host", b"").decode("latin-1")):
+            detail = "this service answers to the address it is bound to, and to no other name"
+            await reply({"detail": detail}, 421)(scope, receive, send)
+        elif not self._may_pass(scope, headers.get(b"authorization", b"")):
+            answer = reply(
+                {"detail": "missing or wrong API key: send Authorization: Bearer KEY"}, 401
+            )
+            answer.headers["WWW-Authenticate"] = "Bearer"
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _knows(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name in LOOPBACK or name == self._host.casefold():
+            return True
+        return _is_wildcard(self._host) and _is_address(name)
+
+    def _may_pass(self, scope: Scope, header: bytes) -> bool:
+        if scope["method"] == "POST" and scope["path"].endswith(OPEN_PATH):
+            return True
+        scheme, _, key = header.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._api_key)
+
+
+def _is_wildcard(host: str) -> bool:
+    return _is_address(host) and ip_address(host).is_unspecified
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an IP address: a name that can be rebound is not."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

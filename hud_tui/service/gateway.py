@@ -1,0 +1,203 @@
+"""The gateway: chat completions from a model's head, or from a checkpoint that is named.
+
+A reply carries the exact token ids and logprobs on the choice, and under a Trace-Id the
+turn is kept, so that the rollout can be trained on by that id.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import randbits
+from typing import Any
+
+from hud_tui.service.clock import now
+from hud_tui.service.engines.base import Base, Sampled, SampleRequest, Tokenizer
+from hud_tui.service.ids import canonical, new_id
+from hud_tui.service.parts import Parts
+from hud_tui.service.refusals import Refused
+from hud_tui.service.store import checkpoints, models, traces
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.traces import TurnRow
+from hud_tui.wire import Chat
+
+ASKED = 64
+"""Most stop sequences in a request."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A request and what was sampled for it."""
+
+    model: ModelRow
+    node: Node | None
+    body: Chat
+    prompt: Sequence[int]
+    sampled: Sequence[Sampled]
+    started_at: float
+
+
+async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, Any]:
+    """Answer a chat request, in OpenAI's form with the token ids on each choice.
+
+    Raises:
+        Refused: 404 no such model or checkpoint; 400 what cannot be read, a stream, or a
+            prompt beyond the context (code ``context_length_exceeded``).
+        EngineLost: The engine stopped.
+    """
+    if body.stream:
+        raise Refused(400, "streaming is not offered: send stream false")
+    model = await parts.store.read(models.find, body.model)
+    base, tokens = parts.base(model), parts.tokenizer(model)
+    node = await _node(parts, model, body.checkpoint)
+    prompt = prompt_ids(body, tokens)
+    requests = _requests(body, prompt, base, tokens)
+    started_at = now()
+    async with parts.policies.borrow(model, node) as handle:
+        sampled = await parts.engine.sample(handle, requests)
+    answered = Answered(model, node, body, prompt, sampled, started_at)
+    if trace_id is not None and len(sampled) == 1:
+        id_ = canonical(trace_id)
+        if id_ is None:
+            raise Refused(400, "Trace-Id must be 32 hex digits or a UUID")
+        await parts.store.write(traces.record_turn, id_, _turn(answered, tokens))
+    return _reply(answered, tokens)
+
+
+def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
+    """The prompt's tokens: the conversation, or the given tokens and what came after them.
+
+    With `prompt_token_ids` the first `continuation_from` messages, not counting a system
+    message, are those tokens exactly; only the messages after them are rendered.
+
+    Raises:
+        Refused: 400, a message cannot be read.
+    """
+    messages = [_readable(message) for message in body.messages]
+    if not messages and not body.prompt_token_ids:
+        raise Refused(400, "messages is empty")
+    try:
+        if not body.prompt_token_ids:
+            return tokens.render(messages, body.tools or ())
+        covered = body.continuation_from or 0
+        if messages and messages[0].get("role") in ("system", "developer"):
+            covered += 1
+        return [*body.prompt_token_ids, *tokens.render(messages[covered:])]
+    except ValueError as error:
+        raise Refused(400, str(error)) from error
+
+
+def _readable(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with its text parts joined. Raises Refused, 400, for other parts."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    for part in content:
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            raise Refused(400, "only text parts can be read: this model sees no images")
+    return {**message, "content": "".join(part["text"] for part in content)}
+
+
+async def _node(parts: Parts, model: ModelRow, pin: str | None) -> Node | None:
+    if pin is None:
+        return await parts.store.read(checkpoints.head, model.id)
+    return await parts.store.read(checkpoints.find, model.id, canonical(pin) or pin)
+
+
+def _requests(
+    body: Chat, prompt: Sequence[int], base: Base, tokens: Tokenizer
+) -> list[SampleRequest]:
+    room = base.context - len(prompt)
+    if room < 1:
+        raise Refused(
+            400,
+            f"this model's context is {base.context} tokens, and the messages are {len(prompt)}:"
+            " shorten them",
+            "context_length_exceeded",
+        )
+    if min(prompt) < 0 or max(prompt) >= base.vocabulary:
+        raise Refused(400, f"a prompt token id is outside the vocabulary of {base.vocabulary}")
+    wanted = body.max_completion_tokens or body.max_tokens or room
+    seed = randbits(63) if body.seed is None else body.seed % 2**63
+    return [
+        SampleRequest(
+            prompt=prompt,
+            max_tokens=min(wanted, room),
+            temperature=1.0 if body.temperature is None else body.temperature,
+            seed=(seed, number),
+            stop=tuple(tuple(tokens.encode(text)) for text in _stops(body)),
+        )
+        for number in range(body.n or 1)
+    ]
+
+
+def _stops(body: Chat) -> list[str]:
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if len(stops) > ASKED:
+        raise Refused(400, f"at most {ASKED} stop sequences")
+    return [text for text in stops if text]
+
+
+def _text(answered: Answered, sampled: Sampled, tokens: Tokenizer) -> str:
+    """The completion's text, without the stop sequence that ended it."""
+    text = tokens.decode(sampled.tokens)
+    if sampled.finish_reason == "stop":
+        ending = next((stop for stop in _stops(answered.body) if text.endswith(stop)), "")
+        text = text.removesuffix(ending)
+    return text
+
+
+def _reply(answered: Answered, tokens: Tokenizer) -> dict[str, Any]:
+    prompt, produced = len(answered.prompt), sum(len(s.tokens) for s in answered.sampled)
+    return {
+        "id": f"chatcmpl-{new_id()}",
+        "object": "chat.completion",
+        "created": int(answered.started_at),
+        "model": answered.model.slug,
+        "checkpoint": answered.node.id if answered.node else None,
+        "choices": [
+            _choice(answered, number, sampled, tokens)
+            for number, sampled in enumerate(answered.sampled)
+        ],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": produced,
+            "total_tokens": prompt + produced,
+        },
+    }
+
+
+def _choice(answered: Answered, number: int, sampled: Sampled, tokens: Tokenizer) -> dict[str, Any]:
+    body = answered.body
+    choice: dict[str, Any] = {
+        "index": number,
+        "message": {"role": "assistant", "content": _text(answered, sampled, tokens)},
+        "finish_reason": sampled.finish_reason,
+        "logprobs": None,
+    }
+    if body.logprobs or body.return_token_ids:
+        rows = zip(tokens.pieces(sampled.tokens), sampled.logprobs, strict=True)
+        choice["logprobs"] = {
+            "content": [
+                {"token": piece, "logprob": logprob, "bytes": None, "top_logprobs": []}
+                for piece, logprob in rows
+            ]
+        }
+    if body.return_token_ids:
+        choice |= {"prompt_token_ids": list(answered.prompt), "token_ids": sampled.tokens}
+    return choice
+
+
+def _turn(answered: Answered, tokens: Tokenizer) -> TurnRow:
+    temperature = answered.body.temperature
+    sampled = answered.sampled[0]
+    return TurnRow(
+        prompt=answered.prompt,
+        output=sampled.tokens,
+        logprobs=sampled.logprobs,
+        base=answered.model.base,
+        temperature=1.0 if temperature is None else temperature,
+        prompt_text=tokens.decode(answered.prompt),
+        completion=_text(answered, sampled, tokens),
+        started_at=answered.started_at,
+        ended_at=now(),
+    )

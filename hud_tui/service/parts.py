@@ -1,0 +1,63 @@
+"""Parts: what every area of the service works with."""
+
+from pathlib import Path
+
+from hud_tui.service.engines.base import Base, Engine, Tokenizer
+from hud_tui.service.hub import Hub
+from hud_tui.service.policies import Policies
+from hud_tui.service.refusals import Refused
+from hud_tui.service.sessions import Session
+from hud_tui.service.store import Store
+from hud_tui.service.store.models import ModelRow
+
+
+class Parts:
+    def __init__(self, data_dir: Path, engine: Engine) -> None:
+        self.data_dir = data_dir
+        self.engine = engine
+        self.hub = Hub()
+        self.store = Store(data_dir / "service.db", self.hub.wake)
+        self.policies = Policies(engine, data_dir)
+        self._sessions: dict[str, Session] = {}
+
+    def session(self, model: ModelRow) -> Session:
+        """The model's one training session."""
+        session = self._sessions.get(model.id)
+        if session is None:
+            session = Session(model, self.store, self.engine, self.policies, self.data_dir)
+            self._sessions[model.id] = session
+        return session
+
+    def bases(self) -> dict[str, Base]:
+        """What the engine offers, by name."""
+        return {base.name: base for base in self.engine.bases()}
+
+    def base(self, model: ModelRow) -> Base:
+        """The base of a model.
+
+        Raises:
+            Refused: 409, the running engine does not offer it.
+        """
+        base = self.bases().get(model.base)
+        if base is None:
+            raise Refused(
+                409,
+                f"{model.slug} is built on {model.base}, which this engine does not offer:"
+                " start the service with the engine it was made with",
+            )
+        return base
+
+    def tokenizer(self, model: ModelRow) -> Tokenizer:
+        """The tokenizer of a model's base. Raises Refused as `base` does."""
+        return self.engine.tokenizer(self.base(model).name)
+
+
+def trainable(model: ModelRow) -> ModelRow:
+    """The model, where it is a fork.
+
+    Raises:
+        Refused: 409, it is a shared base.
+    """
+    if model.is_base:
+        raise Refused(409, f"{model.slug} is a shared base: fork it first")
+    return model

@@ -1,0 +1,108 @@
+"""Open policies: which handle samples what, and who may still be using it.
+
+The head is sampled through the training handle while that stands at the head, else
+through one opened from the node's file; a few of the latter stay open, the least
+recently used is closed first. A policy in use is closed only when its last user is done.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hud_tui.service.engines.base import Engine, EngineLost, Handle
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.models import ModelRow
+
+OPEN = 8
+"""Policies kept open for sampling, beside those that train."""
+
+
+@dataclass
+class Policy:
+    """One open handle."""
+
+    handle: Handle
+    generation: int
+    users: int = 0
+    retired: bool = False
+
+
+class Policies:
+    def __init__(self, engine: Engine, data_dir: Path) -> None:
+        self._engine = engine
+        self._data_dir = data_dir
+        self._sampling: OrderedDict[str, Policy] = OrderedDict()
+        self._training: dict[str, tuple[str, Policy]] = {}
+        self._generation = 0
+
+    def source(self, model: ModelRow, node: Node | None) -> str:
+        """Names the weights of a node, or of an untrained model: a state path or a base."""
+        return node.state_path if node else model.state_path or model.base
+
+    async def open(self, source: str, model: ModelRow) -> Policy:
+        """Open weights under a handle of their own."""
+        generation = self._generation
+        target: str | Path = source
+        if source != model.base:
+            target = Path(source) if "://" in source else self._data_dir / source
+        return Policy(await self._engine.open(target), generation)
+
+    def trains(self, model_id: str, source: str, policy: Policy) -> None:
+        """Say that this policy trains the model and stands at `source` now."""
+        self._training[model_id] = (source, policy)
+
+    async def retire(self, policy: Policy) -> None:
+        """Close a policy as soon as nobody uses it."""
+        policy.retired = True
+        stale = [id_ for id_, (_, open_) in self._training.items() if open_ is policy]
+        for model_id in stale:
+            del self._training[model_id]
+        if policy.users == 0 and policy.generation == self._generation:
+            await self._engine.close(policy.handle)
+
+    @asynccontextmanager
+    async def borrow(self, model: ModelRow, node: Node | None) -> AsyncIterator[Handle]:
+        """A handle that samples these weights, open until the block ends."""
+        source = self.source(model, node)
+        policy = await self._find(model, source)
+        policy.users += 1
+        try:
+            yield policy.handle
+        except EngineLost:
+            self.lost(policy)
+            raise
+        finally:
+            policy.users -= 1
+            if policy.retired and policy.users == 0:
+                await self.retire(policy)
+
+    async def _find(self, model: ModelRow, source: str) -> Policy:
+        position, training = self._training.get(model.id, ("", None))
+        if training is not None and position == source and self.alive(training):
+            return training
+        policy = self._sampling.get(source)
+        if policy is None:
+            policy = await self.open(source, model)
+            other = self._sampling.setdefault(source, policy)
+            if other is not policy:  # somebody else opened it meanwhile
+                await self.retire(policy)
+                policy = other
+        self._sampling.move_to_end(source)
+        while len(self._sampling) > OPEN:
+            _, oldest = self._sampling.popitem(last=False)
+            await self.retire(oldest)
+        return policy
+
+    def alive(self, policy: Policy) -> bool:
+        """Whether the engine still knows the policy's handle."""
+        return policy.generation == self._generation and not policy.retired
+
+    def lost(self, policy: Policy) -> None:
+        """The engine stopped under this policy: no handle opened before now means anything."""
+        if policy.generation != self._generation:
+            return
+        self._generation += 1
+        self._sampling.clear()
+        self._training.clear()

@@ -1,0 +1,133 @@
+"""Rollouts of a managed run: sample, decode, grade."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from hud_tui.service.batches import Trajectory, Turn
+from hud_tui.service.clock import now
+from hud_tui.service.engines.base import Engine, Handle, Sampled, SampleRequest, Tokenizer
+from hud_tui.service.ids import new_id
+from hud_tui.service.plan import Plan, Planned
+from hud_tui.service.store.traces import TraceRow, TurnRow
+
+HELDOUT_SEED = 1_000_003
+"""Keeps the generators of held-out rollouts apart from those that are trained on."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One graded completion of one task."""
+
+    planned: Planned
+    index: int
+    """In its group, from 0."""
+    sampled: Sampled
+    completion: str
+    reward: float
+    trace_id: str
+
+    def trajectory(self, temperature: float) -> Trajectory:
+        """As training takes it."""
+        turn = Turn(self.planned.prompt, self.sampled.tokens, self.sampled.logprobs, temperature)
+        return Trajectory([turn], self.reward, self.planned.task.slug, self.trace_id)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """All rollouts of one iteration."""
+
+    train: Sequence[Rollout]
+    """Task by task, `group_size` each."""
+    heldout: Sequence[Rollout]
+    started_at: float
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(r.sampled.tokens) for r in (*self.train, *self.heldout))
+
+    @property
+    def truncated(self) -> float:
+        """Share of the training rollouts that ran into max_tokens."""
+        cut = sum(rollout.sampled.finish_reason == "length" for rollout in self.train)
+        return cut / len(self.train)
+
+
+async def roll_out(
+    engine: Engine,
+    handle: Handle,
+    tokens: Tokenizer,
+    plan: Plan,
+    iteration: int,
+    heldout: bool,
+    context: int,
+) -> Rollouts:
+    """Sample and grade one iteration's tasks, all in one call to the engine.
+
+    Raises:
+        EngineLost: The engine stopped.
+    """
+    size = plan.parameters["group_size"]
+    wanted = [(task, j) for task in plan.tasks_of(iteration) for j in range(size)]
+    held = [(task, 0) for task in plan.heldout] if heldout else []
+    requests = [_request(plan, iteration, task, j, context) for task, j in (*wanted, *held)]
+    started_at, start = now(), perf_counter()
+    sampled = await engine.sample(handle, requests)
+    seconds = perf_counter() - start
+    graded = [
+        _grade(task, j, one, tokens)
+        for (task, j), one in zip((*wanted, *held), sampled, strict=True)
+    ]
+    return Rollouts(graded[: len(wanted)], graded[len(wanted) :], started_at, seconds)
+
+
+def trace_rows(
+    rollouts: Rollouts, job_id: str, model: str, base: str, step: int, temperature: float
+) -> list[TraceRow]:
+    """The rollouts as they are kept: traces with one turn each."""
+    ended_at, groups = now(), dict[int, str]()
+    rows = []
+    for rollout in (*rollouts.train, *rollouts.heldout):
+        task = rollout.planned.task
+        turn = TurnRow(
+            prompt=rollout.planned.prompt,
+            output=rollout.sampled.tokens,
+            logprobs=rollout.sampled.logprobs,
+            base=base,
+            temperature=temperature,
+            prompt_text=rollout.planned.question,
+            completion=rollout.completion,
+            started_at=rollouts.started_at,
+            ended_at=ended_at,
+        )
+        row = TraceRow(
+            id=rollout.trace_id,
+            job_id=job_id,
+            model=model,
+            task_slug=task.slug,
+            group_id=groups.setdefault(rollout.planned.index, new_id()),
+            step=step,
+            rollout=rollout.index,
+            reward=rollout.reward,
+            stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
+            heldout=task.heldout,
+            turns=[turn],
+        )
+        rows.append(row)
+    return rows
+
+
+def _request(plan: Plan, iteration: int, task: Planned, j: int, context: int) -> SampleRequest:
+    seed = (plan.parameters["seed"], iteration, task.index, j)
+    return SampleRequest(
+        prompt=task.prompt,
+        max_tokens=min(plan.parameters["max_tokens"], context - len(task.prompt)),
+        temperature=plan.parameters["temperature"],
+        seed=(*seed, HELDOUT_SEED) if task.task.heldout else seed,
+    )
+
+
+def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer) -> Rollout:
+    completion = tokens.decode(sampled.tokens)
+    return Rollout(task, j, sampled, completion, task.grade(completion), new_id())

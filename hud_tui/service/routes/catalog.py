@@ -1,0 +1,127 @@
+"""Models: who is asking, the catalog, forks, the checkpoint tree and the head."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hud_tui.service.bodies import number, page, read, reply, reply_array, window
+from hud_tui.service.clock import iso
+from hud_tui.service.engines.base import Base
+from hud_tui.service.ids import canonical, named_id
+from hud_tui.service.parts import trainable
+from hud_tui.service.refusals import not_found
+from hud_tui.service.routes import parts_of, path
+from hud_tui.service.store import checkpoints, models
+from hud_tui.service.store.models import ModelRow
+from hud_tui.wire import Fork, SetHead
+
+
+async def me(request: Request) -> Response:
+    """There is one user and one team: whoever holds the key."""
+    user, team = named_id("user", "local"), named_id("team", "local")
+    return reply({"user_id": user, "team_id": team})
+
+
+async def catalog(request: Request) -> Response:
+    parts, (limit, offset) = parts_of(request), window(request)
+    rows, total = await parts.store.read(models.catalog, limit, offset)
+    bases = parts.bases()
+    return page([record(row, bases.get(row.base)) for row in rows], total, limit, offset)
+
+
+async def get_model(request: Request) -> Response:
+    parts = parts_of(request)
+    model = await find_model(request)
+    return reply(record(model, parts.bases().get(model.base)))
+
+
+async def resolve(request: Request) -> Response:
+    """As older clients look a name up."""
+    parts = parts_of(request)
+    model = await parts.store.read(models.find, request.query_params.get("model", ""))
+    return reply(record(model, parts.bases().get(model.base)))
+
+
+async def fork(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, Fork)
+    source = await parts.store.read(models.find, body.source_model_id)
+    base = parts.base(source)
+    return reply(record(await parts.store.write(models.fork, source, body.name), base), 201)
+
+
+async def tree(request: Request) -> Response:
+    parts, model = parts_of(request), await find_model(request)
+    return reply_array(await parts.store.read(checkpoints.tree, model.id))
+
+
+async def checkpoint_traces(request: Request) -> Response:
+    parts, model = parts_of(request), await find_model(request)
+    limit, offset = number(request, "limit", 200, 10_000), number(request, "offset", 0, 2**31)
+    ref = path(request, "checkpoint_id")
+    id_ = canonical(ref) or ref
+    rows = await parts.store.read(checkpoints.traces, model.id, id_, limit, offset)
+    return reply(
+        [
+            {
+                "trace_id": row["id"],
+                "status": row["status"],
+                "created_at": iso(row["created_at"]),
+                "reward": row["reward"],
+                "task_slug": row["task_slug"],
+                "group_id": row["group_id"],
+                "rollout": row["rollout"],
+            }
+            for row in rows
+        ]
+    )
+
+
+async def set_head(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, SetHead)
+    model = trainable(await find_model(request))
+    id_ = canonical(body.checkpoint_id)
+    if id_ is None:
+        raise not_found("checkpoint", body.checkpoint_id[:200])
+    session = parts.session(model)
+    async with session.lock:
+        await session.set_head(id_)
+    return reply(record(model, parts.bases().get(model.base)))
+
+
+async def find_model(request: Request) -> ModelRow:
+    """The model in the path, by id, slug or name. Raises Refused, 404."""
+    return await parts_of(request).store.read(models.find, path(request, "model_id"))
+
+
+def record(model: ModelRow, base: Base | None) -> dict[str, Any]:
+    """One row of the catalog; `base` is None where the engine does not offer it."""
+    return {
+        "id": model.id,
+        "model_name": model.slug,
+        "name": model.name,
+        "description": base.description if base and model.is_base else None,
+        "sdk_agent_type": "openai_compatible",
+        "is_trainable": base is not None,
+        "public": model.is_base,
+        "status": "ready" if base else "unavailable",
+        "provider": {"name": model.base.partition("/")[0]},
+        "base_model": model.base,
+        "forked_from": model.forked_from,
+        "checkpoint_count": model.checkpoint_count,
+        "created_at": iso(model.created_at),
+        "training_defaults": vars(base.defaults) if base else None,
+    }
+
+
+ROUTES = [
+    Route("/v2/auth/me", me),
+    Route("/v2/models", catalog),
+    Route("/v2/models/fork", fork, methods=["POST"]),
+    Route("/v2/models/resolve", resolve),
+    Route("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/traces", checkpoint_traces),
+    Route("/v2/models/{model_id:path}/checkpoints", tree),
+    Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),
+    Route("/v2/models/{model_id:path}", get_model),
+]

@@ -1,0 +1,62 @@
+"""The event stream of a model, as server-sent events out of the log.
+
+Every reader is served from the store, however slow it is, so nothing is dropped and
+nothing piles up in memory. Source: WHATWG HTML, section 9.2 (server-sent events).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from hud_tui.service.parts import Parts
+from hud_tui.service.routes import parts_of
+from hud_tui.service.routes.catalog import find_model
+from hud_tui.service.store import events
+from hud_tui.service.store.events import Logged
+
+KEEP_ALIVE_S = 5.0
+RESET = b"event: reset\ndata: {}\n\n"
+"""The reader's last id is not in the log: read the tree, and go on from here."""
+
+
+async def follow(request: Request) -> Response:
+    """From after Last-Event-ID, else from now on; `X-Last-Event-ID` says where that is."""
+    parts, model = parts_of(request), await find_model(request)
+    tail = await parts.store.read(events.newest)
+    last, reset = tail, False
+    given = request.headers.get("last-event-id")
+    if given is not None:
+        last = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else -1
+        if last < 0 or not await parts.store.read(events.can_resume, model.id, last):
+            last, reset = tail, True
+    headers = {"Cache-Control": "no-store", "X-Last-Event-ID": str(last)}
+    stream = _stream(parts, model.id, last, reset)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _stream(parts: Parts, model_id: str, last: int, reset: bool) -> AsyncIterator[bytes]:
+    yield b": open\n\n"
+    if reset:
+        yield RESET
+    while not parts.hub.closed:
+        signal = parts.hub.signal(model_id)
+        logged = await parts.store.read(events.after, model_id, last)
+        if logged:
+            last = logged[-1].id
+            yield b"".join(map(_frame, logged))
+            continue
+        try:
+            await asyncio.wait_for(signal.wait(), KEEP_ALIVE_S)
+        except TimeoutError:
+            yield b": still here\n\n"
+
+
+def _frame(event: Logged) -> bytes:
+    """JSON has no bare newline, so one data line holds it."""
+    return f"id: {event.id}\nevent: {event.type}\ndata: {event.body}\n\n".encode()
+
+
+ROUTES = [Route("/v1/models/{model_id:path}/train/events", follow)]

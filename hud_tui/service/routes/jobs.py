@@ -1,0 +1,157 @@
+"""Jobs: list, look at, cancel; and the reports of a client that runs its own."""
+
+import sqlite3
+from typing import Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hud_tui.service.bodies import number, page, read, reply, window
+from hud_tui.service.clock import iso
+from hud_tui.service.ids import canonical, wanted_id
+from hud_tui.service.records import trace_record
+from hud_tui.service.routes import parts_of, path, service_of
+from hud_tui.service.service import Service
+from hud_tui.service.store import jobs, traces
+from hud_tui.wire import CancelJob, JobEnter
+from hud_tui.wire import Request as Body
+
+
+class Cancel(Body):
+    """POST /v2/rollouts/cancel."""
+
+    job_id: str | None = None
+    trace_id: str | None = None
+
+
+class Renamed(Body):
+    """PATCH /v2/jobs/{id}."""
+
+    name: str = Field(min_length=1, max_length=200)
+
+
+async def list_jobs(request: Request) -> Response:
+    (limit, offset), store = window(request), parts_of(request).store
+    taskset_id = canonical(request.query_params.get("taskset_id", ""))
+    rows, total = await store.read(jobs.page, limit, offset, taskset_id)
+    return page([_record(row) for row in rows], total, limit, offset)
+
+
+async def get_job(request: Request) -> Response:
+    return reply(_record(await _find(request)))
+
+
+async def job_traces(request: Request) -> Response:
+    """Oldest first; ``?step=`` picks one step of a managed run."""
+    job, (limit, offset) = await _find(request), window(request, 50, 10_000)
+    step = number(request, "step", 0, 2**31) if "step" in request.query_params else None
+    store = parts_of(request).store
+    rows, total = await store.read(traces.of_job, job["id"], limit, offset, step)
+    return page([trace_record(row) for row in rows], total, limit, offset)
+
+
+async def summary(request: Request) -> Response:
+    job = await _find(request)
+    counts = dict(await parts_of(request).store.read(traces.summary, job["id"]))
+    return reply({**counts, "pending": 0, "initializing": 0, "cancelling": 0})
+
+
+async def enter(request: Request) -> Response:
+    job_id = wanted_id("job", path(request, "job_id"))
+    body = await read(request, JobEnter)
+    group = body.group if body.group is None else max(-(2**31), min(body.group, 2**31))
+    taskset_id = canonical(body.taskset_id or "")
+    await parts_of(request).store.write(jobs.enter, job_id, body.name, group, taskset_id)
+    return reply({"job_id": job_id})
+
+
+async def cancel_job(request: Request) -> Response:
+    body = await read(request, CancelJob)
+    count = await _cancel(service_of(request), wanted_id("job", body.job_id))
+    return reply({"cancelled": count, "status": "cancelled" if count else "not_running"})
+
+
+async def cancel(request: Request) -> Response:
+    """One rollout that a client reports; or a job, where no trace is named."""
+    body = await read(request, Cancel)
+    if body.trace_id is None:
+        count = await _cancel(service_of(request), wanted_id("job", body.job_id or ""))
+        return reply({"status": "cancelled" if count else "not_running"})
+    trace_id = wanted_id("trace", body.trace_id)
+    return reply({"status": await parts_of(request).store.write(traces.cancel, trace_id)})
+
+
+async def cancel_all(request: Request) -> Response:
+    service = service_of(request)
+    active = await service.parts.store.read(jobs.unfinished)
+    details = [
+        {"job_id": job["id"], "cancelled": await _cancel(service, job["id"])} for job in active
+    ]
+    total = sum(int(detail["cancelled"]) for detail in details)
+    return reply(
+        {
+            "jobs_cancelled": sum(detail["cancelled"] > 0 for detail in details),
+            "total_tasks_cancelled": total,
+            "job_details": details,
+            "status": "cancelled" if total else "not_running",
+        }
+    )
+
+
+async def rename(request: Request) -> Response:
+    """PATCH takes a name; nothing else of a job can be changed."""
+    body = await read(request, Renamed)
+    job = await _find(request)
+    await parts_of(request).store.write(jobs.rename, job["id"], body.name)
+    return await get_job(request)
+
+
+async def _find(request: Request) -> sqlite3.Row:
+    job_id = path(request, "job_id")
+    return await parts_of(request).store.read(jobs.get, job_id)
+
+
+async def _cancel(service: Service, job_id: str) -> int:
+    """How many things were stopped: a managed run is one, a reported job its rollouts."""
+    job = await service.parts.store.read(jobs.get, job_id)
+    if job["kind"] == "training":
+        return int(await service.runner.cancel(job_id))
+    return await service.parts.store.write(traces.cancel_running, job_id)
+
+
+def _record(row: sqlite3.Row) -> dict[str, Any]:
+    metadata = None
+    if row["kind"] == "training":
+        metadata = {
+            "kind": "training",
+            "model_id": row["model_id"],
+            "model": row["slug"],
+            "step": row["step"],
+            "steps": row["steps"],
+        }
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "status": row["shown_status"],
+        "created_at": iso(row["created_at"]),
+        "group_size": row["group_size"],
+        "is_remote": False,
+        "taskset_id": row["taskset_id"],
+        "taskset_name": row["taskset_name"],
+        "metadata": metadata,
+    }
+
+
+ROUTES = [
+    Route("/v2/jobs", list_jobs),
+    Route("/v2/jobs/{job_id}", get_job),
+    Route("/v2/jobs/{job_id}", rename, methods=["PATCH"]),
+    Route("/v2/jobs/{job_id}/traces", job_traces),
+    Route("/v2/jobs/{job_id}/summary", summary),
+    Route("/v2/trace/job/{job_id}/enter", enter, methods=["POST"]),
+    Route("/v2/rollouts/cancel_job", cancel_job, methods=["POST"]),
+    Route("/v2/rollouts/cancel", cancel, methods=["POST"]),
+    Route("/v2/rollouts/cancel_user_jobs", cancel_all, methods=["POST"]),
+]

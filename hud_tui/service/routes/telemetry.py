@@ -1,0 +1,39 @@
+"""Telemetry: spans of a client's rollouts, kept; command line analytics, dropped."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hud_tui.service.bodies import read, read_bytes, reply
+from hud_tui.service.ids import wanted_id
+from hud_tui.service.routes import parts_of, path
+from hud_tui.service.store import traces
+from hud_tui.wire import Json
+from hud_tui.wire import Request as Body
+
+PREFIX = "/telemetry/v3/api"
+
+
+class Upload(Body):
+    """POST /trace/{id}/telemetry-upload."""
+
+    telemetry: list[Json]
+
+
+async def upload(request: Request) -> Response:
+    trace_id = wanted_id("trace", path(request, "trace_id"))
+    body = await read(request, Upload)
+    await parts_of(request).store.write(traces.add_spans, trace_id, body.telemetry)
+    return reply({"accepted": len(body.telemetry)})
+
+
+async def analytics(request: Request) -> Response:
+    """Read, so that the client is content, and forgotten: nothing leaves this machine."""
+    await read_bytes(request)
+    return reply({}, 202)
+
+
+ROUTES = [
+    Route(f"{PREFIX}/trace/{{trace_id}}/telemetry-upload", upload, methods=["POST"]),
+    Route(f"{PREFIX}/sdk-events/cli", analytics, methods=["POST"]),
+]

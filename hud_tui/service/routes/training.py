@@ -1,0 +1,147 @@
+"""Training calls on one model: they accumulate, and optim-step turns them into a checkpoint."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import isfinite
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hud_tui.service.batches import (
+    Batch,
+    check_loss,
+    check_scale,
+    check_trajectories,
+    make_batch,
+)
+from hud_tui.service.bodies import read, reply
+from hud_tui.service.engines.base import LOSSES, Adam
+from hud_tui.service.forwards import output_weights
+from hud_tui.service.inputs import resolve
+from hud_tui.service.parts import Parts, trainable
+from hud_tui.service.refusals import bad_field
+from hud_tui.service.routes import parts_of
+from hud_tui.service.routes.catalog import find_model
+from hud_tui.service.sessions import Session
+from hud_tui.service.store import jobs
+from hud_tui.service.store.models import ModelRow
+from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep
+
+
+async def losses(request: Request) -> Response:
+    await find_model(request)
+    return reply({"losses": list(LOSSES)})
+
+
+async def forward_backward(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, ForwardBackward)
+    model = trainable(await find_model(request))
+    check_loss(body.loss_fn)
+    async with _turn(parts, model) as session:
+        batch = await _batch(parts, model, body, body.loss_fn)
+        metrics, count = await session.forward_backward(batch, body.loss_fn, body.loss_fn_config)
+    return reply({"metrics": metrics, "num_datums": count})
+
+
+async def forward(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, Forward)
+    model = trainable(await find_model(request))
+    async with _turn(parts, model) as session:
+        batch = await _batch(parts, model, body, "custom")
+        forward_id, logprobs = await session.forward(batch)
+    return reply({"forward_id": forward_id, "data": _rows(batch, logprobs)})
+
+
+async def backward(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, Backward)
+    model = trainable(await find_model(request))
+    async with _turn(parts, model) as session:
+        passed = session.forwards.get(body.forward_id)
+        weights = output_weights(passed.datums, body.weights)
+        metrics, count = await session.backward(passed, weights, body.metrics)
+    return reply({"metrics": metrics, "num_datums": count})
+
+
+async def optim_step(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, OptimStep)
+    model = trainable(await find_model(request))
+    adam = _adam(body)
+    async with _turn(parts, model) as session:
+        node = await session.optim_step(adam)
+    return reply(
+        {
+            "step": node.step,
+            "checkpoint_id": node.id,
+            "sampler_path": node.sampler_path,
+            "state_path": node.state_path,
+            "model": model.slug,
+        }
+    )
+
+
+@asynccontextmanager
+async def _turn(parts: Parts, model: ModelRow) -> AsyncIterator[Session]:
+    """The model's session, alone, while no managed run has it.
+
+    Raises:
+        Refused: 409, a managed run trains the model.
+    """
+    await parts.store.read(jobs.refuse_busy, model.id)
+    session = parts.session(model)
+    async with session.lock:
+        await parts.store.read(jobs.refuse_busy, model.id)  # it may have begun meanwhile
+        yield session
+
+
+async def _batch(
+    parts: Parts, model: ModelRow, body: ForwardBackward | Forward, loss_fn: str
+) -> Batch:
+    """The inputs, checked and weighed. Raises Refused, 400 or 422."""
+    base = parts.base(model)
+    check_scale(body.reward_scale)
+    trajectories = await parts.store.read(resolve, body.inputs, base.name)
+    check_trajectories(trajectories, base, loss_fn)
+    return make_batch(trajectories, body.group_size, loss_fn, body.reward_scale)
+
+
+def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    """One row a turn; its lists run over prompt and output, with 0 on the prompt."""
+    rows, found = [], iter(logprobs)
+    for index, trajectory in enumerate(batch.trajectories):
+        for turn in trajectory.turns:
+            zeros = [0.0] * len(turn.prompt)
+            rows.append(
+                {
+                    "reward": trajectory.reward,
+                    "traj_idx": index,
+                    "group_idx": index // batch.group_size if batch.grouped else None,
+                    "logprobs": [*zeros, *next(found)],
+                    "sampling_logprobs": [*zeros, *turn.logprobs],
+                    "mask": [*zeros, *([1.0] * len(turn.output))],
+                }
+            )
+    return rows
+
+
+def _adam(body: OptimStep) -> Adam:
+    """The optimizer's numbers. Raises Refused, 422, naming the one that is out of bounds."""
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(body, name) < 1:
+            raise bad_field(name, "must be at least 0 and below 1")
+    for name in ("learning_rate", "eps", "weight_decay"):
+        if not isfinite(getattr(body, name)) or getattr(body, name) < 0:
+            raise bad_field(name, "must be a finite number of at least 0")
+    return Adam(**body.model_dump())
+
+
+_TRAIN = "/v1/models/{model_id:path}/train"
+
+ROUTES = [
+    Route(f"{_TRAIN}/losses", losses),
+    Route(f"{_TRAIN}/forward-backward", forward_backward, methods=["POST"]),
+    Route(f"{_TRAIN}/forward", forward, methods=["POST"]),
+    Route(f"{_TRAIN}/backward", backward, methods=["POST"]),
+    Route(f"{_TRAIN}/optim-step", optim_step, methods=["POST"]),
+]

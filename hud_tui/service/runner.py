@@ -1,0 +1,134 @@
+"""Runner: managed runs are submitted, resumed and stopped here; each is one asyncio task."""
+
+import asyncio
+import json
+import logging
+import sqlite3
+
+from hud_tui.rl.tasks import read_rows
+from hud_tui.service.engines.base import EngineError
+from hud_tui.service.ids import new_id
+from hud_tui.service.parts import Parts, trainable
+from hud_tui.service.plan import Plan, fill, make_plan
+from hud_tui.service.refusals import Refused
+from hud_tui.service.run import NoSpread, Run, Stopped
+from hud_tui.service.store import jobs, models, tasksets
+from hud_tui.service.store.models import ModelRow
+from hud_tui.wire import JobError, JobStatus, SubmitJob
+
+log = logging.getLogger(__name__)
+
+STOP_S = 10.0
+"""Longest wait for a run to end after it was asked to."""
+RESUMABLE = ("interrupted", "cancelled", "failed")
+
+
+class Runner:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+
+    async def submit(self, body: SubmitJob) -> tuple[str, ModelRow]:
+        """Check everything, queue the run and start it; its id and its model.
+
+        Raises:
+            Refused: 404 no such model; 409 a base, or in another run; 422 parameters or
+                rows that cannot be run.
+        """
+        store = self._parts.store
+        model = trainable(await store.read(models.find, body.model_id))
+        await store.read(jobs.refuse_busy, model.id)
+        base = self._parts.base(model)
+        parameters = fill(body.config.parameters, base)
+        rows = body.dataset.tasks
+        tokens = self._parts.tokenizer(model)
+        plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
+        job_id, name = new_id(), await self._name(rows, model)
+        await store.write(jobs.submit, job_id, model.id, name, parameters, rows)
+        self._start(Run(self._parts, model, job_id, plan, step=0, iteration=0))
+        return job_id, model
+
+    async def resume(self, job_id: str) -> JobStatus:
+        """Go on with a run that ended short of its steps, from the model's head.
+
+        Raises:
+            Refused: 404; 409 it succeeded, is running, or another run trains the model.
+        """
+        store = self._parts.store
+        job = await store.read(jobs.training, job_id)
+        if job["status"] not in RESUMABLE:
+            raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
+        model = await store.read(models.find, job["model_id"])
+        plan = await asyncio.to_thread(self._plan_again, job, model)
+        status = await store.write(jobs.start, job["id"])
+        run = Run(self._parts, model, job["id"], plan, job["step"], job["iteration"])
+        self._start(run)
+        return status
+
+    async def cancel(self, job_id: str) -> bool:
+        """Stop a run and wait for its end; False where it was not running."""
+        found = self._runs.get(job_id)
+        if found is None:
+            return False
+        run, task = found
+        run.stop("cancelled")
+        await asyncio.wait({task}, timeout=STOP_S)
+        return True
+
+    async def close(self) -> None:
+        """The service stops: every run ends as interrupted, between two steps."""
+        tasks = [task for _, task in self._runs.values()]
+        for run, _ in self._runs.values():
+            run.stop("interrupted")
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, run: Run) -> None:
+        task = asyncio.create_task(self._guard(run), name=f"run {run.job_id}")
+        self._runs[run.job_id] = (run, task)
+
+    async def _guard(self, run: Run) -> None:
+        """Run to the end, whatever it is, and write down which."""
+        try:
+            status, error = await self._outcome(run)
+            await self._parts.store.write(jobs.finish, run.job_id, status, error)
+        finally:
+            del self._runs[run.job_id]
+
+    async def _outcome(self, run: Run) -> tuple[str, JobError | None]:
+        try:
+            await self._parts.store.write(jobs.start, run.job_id)
+            await run.train()
+        except Stopped:
+            return run.ends_as, _stopped(run.ends_as)
+        except NoSpread as error:
+            return "failed", JobError(code="no_spread", message=str(error))
+        except EngineError as error:
+            return "failed", JobError(code="engine", message=str(error))
+        except Refused as error:
+            return "failed", JobError(code="refused", message=str(error))
+        except Exception as error:
+            log.exception("run %s failed", run.job_id)
+            return "failed", JobError(code="internal", message=f"{type(error).__name__}: {error}")
+        return "succeeded", None
+
+    def _plan_again(self, job: sqlite3.Row, model: ModelRow) -> Plan:
+        base, tokens = self._parts.base(model), self._parts.tokenizer(model)
+        return make_plan(json.loads(job["parameters"]), json.loads(job["tasks"]), base, tokens)
+
+    async def _name(self, rows: list[dict[str, object]], model: ModelRow) -> str:
+        tasks = read_rows(rows)
+        slugs = [task.slug for task in tasks]
+        known = await self._parts.store.read(tasksets.holding, slugs)
+        envs = "+".join(sorted({task.env for task in tasks})[:3])
+        return f"{known or f'{len(tasks)} {envs} tasks'} on {model.slug}"
+
+
+def _stopped(ends_as: str) -> JobError | None:
+    if ends_as != "interrupted":
+        return None
+    message = "the service was stopped during the run: resume it to go on from the head"
+    return JobError(code="interrupted", message=message)

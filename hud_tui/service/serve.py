@@ -1,0 +1,168 @@
+"""`hud-tui serve`: the service on a socket, until it is told to stop.
+
+One line of JSON on stdout says that it can be called, and how; everything else goes to
+stderr. A data directory is locked while it is served, so two services never write one.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+
+from hud_tui.service.app import create_app
+from hud_tui.service.engines.base import Engine
+from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.routes.telemetry import PREFIX
+from hud_tui.service.service import Service
+from hud_tui.wire import ServiceReady
+
+log = logging.getLogger(__name__)
+
+ENGINES = ("tiny",)
+GRACE_S = 5
+"""Seconds that open requests have to end when the service stops."""
+
+
+class CannotServe(Exception):
+    """The service cannot start; the message says what to change."""
+
+
+def serve(host: str, port: int, data_dir: Path, engine: str) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code, 1 where it cannot start.
+
+    Args:
+        host: The address to bind; other than loopback only when the user names it.
+        port: 0 takes a free one.
+        data_dir: Where everything is kept; made when missing.
+        engine: One of `ENGINES`.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
+    )
+    try:
+        with _locked(data_dir), _bound(host, port) as bound:
+            if not _is_loopback(host):
+                _say(f"warning: {host} can be reached from other machines; the API key is all")
+            asyncio.run(_serve(bound, host, data_dir, make_engine(engine)))
+    except CannotServe as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def make_engine(name: str) -> Engine:
+    """The engine of a name. Raises CannotServe: there is none."""
+    if name not in ENGINES:
+        raise CannotServe(f"no engine {name!r}: choose from {', '.join(ENGINES)}")
+    return TinyEngine()
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up, and lets the streams go before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: ServiceReady) -> None:
+        super().__init__(config)
+        self._service = service
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(self._ready.model_dump_json(), flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.parts.hub.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the service with code 0; uvicorn would raise them again."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+
+async def _serve(bound: socket.socket, host: str, data_dir: Path, engine: Engine) -> None:
+    async with Service(data_dir, engine) as service:
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{bound.getsockname()[1]}"
+        ready = ServiceReady(
+            url=url,
+            api_key=service.api_key,
+            telemetry_url=url + PREFIX,
+            pid=os.getpid(),
+            data_dir=str(service.data_dir),
+        )
+        config = uvicorn.Config(
+            create_app(service, host),
+            log_config=None,
+            ws="none",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        await _Server(config, service, ready).serve([bound])
+
+
+@contextlib.contextmanager
+def _locked(data_dir: Path) -> Iterator[None]:
+    """Hold the data directory's lock; the kernel lets it go with the process."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = (data_dir / "service.lock").open("a")
+    except OSError as error:
+        raise CannotServe(f"cannot use {data_dir}: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CannotServe(
+                f"{data_dir} is served by another process: use that one, or --data-dir another"
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket bound to the address. Raises CannotServe: it is taken, or not this machine's."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = found[0]
+        bound = socket.socket(family, kind, proto)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except BaseException:
+            bound.close()
+            raise
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CannotServe(
+            f"cannot listen on {host}:{port}: {reason}; --port 0 takes a free one"
+        ) from error
+    with bound:
+        yield bound
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _say(text: str) -> None:
+    print(f"hud-tui serve: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,100 @@
+"""Service: its parts, started and stopped in order."""
+
+import asyncio
+import os
+import secrets
+import shutil
+from pathlib import Path
+from types import TracebackType
+
+from hud_tui.rl.tasks import read_row
+from hud_tui.service.engines.base import Engine
+from hud_tui.service.parts import Parts
+from hud_tui.service.runner import Runner
+from hud_tui.service.store import Db, checkpoints, jobs, models, tasksets
+from hud_tui.service.tasksets import TASKSETS
+
+
+class Service:
+    """The embedded service over one data directory. Use it as an async context."""
+
+    def __init__(self, data_dir: Path, engine: Engine) -> None:
+        """
+        Args:
+            data_dir: Made when missing, for the user alone.
+            engine: Started and stopped with the service.
+        """
+        self.data_dir = data_dir.resolve()
+        self.parts: Parts
+        self.runner: Runner
+        self.api_key = ""
+        self._engine = engine
+
+    async def __aenter__(self) -> "Service":
+        await asyncio.to_thread(self._prepare)
+        self.parts = Parts(self.data_dir, self._engine)
+        self.runner = Runner(self.parts)
+        try:
+            await self.parts.store.open()
+            await self._engine.start()
+            names = [base.name for base in self._engine.bases()]
+            kept = await self.parts.store.write(_recover, names)
+        except BaseException:
+            await self._close()
+            raise
+        await asyncio.to_thread(sweep, self.data_dir / "checkpoints", kept)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.runner.close()
+        self.parts.hub.close()
+        await self._close()
+
+    async def _close(self) -> None:
+        await self._engine.stop()
+        await self.parts.store.close()
+
+    def _prepare(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.data_dir / "checkpoints").mkdir(exist_ok=True)
+        self.api_key = load_key(self.data_dir / "service.key")
+
+
+def load_key(path: Path) -> str:
+    """The bearer key of a data directory, made when missing; only the user can read it."""
+    try:
+        key = path.read_text().strip()
+    except FileNotFoundError:
+        key = ""
+    if key:
+        return key
+    key = f"hud-local-{secrets.token_urlsafe(24)}"
+    unfinished = path.with_suffix(".tmp")
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    return key
+
+
+def sweep(directory: Path, kept: set[str]) -> None:
+    """Remove what steps that never finished have left beside the tree's files."""
+    for path in directory.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _recover(db: Db, bases: list[str]) -> set[str]:
+    """Catalog and tasksets in place, broken runs marked; the ids of all checkpoints."""
+    models.offer_bases(db, bases)
+    for builtin in TASKSETS.values():
+        rows = [(read_row(row).slug, row) for row in builtin.tasks]
+        tasksets.offer(db, builtin.name, builtin.description, rows)
+    jobs.interrupt_all(db)
+    return checkpoints.ids(db)

@@ -1,0 +1,260 @@
+"""A model's training session: one open policy, the gradients in it, one caller at a time.
+
+The policy is opened from the head when training needs it. Passes accumulate until
+`optim_step`, which saves a new checkpoint and makes it the head. Whatever makes the open
+policy differ from the head (set_head, a failed step, an engine that stopped) drops it
+with its gradients; the next call opens the head again.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+
+from hud_tui.service import step_metrics
+from hud_tui.service.batches import CROSS_ENTROPY, Batch, flat_groups, nothing_to_train
+from hud_tui.service.engines.base import Adam, Engine, EngineError, EngineLost, Saved
+from hud_tui.service.forwards import Forwards, Pass
+from hud_tui.service.ids import new_id
+from hud_tui.service.policies import Policies, Policy
+from hud_tui.service.refusals import Refused
+from hud_tui.service.store import Db, Store, checkpoints
+from hud_tui.service.store.checkpoints import NewCheckpoint, Node
+from hud_tui.service.store.models import ModelRow
+
+Also = Callable[[Db], object]
+"""A change that belongs in the same transaction as a step."""
+
+
+@dataclass
+class Accumulated:
+    """What the gradients in the policy came from, or why there are none."""
+
+    batches: list[Batch] = field(default_factory=list)
+    passes: list[dict[str, float]] = field(default_factory=list)
+    num_datums: int = 0
+    loss_fn: str = ""
+    seconds: float = 0.0
+
+    def add(self, batch: Batch, figures: dict[str, float], num_datums: int, loss_fn: str) -> None:
+        self.batches.append(batch)
+        self.passes.append(figures)
+        self.num_datums += num_datums
+        self.loss_fn = loss_fn
+
+
+class Session:
+    """Hold `lock` around every call."""
+
+    def __init__(
+        self, model: ModelRow, store: Store, engine: Engine, policies: Policies, data_dir: Path
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self.forwards = Forwards()
+        self._model = model
+        self._store = store
+        self._engine = engine
+        self._policies = policies
+        self._data_dir = data_dir
+        self._policy: Policy | None = None
+        self._node: Node | None = None
+        self._accumulated = Accumulated()
+
+    async def forward_backward(
+        self, batch: Batch, loss_fn: str, config: Mapping[str, float] | None = None
+    ) -> tuple[dict[str, float], int]:
+        """Accumulate a batch's gradients; its metrics, and how many datums carried any.
+
+        Raises:
+            Refused: 422, the engine does not take this loss or config.
+            EngineLost: All gradients are gone.
+        """
+        datums = batch.datums()
+        figures = {"loss:sum": 0.0}
+        if datums:
+            policy, start = await self._open(), perf_counter()
+            async with _Failures(self, policy, refusable=True):
+                figures = await self._engine.forward_backward(
+                    policy.handle, datums, loss_fn, config
+                )
+            self._accumulated.seconds += perf_counter() - start
+        figures = step_metrics.finite(figures)
+        self._accumulated.add(batch, figures, len(datums), loss_fn)
+        dropped = float(len(batch.all_datums()) - len(datums))
+        rewards = step_metrics.of_rewards([batch])
+        return {**figures, **rewards, "num_datums_dropped": dropped}, len(datums)
+
+    async def forward(self, batch: Batch) -> tuple[str, list[list[float]]]:
+        """Logprobs of every turn's output by now, and an id to send weights for."""
+        policy, datums = await self._open(), batch.all_datums()
+        async with _Failures(self, policy, refusable=True):
+            logprobs = await self._engine.forward(policy.handle, datums)
+        return self.forwards.keep(batch, datums), logprobs
+
+    async def backward(
+        self, passed: Pass, weights: Sequence[Sequence[float]], own: Mapping[str, float]
+    ) -> tuple[dict[str, float], int]:
+        """Accumulate gradients of a custom loss, given −dC/dlogprob per output token."""
+        moving = [number for number, row in enumerate(weights) if any(row)]
+        figures = {"loss:sum": 0.0}
+        if moving:
+            policy, start = await self._open(), perf_counter()
+            datums = [passed.datums[number] for number in moving]
+            rows = [weights[number] for number in moving]
+            async with _Failures(self, policy, refusable=True):
+                figures = await self._engine.backward(policy.handle, datums, rows)
+            self._accumulated.seconds += perf_counter() - start
+        figures = step_metrics.finite({**figures, **own})
+        self._accumulated.add(passed.batch, figures, len(moving), "custom")
+        return figures, len(moving)
+
+    async def optim_step(
+        self,
+        adam: Adam,
+        job_id: str | None = None,
+        extra: Mapping[str, float] | None = None,
+        also: Also | None = None,
+    ) -> Node:
+        """Step, save, and make the new checkpoint the head.
+
+        Args:
+            adam: The optimizer's numbers.
+            job_id: The managed run that takes the step.
+            extra: More metrics of the step.
+            also: Written in the same transaction.
+
+        Raises:
+            Refused: 409, nothing was accumulated.
+            EngineLost: All gradients are gone; no step was taken.
+        """
+        self._refuse_empty()
+        policy, start = await self._open(), perf_counter()
+        directory = self._data_dir / "checkpoints" / new_id()
+        try:
+            async with _Failures(self, policy):
+                await asyncio.to_thread(directory.mkdir, parents=True)
+                saved = await self._engine.optim_step(policy.handle, adam, directory)
+            train_s = self._accumulated.seconds + perf_counter() - start
+            figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
+            new = self._new_checkpoint(directory.name, adam, saved, job_id, figures)
+            node = await self._store.write(_append, new, also)
+        except BaseException:
+            await self.drop()
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            raise
+        self._node, self._accumulated = node, Accumulated()
+        self.forwards.clear()
+        self._policies.trains(self._model.id, node.state_path, policy)
+        return node
+
+    async def set_head(self, checkpoint_id: str) -> None:
+        """Serve another node; the gradients go, and training goes on from there.
+
+        Raises:
+            Refused: 404, the model has no such checkpoint.
+        """
+        await self._store.write(checkpoints.set_head, self._model.id, checkpoint_id)
+        await self.drop()
+
+    async def drop(self) -> None:
+        """Forget the open policy and its gradients."""
+        policy, self._policy = self._policy, None
+        self._node, self._accumulated = None, Accumulated()
+        self.forwards.clear()
+        if policy is not None:
+            await self._policies.retire(policy)
+
+    @property
+    def accumulated(self) -> bool:
+        """Whether gradients wait for a step."""
+        return self._accumulated.num_datums > 0
+
+    def lost(self, policy: Policy) -> None:
+        """The engine stopped."""
+        self._policies.lost(policy)
+        self._policy, self._node, self._accumulated = None, None, Accumulated()
+        self.forwards.clear()
+
+    async def _open(self) -> Policy:
+        """The training policy, at the head.
+
+        Raises:
+            EngineLost: The engine stopped since gradients were accumulated.
+        """
+        if self._policy is not None and not self._policies.alive(self._policy):
+            had = self.accumulated
+            self.lost(self._policy)
+            if had:
+                raise EngineLost("the engine stopped after gradients were accumulated")
+        if self._policy is None:
+            node = await self._store.read(checkpoints.head, self._model.id)
+            source = self._policies.source(self._model, node)
+            self._policy = await self._policies.open(source, self._model)
+            self._node = node
+            self._policies.trains(self._model.id, source, self._policy)
+        return self._policy
+
+    def _refuse_empty(self) -> None:
+        done = self._accumulated
+        if done.num_datums:
+            return
+        if not done.batches:
+            raise Refused(409, "nothing is accumulated: call forward-backward first")
+        if done.loss_fn == CROSS_ENTROPY:
+            raise Refused(409, "nothing to step on: every reward, and so every weight, is 0")
+        raise nothing_to_train([group for batch in done.batches for group in flat_groups(batch)])
+
+    def _new_checkpoint(
+        self, id_: str, adam: Adam, saved: Saved, job_id: str | None, figures: dict[str, float]
+    ) -> NewCheckpoint:
+        done = self._accumulated
+        trajectories = [t for batch in done.batches for t in batch.trajectories]
+        metrics = step_metrics.of_step(done.batches, done.passes, adam.learning_rate, figures)
+        return NewCheckpoint(
+            id=id_,
+            model_id=self._model.id,
+            parent_id=self._node.id if self._node else None,
+            sampler_path=self._relative(saved.sampler_path),
+            state_path=self._relative(saved.state_path),
+            learning_rate=adam.learning_rate,
+            loss_fn=done.loss_fn,
+            num_traces=len(trajectories),
+            num_datums=done.num_datums,
+            num_tokens=sum(len(turn.output) for t in trajectories for turn in t.turns),
+            mean_reward=fmean(t.reward for t in trajectories),
+            metrics=metrics,
+            groups=[group for batch in done.batches for group in batch.groups()],
+            trace_ids=[t.trace_id for t in trajectories if t.trace_id],
+            job_id=job_id,
+        )
+
+    def _relative(self, path: str) -> str:
+        """A path as it is kept: under the data directory, so that this can be moved."""
+        inside = "://" not in path and Path(path).is_relative_to(self._data_dir)
+        return str(Path(path).relative_to(self._data_dir)) if inside else path
+
+
+class _Failures:
+    """Around an engine's call: what its failure means for the session."""
+
+    def __init__(self, session: Session, policy: Policy, refusable: bool = False) -> None:
+        self._session, self._policy, self._refusable = session, policy, refusable
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, EngineLost):
+            self._session.lost(self._policy)
+        elif isinstance(error, EngineError) and self._refusable:
+            raise Refused(422, str(error)) from error
+
+
+def _append(db: Db, new: NewCheckpoint, also: Also | None) -> Node:
+    node = checkpoints.append(db, new)
+    if also is not None:
+        also(db)
+    return node

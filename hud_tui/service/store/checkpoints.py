@@ -1,0 +1,183 @@
+"""The checkpoint tree and the head."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
+from hud_tui.service.clock import iso, now
+from hud_tui.service.refusals import not_found
+from hud_tui.service.store import Db, events, insert
+from hud_tui.wire import Checkpoint, Group
+
+
+@dataclass(frozen=True)
+class Node:
+    """A checkpoint as training and sampling need it."""
+
+    id: str
+    step: int
+    name: str
+    sampler_path: str
+    state_path: str
+
+
+@dataclass(frozen=True)
+class NewCheckpoint:
+    """One optimizer step that was taken and saved, before it is in the tree."""
+
+    id: str
+    model_id: str
+    parent_id: str | None
+    sampler_path: str
+    state_path: str
+    learning_rate: float
+    loss_fn: str
+    num_traces: int
+    num_datums: int
+    num_tokens: int
+    mean_reward: float
+    metrics: dict[str, float]
+    groups: list[Group] = field(default_factory=list)
+    trace_ids: Sequence[str] = ()
+    job_id: str | None = None
+
+
+class HeadHasMoved(Exception):
+    """The head is no longer the node that the step started from."""
+
+
+def append(db: Db, new: NewCheckpoint) -> Node:
+    """Put a step into the tree as the head, and log it.
+
+    Raises:
+        HeadHasMoved: Its parent is not the head.
+    """
+    if head_id(db, new.model_id) != new.parent_id:
+        raise HeadHasMoved
+    query = "SELECT coalesce(max(step), 0) + 1 FROM checkpoint WHERE model_id = ?"
+    [step] = db.execute(query, (new.model_id,)).fetchone()
+    row = _wire(new, step)
+    insert(
+        db,
+        "checkpoint",
+        id=new.id,
+        model_id=new.model_id,
+        parent_id=new.parent_id,
+        step=step,
+        name=row.name,
+        sampler_path=new.sampler_path,
+        state_path=new.state_path,
+        job_id=new.job_id,
+        body=row.model_dump_json(exclude={"is_active"}),
+    )
+    db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (new.model_id, new.id))
+    link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
+    db.executemany(link, [(new.id, trace_id) for trace_id in new.trace_ids])
+    _log(db, new, row)
+    return Node(new.id, step, row.name or "", new.sampler_path, new.state_path)
+
+
+def tree(db: Db, model_id: str) -> list[bytes]:
+    """The wire's rows as JSON, oldest first."""
+    query = """SELECT body, checkpoint.id IS head.checkpoint_id AS is_active
+        FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id
+        WHERE checkpoint.model_id = ? ORDER BY step"""
+    flags = ('{"is_active":false,', '{"is_active":true,')
+    rows = db.execute(query, (model_id,))
+    return [(flags[active] + body[1:]).encode() for body, active in rows]
+
+
+def head_id(db: Db, model_id: str) -> str | None:
+    """The head; None while the model serves the weights it started from."""
+    query = "SELECT checkpoint_id FROM head WHERE model_id = ?"
+    row = db.execute(query, (model_id,)).fetchone()
+    return row["checkpoint_id"] if row else None
+
+
+def head(db: Db, model_id: str) -> Node | None:
+    """The head as a node; None as `head_id`."""
+    id_ = head_id(db, model_id)
+    return find(db, model_id, id_) if id_ else None
+
+
+def find(db: Db, model_id: str, ref: str) -> Node:
+    """One of the model's checkpoints by id, name or sampler path.
+
+    Raises:
+        Refused: 404.
+    """
+    query = """SELECT id, step, name, sampler_path, state_path FROM checkpoint
+        WHERE model_id = ? AND ? IN (id, name, sampler_path)"""
+    row = db.execute(query, (model_id, ref)).fetchone()
+    if row is None:
+        raise not_found("checkpoint", ref[:200])
+    return Node(*row)
+
+
+def set_head(db: Db, model_id: str, checkpoint_id: str) -> bool:
+    """Point the head at one of the model's checkpoints; False where it already was there.
+
+    Raises:
+        Refused: 404, the model has no such checkpoint.
+    """
+    find(db, model_id, checkpoint_id)
+    previous = head_id(db, model_id)
+    if previous == checkpoint_id:
+        return False
+    db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (model_id, checkpoint_id))
+    moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
+    events.append(db, model_id, [moved])
+    return True
+
+
+def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -> list[sqlite3.Row]:
+    """The traces that one step was trained on, in the order they were sampled.
+
+    Raises:
+        Refused: 404.
+    """
+    find(db, model_id, checkpoint_id)
+    query = "SELECT * FROM trace WHERE checkpoint_id = ? ORDER BY rowid LIMIT ? OFFSET ?"
+    return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
+
+
+def ids(db: Db) -> set[str]:
+    """The ids of all checkpoints: directories beside these are leftovers."""
+    return {row["id"] for row in db.execute("SELECT id FROM checkpoint")}
+
+
+def _wire(new: NewCheckpoint, step: int) -> Checkpoint:
+    plain = [Group(task_slug=g.task_slug, rewards=g.rewards) for g in new.groups]
+    return Checkpoint(
+        id=new.id,
+        name=f"step-{step:06d}",
+        checkpoint_name=new.sampler_path,
+        prev_model_checkpoint_id=new.parent_id,
+        is_active=True,
+        created_at=iso(now()),
+        num_traces=new.num_traces,
+        num_datums=new.num_datums,
+        num_tokens=new.num_tokens,
+        mean_reward=new.mean_reward,
+        learning_rate=new.learning_rate,
+        loss_fn=new.loss_fn,
+        metrics=new.metrics,
+        step=step,
+        job_id=new.job_id,
+        groups=plain,
+    )
+
+
+def _log(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
+    at, step = now(), row.step or 0
+    taken = StepTaken(
+        at=at,
+        step=step,
+        checkpoint_id=new.id,
+        job_id=new.job_id,
+        metrics=new.metrics,
+        groups=new.groups,
+    )
+    moved = HeadMoved(at=at, checkpoint_id=new.id, previous=new.parent_id, cause="step")
+    events.append(db, new.model_id, [CheckpointAdded(at=at, checkpoint=row), moved, taken])

@@ -1,0 +1,124 @@
+"""The catalog: bases that the engine offers, and forks that can be trained."""
+
+import re
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hud_tui.service.clock import now
+from hud_tui.service.ids import canonical, named_id, new_id
+from hud_tui.service.refusals import Refused, not_found
+from hud_tui.service.store import Db, insert
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model as the store knows it."""
+
+    id: str
+    slug: str
+    name: str
+    is_base: bool
+    base: str
+    state_path: str | None
+    """What it starts from before its first step; None for the base's own weights."""
+    forked_from: str | None
+    created_at: float
+    checkpoint_count: int
+
+
+_SELECT = """SELECT model.*, (SELECT count(*) FROM checkpoint WHERE model_id = model.id)
+    AS checkpoint_count FROM model"""
+
+
+def offer_bases(db: Db, names: Iterable[str]) -> None:
+    """List the engine's bases; one that is listed already stays as it is."""
+    insert = """INSERT OR IGNORE INTO model (id, slug, name, name_key, is_base, base, created_at)
+        VALUES (?, ?, ?, ?, 1, ?, ?)"""
+    for name in names:
+        db.execute(insert, (named_id("base", name), name, name, name.casefold(), name, now()))
+
+
+def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
+    """One page, bases first, then forks as they were made; and the true total."""
+    rows = db.execute(
+        f"{_SELECT} ORDER BY is_base DESC, created_at, slug LIMIT ? OFFSET ?", (limit, offset)
+    )
+    [total] = db.execute("SELECT count(*) FROM model").fetchone()
+    return [_row(row) for row in rows], int(total)
+
+
+def find(db: Db, ref: str) -> ModelRow:
+    """The model of an id, a slug, a name or a slug's tail, case-blind.
+
+    Raises:
+        Refused: 404.
+    """
+    id_, key = canonical(ref), ref.casefold()
+    for where, value in (
+        ("id = ?", id_),
+        ("slug = ?", ref),
+        ("name_key = ?", key),
+        ("lower(slug) = ?", key),
+        ("substr(lower(slug), -length(?1) - 1) = '/' || ?1", key),
+    ):
+        row = value and db.execute(f"{_SELECT} WHERE {where}", (value,)).fetchone()
+        if row:
+            return _row(row)
+    raise not_found("model", ref[:200])
+
+
+def fork(db: Db, source: ModelRow, name: str) -> ModelRow:
+    """A new model that starts at the source's head, with a tree of its own.
+
+    Raises:
+        Refused: 409, the name is taken.
+    """
+    name = " ".join(name.split())
+    taken = "SELECT 1 FROM model WHERE name_key = ? OR lower(slug) = ?"
+    if not name:
+        raise Refused(422, "the name is blank")
+    if db.execute(taken, (name.casefold(),) * 2).fetchone():
+        raise Refused(409, f"a model named {name} exists already: choose another name")
+    head = db.execute(
+        "SELECT name, state_path FROM head JOIN checkpoint ON id = checkpoint_id"
+        " WHERE head.model_id = ?",
+        (source.id,),
+    ).fetchone()
+    state = head["state_path"] if head else source.state_path
+    origin = f"{source.slug}@{head['name']}" if head else source.slug
+    id_ = new_id()
+    insert(
+        db,
+        "model",
+        id=id_,
+        slug=_free_slug(db, name, id_),
+        name=name,
+        name_key=name.casefold(),
+        is_base=0,
+        base=source.base,
+        state_path=state,
+        forked_from=origin,
+        created_at=now(),
+    )
+    return find(db, id_)
+
+
+def _free_slug(db: Db, name: str, id_: str) -> str:
+    slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-.")[:60] or "model"
+    taken = db.execute("SELECT 1 FROM model WHERE slug = ? OR name_key = ?", (slug, slug))
+    return slug if taken.fetchone() is None or slug == name.casefold() else f"{slug}-{id_[:6]}"
+
+
+def _row(row: sqlite3.Row) -> ModelRow:
+    return ModelRow(
+        id=row["id"],
+        slug=row["slug"],
+        name=row["name"],
+        is_base=bool(row["is_base"]),
+        base=row["base"],
+        state_path=row["state_path"],
+        forked_from=row["forked_from"],
+        created_at=row["created_at"],
+        checkpoint_count=row["checkpoint_count"],
+    )

@@ -1,0 +1,134 @@
+"""The tables. What must never be is refused here: two heads, an orphan, two runs on a model."""
+
+MIGRATIONS = [
+    """
+    CREATE TABLE model (
+        id TEXT PRIMARY KEY,
+        slug TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        name_key TEXT NOT NULL UNIQUE,  -- the name, case folded
+        is_base INTEGER NOT NULL,
+        base TEXT NOT NULL,             -- the engine's name of the base
+        state_path TEXT,                -- what a fork starts from; NULL: the base's weights
+        forked_from TEXT,
+        created_at REAL NOT NULL,
+        pruned_to INTEGER NOT NULL DEFAULT 0  -- id of its newest event that is no longer kept
+    ) STRICT;
+
+    CREATE TABLE checkpoint (
+        id TEXT PRIMARY KEY,
+        model_id TEXT NOT NULL REFERENCES model,
+        parent_id TEXT,
+        step INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        sampler_path TEXT NOT NULL,
+        state_path TEXT NOT NULL,
+        job_id TEXT,
+        body TEXT NOT NULL,             -- the wire's JSON, without is_active
+        UNIQUE (model_id, step),
+        UNIQUE (model_id, id),
+        FOREIGN KEY (model_id, parent_id) REFERENCES checkpoint (model_id, id)
+    ) STRICT;
+
+    CREATE TABLE head (
+        model_id TEXT PRIMARY KEY REFERENCES model,
+        checkpoint_id TEXT NOT NULL,
+        FOREIGN KEY (model_id, checkpoint_id) REFERENCES checkpoint (model_id, id)
+    ) STRICT;
+
+    CREATE TABLE event (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        model_id TEXT NOT NULL REFERENCES model,
+        type TEXT NOT NULL,
+        body TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX event_by_model ON event (model_id, id);
+
+    CREATE TABLE job (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL CHECK (kind IN ('training', 'reported')),
+        name TEXT,
+        status TEXT,                    -- NULL for a reported job: its traces say
+        created_at REAL NOT NULL,
+        finished_at REAL,
+        group_size INTEGER,
+        taskset_id TEXT,
+        model_id TEXT REFERENCES model,
+        step INTEGER NOT NULL DEFAULT 0,
+        steps INTEGER,
+        iteration INTEGER NOT NULL DEFAULT 0,
+        trained_tokens INTEGER NOT NULL DEFAULT 0,
+        busy_s REAL NOT NULL DEFAULT 0,
+        parameters TEXT,
+        tasks TEXT,
+        error TEXT,
+        note TEXT
+    ) STRICT;
+    CREATE UNIQUE INDEX one_run_a_model ON job (model_id)
+        WHERE kind = 'training' AND status IN ('queued', 'running');
+
+    CREATE TABLE trace (
+        id TEXT PRIMARY KEY,
+        job_id TEXT,
+        checkpoint_id TEXT REFERENCES checkpoint,
+        status TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        ended_at REAL,
+        task_slug TEXT,
+        group_id TEXT,
+        parent_trace_id TEXT,
+        model TEXT,
+        reward REAL,
+        stop_reason TEXT,
+        error TEXT,
+        evaluation_result TEXT,
+        step INTEGER,
+        rollout INTEGER,
+        completion TEXT,
+        num_tokens INTEGER,
+        heldout INTEGER
+    ) STRICT;
+    CREATE INDEX trace_by_job ON trace (job_id);
+    CREATE INDEX trace_by_checkpoint ON trace (checkpoint_id);
+
+    CREATE TABLE turn (
+        id INTEGER PRIMARY KEY,
+        trace_id TEXT NOT NULL,
+        prompt_digest TEXT NOT NULL,
+        digest TEXT NOT NULL,           -- of prompt and output ids
+        base TEXT NOT NULL,
+        temperature REAL NOT NULL,
+        prompt TEXT NOT NULL,           -- as text
+        completion TEXT NOT NULL,
+        sample TEXT NOT NULL,           -- the wire's Sample as JSON
+        started_at REAL NOT NULL,
+        ended_at REAL NOT NULL,
+        UNIQUE (trace_id, prompt_digest)  -- asked again, the last answer counts
+    ) STRICT;
+    CREATE INDEX turn_by_digest ON turn (digest);
+
+    CREATE TABLE span (
+        trace_id TEXT NOT NULL,
+        span_id TEXT NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (trace_id, span_id)
+    ) STRICT;
+
+    CREATE TABLE taskset (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        name_key TEXT NOT NULL UNIQUE,
+        description TEXT,
+        created_at REAL NOT NULL
+    ) STRICT;
+
+    CREATE TABLE task (
+        id INTEGER PRIMARY KEY,
+        taskset_id TEXT NOT NULL REFERENCES taskset,
+        slug TEXT NOT NULL,
+        row TEXT NOT NULL,
+        UNIQUE (taskset_id, slug)
+    ) STRICT
+    """,
+]
+"""Append only: entry N takes a file from user_version N to N + 1."""

@@ -1,0 +1,287 @@
+"""Traces: one rollout each, its turns as they were sampled, its spans as they were uploaded."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from hud_tui.events import RolloutDone
+from hud_tui.service.clock import now
+from hud_tui.service.refusals import not_found
+from hud_tui.service.store import Db, events, insert_all
+from hud_tui.wire import Sample, TraceEnter, TraceExit
+
+COMPLETION_SHOWN = 200
+"""Characters of the last answer kept on the trace's row."""
+
+
+@dataclass(frozen=True)
+class TurnRow:
+    """One answer of a policy, with all that training on it needs."""
+
+    prompt: Sequence[int]
+    output: Sequence[int]
+    logprobs: Sequence[float]
+    base: str
+    temperature: float
+    prompt_text: str
+    completion: str
+    started_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """A finished rollout of a managed run."""
+
+    id: str
+    job_id: str
+    model: str
+    task_slug: str
+    group_id: str
+    step: int
+    rollout: int
+    reward: float
+    stop_reason: str
+    heldout: bool
+    turns: Sequence[TurnRow] = field(default_factory=tuple)
+
+
+def digest(prompt: Iterable[int], output: Iterable[int]) -> str:
+    """Names a turn by its exact tokens."""
+    text = f"{','.join(map(str, prompt))}|{','.join(map(str, output))}"
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow]) -> None:
+    """Keep finished rollouts of a managed run, and log them."""
+    at = now()
+    insert_all(db, "trace", [_finished(row, at) for row in rows])
+    for row in rows:
+        _add_turns(db, row.id, row.turns)
+    events.append(db, model_id, [_done(row, at) for row in rows])
+
+
+def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
+    """Keep a turn that the gateway sampled for somebody's rollout."""
+    db.execute(
+        "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
+        (trace_id, turn.started_at),
+    )
+    _add_turns(db, trace_id, [turn])
+    db.execute(
+        "UPDATE trace SET completion = ?, num_tokens = coalesce(num_tokens, 0) + ? WHERE id = ?",
+        (turn.completion[:COMPLETION_SHOWN], len(turn.output), trace_id),
+    )
+
+
+def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
+    """A client's rollout begins. Entering it again changes nothing that is known."""
+    db.execute(
+        "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
+        (trace_id, now()),
+    )
+    db.execute(
+        "UPDATE trace SET job_id = coalesce(?, job_id), task_slug = coalesce(?, task_slug),"
+        " group_id = coalesce(?, group_id), model = coalesce(?, model),"
+        " parent_trace_id = coalesce(?, parent_trace_id) WHERE id = ?",
+        (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id, trace_id),
+    )
+
+
+def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
+    """A client's rollout ends; True the first time it says so."""
+    query = "SELECT ended_at FROM trace WHERE id = ?"
+    row = db.execute(query, (trace_id,)).fetchone()
+    db.execute(
+        "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
+        (trace_id, now()),
+    )
+    db.execute(
+        "UPDATE trace SET status = :status, reward = :reward, error = :error,"
+        " evaluation_result = :result, stop_reason = :stop_reason,"
+        " ended_at = coalesce(ended_at, :now) WHERE id = :id",
+        {
+            "status": body.status,
+            "reward": body.reward,
+            "error": body.error,
+            "result": _dump(body.evaluation_result),
+            "stop_reason": body.stop_reason,
+            "now": now(),
+            "id": trace_id,
+        },
+    )
+    return row is None or row["ended_at"] is None
+
+
+def get(db: Db, trace_id: str) -> sqlite3.Row:
+    """One trace.
+
+    Raises:
+        Refused: 404.
+    """
+    row = db.execute("SELECT * FROM trace WHERE id = ?", (trace_id,)).fetchone()
+    if row is None:
+        raise not_found("trace", trace_id)
+    found: sqlite3.Row = row
+    return found
+
+
+def of_job(
+    db: Db, job_id: str, limit: int, offset: int, step: int | None = None
+) -> tuple[list[sqlite3.Row], int]:
+    """One page of a job's traces in the order they began, and the true total."""
+    where, args = "job_id = ?", [job_id]
+    if step is not None:
+        where, args = "job_id = ? AND step = ?", [job_id, step]  # type: ignore[list-item]
+    query = f"SELECT * FROM trace WHERE {where} ORDER BY rowid LIMIT ? OFFSET ?"
+    rows = db.execute(query, (*args, limit, offset)).fetchall()
+    [total] = db.execute(f"SELECT count(*) FROM trace WHERE {where}", args).fetchone()
+    return rows, int(total)
+
+
+def summary(db: Db, job_id: str) -> sqlite3.Row:
+    """Counts of a job's traces by status, its tasks and its mean reward."""
+    row: sqlite3.Row = db.execute(
+        "SELECT count(*) AS total_traces, count(DISTINCT task_slug) AS total_tasks,"
+        " coalesce(sum(status = 'completed'), 0) AS completed,"
+        " coalesce(sum(status = 'running'), 0) AS running,"
+        " coalesce(sum(status = 'error'), 0) AS error,"
+        " coalesce(sum(status = 'cancelled'), 0) AS cancelled, avg(reward) AS avg_reward"
+        " FROM trace WHERE job_id = ?",
+        (job_id,),
+    ).fetchone()
+    return row
+
+
+def turns(db: Db, trace_id: str) -> list[sqlite3.Row]:
+    """The turns of a trace that the service sampled, oldest first."""
+    return db.execute("SELECT * FROM turn WHERE trace_id = ? ORDER BY id", (trace_id,)).fetchall()
+
+
+def same_turn(db: Db, prompt: Sequence[int], output: Sequence[int]) -> sqlite3.Row | None:
+    """The newest turn of exactly these tokens, with its trace's task_slug."""
+    query = """SELECT turn.temperature, turn.trace_id, trace.task_slug FROM turn
+        LEFT JOIN trace ON trace.id = turn.trace_id
+        WHERE digest = ? ORDER BY turn.id DESC LIMIT 1"""
+    row: sqlite3.Row | None = db.execute(query, (digest(prompt, output),)).fetchone()
+    return row
+
+
+def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
+    """Keep uploaded spans; one that comes again replaces itself."""
+    insert = "INSERT OR REPLACE INTO span VALUES (?, ?, ?)"
+    for span in spans:
+        name = str(span.get("span_id") or digest([], orjson.dumps(span)))
+        db.execute(insert, (trace_id, name, orjson.dumps(span).decode()))
+
+
+def spans(db: Db, trace_id: str) -> list[dict[str, Any]]:
+    """The uploaded spans of a trace, by their start."""
+    query = "SELECT body FROM span WHERE trace_id = ? ORDER BY rowid"
+    found = [orjson.loads(row["body"]) for row in db.execute(query, (trace_id,))]
+    return sorted(found, key=lambda span: str(span.get("start_time") or ""))
+
+
+def cancel_running(db: Db, job_id: str) -> int:
+    """Mark a reported job's unfinished traces cancelled; how many there were."""
+    return db.execute(
+        "UPDATE trace SET status = 'cancelled', ended_at = ? WHERE job_id = ?"
+        " AND status = 'running'",
+        (now(), job_id),
+    ).rowcount
+
+
+def cancel(db: Db, trace_id: str) -> str:
+    """Mark one unfinished trace cancelled; its status by then. Raises Refused, 404."""
+    get(db, trace_id)
+    db.execute(
+        "UPDATE trace SET status = 'cancelled', ended_at = ? WHERE id = ? AND status = 'running'",
+        (now(), trace_id),
+    )
+    return str(get(db, trace_id)["status"])
+
+
+def _add_turns(db: Db, trace_id: str, rows: Iterable[TurnRow]) -> None:
+    turn_rows = [
+        {
+            "trace_id": trace_id,
+            "prompt_digest": digest(row.prompt, ()),
+            "digest": digest(row.prompt, row.output),
+            "base": row.base,
+            "temperature": row.temperature,
+            "prompt": row.prompt_text,
+            "completion": row.completion,
+            "sample": _sample(row),
+            "started_at": row.started_at,
+            "ended_at": row.ended_at,
+        }
+        for row in rows
+    ]
+    insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
+
+
+def _finished(row: TraceRow, at: float) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "job_id": row.job_id,
+        "status": "completed",
+        "created_at": row.turns[0].started_at,
+        "ended_at": at,
+        "task_slug": row.task_slug,
+        "group_id": row.group_id,
+        "model": row.model,
+        "reward": row.reward,
+        "stop_reason": row.stop_reason,
+        "step": row.step,
+        "rollout": row.rollout,
+        "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
+        "num_tokens": _tokens(row.turns),
+        "heldout": int(row.heldout),
+    }
+
+
+def _sample(turn: TurnRow) -> str:
+    return Sample(
+        prompt_token_ids=list(turn.prompt),
+        output_token_ids=list(turn.output),
+        output_logprobs=list(turn.logprobs),
+    ).model_dump_json(exclude_none=True)
+
+
+def _tokens(rows: Iterable[TurnRow]) -> int:
+    return sum(len(row.output) for row in rows)
+
+
+def _done(row: TraceRow, at: float) -> RolloutDone:
+    return RolloutDone(
+        at=at,
+        job_id=row.job_id,
+        trace_id=row.id,
+        step=row.step,
+        task_slug=row.task_slug,
+        rollout=row.rollout,
+        reward=row.reward,
+        heldout=row.heldout,
+        num_tokens=_tokens(row.turns),
+    )
+
+
+def _dump(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def payload(span: dict[str, Any]) -> dict[str, Any]:
+    """A span's ``hud.payload``; empty where it has none that can be read."""
+    attributes = span.get("attributes")
+    found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
+    if isinstance(found, str):
+        try:
+            found = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return {}
+    return found if isinstance(found, dict) else {}

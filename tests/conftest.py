@@ -1,0 +1,179 @@
+"""The embedded service is the tests' server: the real routes over a toy engine.
+
+`service` is one in process; `http` calls it without a socket; `served` puts it on a real
+one, which streams need. `serve_process` starts a whole service in a process of its own.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from hud_tui.service.app import create_app
+from hud_tui.service.service import Service
+from hud_tui.wire import ServiceReady
+from tests.toy_engine import ToyEngine
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def engine() -> ToyEngine:
+    return ToyEngine()
+
+
+@pytest.fixture
+async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
+    """A started service on a directory of its own, with the toy engine."""
+    async with Service(tmp_path / "data", engine) as service:
+        yield service
+
+
+@pytest.fixture
+async def http(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    """Calls the service in process. Streams need `served`."""
+    transport = httpx.ASGITransport(create_app(service))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1", headers=bearer(service.api_key)
+    ) as client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Served:
+    """A service that can be called over a socket."""
+
+    url: str
+    api_key: str
+    service: Service
+
+
+@pytest.fixture
+async def served(service: Service) -> AsyncIterator[Served]:
+    """The service on a real socket, in this test's loop."""
+    async with on_socket(service) as url:
+        yield Served(url, service.api_key, service)
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> nullcontext[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+@asynccontextmanager
+async def on_socket(service: Service, port: int = 0) -> AsyncIterator[str]:
+    """Serve on a free port, or on this one, until the block ends; yields the URL."""
+    config = uvicorn.Config(
+        create_app(service), port=port, log_config=None, ws="none", lifespan="off"
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve())
+    await until(lambda: server.started or task.done())
+    bound = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{bound}"
+    finally:
+        service.parts.hub.close()
+        server.should_exit = True
+        await task
+        service.parts.hub.closed = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """A service in a process of its own."""
+
+    ready: ServiceReady
+    process: asyncio.subprocess.Process
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self.ready.url, headers=bearer(self.ready.api_key), timeout=PATIENCE_S
+        )
+
+
+@asynccontextmanager
+async def serve_process(data_dir: Path, *flags: str) -> AsyncIterator[Process]:
+    """`python -m hud_tui.service` with the tiny engine; ended with SIGKILL if need be."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hud_tui.service", "--data-dir", str(data_dir), *flags,
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
+        yield Process(ServiceReady.model_validate_json(line), process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def bearer(api_key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+async def until(
+    condition: Callable[[], bool | Awaitable[bool]], patience_s: float = PATIENCE_S
+) -> None:
+    """Let the loop run until the condition holds; fail the test if it never does."""
+    async with asyncio.timeout(patience_s):
+        while True:
+            held = condition()
+            if held if isinstance(held, bool) else await held:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def fork(http: httpx.AsyncClient, name: str = "arith rl") -> dict[str, Any]:
+    """A fresh fork of the first base in the catalog."""
+    base = (await http.get("/v2/models")).json()["items"][0]
+    body = {"source_model_id": base["id"], "name": name}
+    answer = await http.post("/v2/models/fork", json=body)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+async def tasks_of(http: httpx.AsyncClient, taskset: str = "arith") -> list[dict[str, Any]]:
+    """The rows of a taskset."""
+    id_ = (await http.get(f"/v2/tasksets/by-name/{taskset}")).json()["taskset_id"]
+    return list((await http.get(f"/v2/tasksets/{id_}/export")).json()["tasks"])
+
+
+async def submit(http: httpx.AsyncClient, model_id: str, **parameters: Any) -> str:
+    """Submit a run on the arith taskset; its id."""
+    body = {
+        "model_id": model_id,
+        "dataset": {"tasks": await tasks_of(http)},
+        "config": {"parameters": parameters},
+    }
+    answer = await http.post("/v1/training/jobs", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["job_id"])
+
+
+async def ended(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
+    """The status of a run once it has ended, however it did."""
+    status: dict[str, Any] = {}
+
+    async def over() -> bool:
+        nonlocal status
+        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+        return status["status"] not in ("queued", "running")
+
+    await until(over)
+    return status
+
+
+def dumps(value: Any) -> str:
+    """JSON with NaN as Python writes it, which a client may send."""
+    return json.dumps(value)

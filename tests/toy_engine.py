@@ -1,0 +1,247 @@
+"""ToyEngine: the engine contract in process, without arrays: a softmax over four ways to answer.
+
+A policy is four logits: answer right, nearly right, at length, or not at all. What each
+way says depends on the prompt; how often it is chosen does not, so what is learned on one
+task holds for all. The whole logprob lies on a completion's first token.
+"""
+
+import json
+import math
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hud_tui.service.engines.base import (
+    LOSSES,
+    Adam,
+    Base,
+    Datum,
+    Defaults,
+    EngineError,
+    EngineLost,
+    Sampled,
+    SampleRequest,
+    Saved,
+)
+from hud_tui.service.engines.tiny.tokenizer import END, VOCABULARY, CharTokenizer
+from hud_tui.service.environments import ENVIRONMENTS
+from hud_tui.service.tasksets import TASKSETS
+
+WAYS = 4
+START = [-1.2, 0.0, 0.0, 0.3]
+FOREIGN = -5.0
+"""Logprob of a first token that no way begins with."""
+
+TOY = Base(
+    name="toy/four",
+    description="Four ways to answer",
+    context=128,
+    vocabulary=VOCABULARY,
+    defaults=Defaults(learning_rate=0.3, group_size=8, max_tokens=20, tasks_per_step=4, steps=10),
+)
+
+
+@dataclass
+class ToyPolicy:
+    logits: list[float] = field(default_factory=lambda: list(START))
+    m: list[float] = field(default_factory=lambda: [0.0] * WAYS)
+    v: list[float] = field(default_factory=lambda: [0.0] * WAYS)
+    t: int = 0
+    gradient: list[float] | None = None
+
+    def chances(self, temperature: float = 1.0) -> list[float]:
+        top = max(self.logits)
+        weights = [math.exp((logit - top) / temperature) for logit in self.logits]
+        return [weight / sum(weights) for weight in weights]
+
+    def push(self, chances: list[float], way: int, weight: float) -> None:
+        """Add weight · d logprob(way) / d logits to the ascent direction."""
+        gradient = self.gradient or [0.0] * WAYS
+        self.gradient = [
+            g + weight * ((arm == way) - chance)
+            for arm, (g, chance) in enumerate(zip(gradient, chances, strict=True))
+        ]
+
+
+class ToyEngine:
+    """Keeps `hud_tui.service.engines.base.Engine`."""
+
+    def __init__(self) -> None:
+        self.tokens = CharTokenizer()
+        self.policies: dict[str, ToyPolicy] = {}
+        self.opened = 0
+        self.kill_next = ""
+        """Name of the verb that the engine dies in, once."""
+        self._right = _answers(self.tokens)
+
+    def bases(self) -> Sequence[Base]:
+        return [TOY]
+
+    def tokenizer(self, base: str) -> CharTokenizer:
+        if base != TOY.name:
+            raise EngineError(f"no base {base}")
+        return self.tokens
+
+    async def start(self) -> None:
+        return None
+
+    async def stop(self) -> None:
+        self.policies.clear()
+
+    async def open(self, source: str | Path) -> str:
+        self._live("open")
+        policy = ToyPolicy()
+        if isinstance(source, Path):
+            policy = _load(source)
+        elif source != TOY.name:
+            raise EngineError(f"no base {source}")
+        self.opened += 1
+        handle = f"toy-{self.opened}"
+        self.policies[handle] = policy
+        return handle
+
+    async def close(self, handle: str) -> None:
+        self.policies.pop(handle, None)
+
+    async def sample(self, handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        self._live("sample")
+        policy = self._policy(handle)
+        return [self._sample(policy, request) for request in requests]
+
+    async def forward(self, handle: str, datums: Sequence[Datum]) -> list[list[float]]:
+        self._live("forward")
+        policy = self._policy(handle)
+        return [self._logprobs(policy, datum) for datum in datums]
+
+    async def forward_backward(
+        self,
+        handle: str,
+        datums: Sequence[Datum],
+        loss_fn: str,
+        config: Mapping[str, float] | None = None,
+    ) -> dict[str, float]:
+        self._live("forward_backward")
+        policy = self._policy(handle)
+        if loss_fn not in LOSSES:
+            raise EngineError(f"unknown loss {loss_fn}")
+        if config and not config.keys() <= {"beta", "clip_low_threshold", "clip_high_threshold"}:
+            raise EngineError(f"unknown config key in {', '.join(config)}")
+        loss, ratios = 0.0, [1.0]
+        for datum in datums:
+            now = self._logprobs(policy, datum)[0]
+            ratio = 1.0 if loss_fn == "cross_entropy" else math.exp(now - datum.logprobs[0])
+            ratios.append(ratio)
+            loss -= datum.advantage * (now if loss_fn == "cross_entropy" else ratio)
+            self._push(policy, datum, datum.advantage * ratio)
+        chances = policy.chances()
+        return {
+            "loss:sum": loss,
+            "kl_sample_train": 0.0,
+            "ratio_max": max(ratios),
+            "clip_fraction": 0.0,
+            "entropy": -sum(p * math.log(p) for p in chances),
+            "tokens": float(sum(len(datum.output) for datum in datums)),
+        }
+
+    async def backward(
+        self, handle: str, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+    ) -> dict[str, float]:
+        self._live("backward")
+        policy = self._policy(handle)
+        for datum, row in zip(datums, weights, strict=True):
+            self._push(policy, datum, row[0])
+        return {"loss:sum": 0.0, "tokens": float(sum(len(datum.output) for datum in datums))}
+
+    async def optim_step(self, handle: str, adam: Adam, directory: Path) -> Saved:
+        self._live("optim_step")
+        policy = self._policy(handle)
+        if policy.gradient is None:
+            raise EngineError("nothing was accumulated")
+        gradient, policy.gradient = policy.gradient, None
+        policy.t += 1
+        for arm, g in enumerate(gradient):
+            policy.m[arm] = adam.beta1 * policy.m[arm] + (1 - adam.beta1) * g
+            policy.v[arm] = adam.beta2 * policy.v[arm] + (1 - adam.beta2) * g * g
+            mean = policy.m[arm] / (1 - adam.beta1**policy.t)
+            scale = math.sqrt(policy.v[arm] / (1 - adam.beta2**policy.t)) + adam.eps
+            policy.logits[arm] += adam.learning_rate * mean / scale
+        path = directory / "state.json"
+        with path.open("w") as file:
+            json.dump({key: getattr(policy, key) for key in ("logits", "m", "v", "t")}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        return Saved(str(path), str(path), {"grad_norm": math.hypot(*gradient)})
+
+    def _live(self, verb: str) -> None:
+        if self.kill_next == verb:
+            self.kill_next = ""
+            self.policies.clear()
+            raise EngineLost("the engine stopped")
+
+    def _policy(self, handle: str) -> ToyPolicy:
+        if handle not in self.policies:
+            raise EngineError("this policy is closed")
+        return self.policies[handle]
+
+    def ways(self, prompt: Sequence[int]) -> list[list[int]]:
+        """What each way says to a prompt, as tokens."""
+        right = self._right.get(tuple(prompt), "7")
+        texts = (right, f"{right}0", f"It is {right}, I think", "I do not know.")
+        return [[*self.tokens.encode(text), END] for text in texts]
+
+    def _sample(self, policy: ToyPolicy, request: SampleRequest) -> Sampled:
+        ways = self.ways(request.prompt)
+        chances = policy.chances(request.temperature or 1.0)
+        way = chances.index(max(chances))
+        if request.temperature:
+            way = random.Random(str(request.seed)).choices(range(WAYS), chances)[0]
+        said = _until(ways[way], request.stop)
+        cut = said[: request.max_tokens]
+        logprobs = [math.log(chances[way])] + [0.0] * (len(cut) - 1)
+        return Sampled(cut, logprobs, "stop" if len(said) == len(cut) else "length")
+
+    def _way(self, datum: Datum) -> int | None:
+        output = list(datum.output)
+        ways = self.ways(datum.prompt)
+        return next((arm for arm, way in enumerate(ways) if way[: len(output)] == output), None)
+
+    def _logprobs(self, policy: ToyPolicy, datum: Datum) -> list[float]:
+        way = self._way(datum)
+        chances = policy.chances(datum.temperature)
+        first = FOREIGN if way is None else math.log(chances[way])
+        return [first] + [0.0] * (len(datum.output) - 1)
+
+    def _push(self, policy: ToyPolicy, datum: Datum, weight: float) -> None:
+        way = self._way(datum)
+        if way is None:
+            policy.gradient = policy.gradient or [0.0] * WAYS
+        else:
+            policy.push(policy.chances(datum.temperature), way, weight)
+
+
+def _load(path: Path) -> ToyPolicy:
+    try:
+        return ToyPolicy(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise EngineError(f"{path.name} is not a whole state: {error}") from error
+
+
+def _until(tokens: list[int], stops: Sequence[Sequence[int]]) -> list[int]:
+    """The tokens up to and with the first stop sequence."""
+    for end in range(1, len(tokens) + 1):
+        if any(stop and tokens[:end][-len(stop) :] == list(stop) for stop in stops):
+            return tokens[:end]
+    return tokens
+
+
+def _answers(tokens: CharTokenizer) -> dict[tuple[int, ...], str]:
+    """The right answer to every prompt of the built-in tasksets."""
+    answers = {}
+    for taskset in TASKSETS.values():
+        for row in taskset.tasks:
+            scenario = ENVIRONMENTS[row["env"]].scenarios[row["id"]]
+            message = {"role": "user", "content": scenario.prompt(row["args"])}
+            answers[tuple(tokens.render([message]))] = scenario.answer(row["args"])
+    return answers
