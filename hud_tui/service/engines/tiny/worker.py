@@ -92,8 +92,12 @@ def main() -> None:
     sys.stdout = sys.stderr  # nothing but frames may reach the pipe
     worker = Worker()
     while (body := read_frame(stdin)) is not None:
-        stdout.write(frame(reply(worker, body)))
-        stdout.flush()
+        answer = frame(reply(worker, body))
+        try:
+            stdout.write(answer)
+            stdout.flush()
+        except BrokenPipeError:
+            os._exit(0)  # the service is gone, and a closed pipe cannot be flushed at exit
 
 
 if __name__ == "__main__":
