@@ -75,7 +75,7 @@ class Feed:
         self._begun = False
         self._failures = 0
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncGenerator[Event, None]:
         return self._events()
 
     async def _events(self) -> AsyncGenerator[Event, None]:

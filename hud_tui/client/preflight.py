@@ -34,7 +34,8 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
         source: A path that exists or ends in .json or .jsonl; else a taskset's name.
 
     Returns:
-        The tasks, and where they are from: ``{"source", "format": "json" | "jsonl" | "taskset", "name"}``.
+        The tasks, and where they are from: ``source`` as given, ``format`` (json, jsonl or
+        taskset) and ``name``.
 
     Raises:
         HudUsage: No such file or taskset, or a row that is none; names line and column.

@@ -130,8 +130,10 @@ def _json(text: str, name: str, line: int) -> object:
     except json.JSONDecodeError as error:
         at = f"{name}: line {line + error.lineno - 1} column {error.colno}"
         raise HudUsage(f"{at}: not JSON: {error.msg}", "fix that line and try again") from error
-    except (ValueError, RecursionError) as error:
-        raise HudUsage(f"{name}: line {line}: {error or 'nested too deeply'}") from error
+    except RecursionError as error:
+        raise HudUsage(f"{name}: line {line}: not a task: nested too deeply") from error
+    except ValueError as error:
+        raise HudUsage(f"{name}: line {line}: {error}") from error
 
 
 def _no_constant(name: str) -> object:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -36,7 +36,13 @@ class CannotServe(Exception):
     """The service cannot start; the message says what to change."""
 
 
-def serve(host: str, port: int, data_dir: Path, engine: str) -> int:
+def serve(
+    host: str,
+    port: int,
+    data_dir: Path,
+    engine: str,
+    on_ready: Callable[[ServiceReady], None] = lambda ready: None,
+) -> int:
     """Serve until SIGTERM or SIGINT; the exit code, 1 where it cannot start.
 
     Args:
@@ -44,6 +50,7 @@ def serve(host: str, port: int, data_dir: Path, engine: str) -> int:
         port: 0 takes a free one.
         data_dir: Where everything is kept; made when missing.
         engine: One of `ENGINES`.
+        on_ready: Told how to call the service, before the line on stdout says so.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
@@ -52,7 +59,7 @@ def serve(host: str, port: int, data_dir: Path, engine: str) -> int:
         with _locked(data_dir), _bound(host, port) as bound:
             if not _is_loopback(host):
                 _say(f"warning: {host} can be reached from other machines; the API key is all")
-            asyncio.run(_serve(bound, host, data_dir, make_engine(engine)))
+            asyncio.run(_serve(bound, host, data_dir, make_engine(engine), on_ready))
     except CannotServe as error:
         _say(str(error))
         return 1
@@ -69,14 +76,16 @@ def make_engine(name: str) -> Engine:
 class _Server(uvicorn.Server):
     """Says when it is up, and lets the streams go before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, ready: ServiceReady) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, say_ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._service = service
-        self._ready = ready
+        self._say_ready = say_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(self._ready.model_dump_json(), flush=True)
+        self._say_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.parts.hub.close()
@@ -94,7 +103,17 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def _serve(bound: socket.socket, host: str, data_dir: Path, engine: Engine) -> None:
+async def _serve(
+    bound: socket.socket,
+    host: str,
+    data_dir: Path,
+    engine: Engine,
+    on_ready: Callable[[ServiceReady], None],
+) -> None:
+    def say_ready() -> None:
+        on_ready(ready)
+        print(ready.model_dump_json(), flush=True)
+
     async with Service(data_dir, engine) as service:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{bound.getsockname()[1]}"
@@ -114,7 +133,7 @@ async def _serve(bound: socket.socket, host: str, data_dir: Path, engine: Engine
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
         )
-        await _Server(config, service, ready).serve([bound])
+        await _Server(config, service, say_ready).serve([bound])
 
 
 @contextlib.contextmanager

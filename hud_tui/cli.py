@@ -1,0 +1,137 @@
+"""``hud-tui``: read the command line, build the client, hand both to one face."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from hud_tui import __version__
+from hud_tui.commands import build_parser, parameters
+from hud_tui.errors import HudError
+from hud_tui.settings import Paths, has_key, read_paths, read_settings
+from hud_tui.start import Start
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.wire import ServiceReady
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    headless = "--headless" in argv
+    try:
+        args = build_parser().parse_args(argv)
+        if args.version:
+            return _version(headless)
+        if args.command == "serve":
+            return _serve(args)
+        if args.command == "stop":
+            return _stop(args)
+        if headless:
+            return _headless(args)
+        return _app(args)
+    except HudError as error:
+        return _fail(error, headless)
+    except KeyboardInterrupt:
+        return 130
+
+
+def start_of(args: argparse.Namespace) -> Start:
+    """What the app should open with."""
+    given = vars(args)
+    return Start(
+        command=args.command,
+        model=given.get("model"),
+        source=given.get("source"),
+        ref=given.get("ref") or given.get("job"),
+        checkpoint=given.get("checkpoint"),
+        name=given.get("name"),
+        parameters=parameters(args),
+    )
+
+
+class Connector:
+    """Makes the client, once the face knows which service is wanted."""
+
+    def __init__(self, paths: Callable[[], Paths]) -> None:
+        self._paths = paths
+
+    async def __call__(
+        self, mode: str, key: str | None, progress: Callable[[str], None]
+    ) -> "HudClient":
+        """A client of the service.
+
+        Args:
+            mode: ``local`` starts the embedded service where none runs; ``hud`` is HUD.
+            key: For HUD, a key that was typed; None takes the configured one.
+            progress: Told what is being waited for.
+        """
+        if mode == "local":
+            from hud_tui.connect import connect_local
+
+            return await connect_local(self._paths(), progress)
+        from hud_tui.client.client import HudClient
+
+        return HudClient(read_settings(key))
+
+
+def _connector(args: argparse.Namespace) -> Connector:
+    return Connector(lambda: read_paths(args.state_dir, args.data_dir))
+
+
+def _headless(args: argparse.Namespace) -> int:
+    from hud_tui.headless.main import run
+
+    return run(args, _connector(args))
+
+
+def _app(args: argparse.Namespace) -> int:
+    from hud_tui.tui.app import HudApp  # 100 ms that --headless need not pay
+
+    mode = "local" if args.local else "hud" if has_key() else None
+    app = HudApp(_connector(args), mode, start_of(args))
+    app.run()
+    return app.return_code or 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from hud_tui.service.serve import serve
+    from hud_tui.service_file import forget, offer
+
+    paths = read_paths(args.state_dir, args.data_dir)
+    found_by_local = args.data_dir is None or args.state_dir is not None
+
+    def on_ready(ready: "ServiceReady") -> None:
+        if found_by_local:
+            offer(paths, ready)
+
+    try:
+        return serve(args.host, args.port, paths.data, args.engine, on_ready)
+    finally:
+        forget(paths, os.getpid())
+
+
+def _stop(args: argparse.Namespace) -> int:
+    from hud_tui.connect import stop
+    from hud_tui.headless.stop import report
+
+    paths = read_paths(args.state_dir, args.data_dir)
+    return report(lambda: stop(paths), args.headless)
+
+
+def _version(headless: bool) -> int:
+    if headless:
+        from hud_tui.headless.output import emit
+
+        emit("version", {"version": __version__})
+    else:
+        print(f"hud-tui {__version__}")
+    return 0
+
+
+def _fail(error: HudError, headless: bool) -> int:
+    from hud_tui.headless.output import emit_error
+
+    return emit_error(error, document=headless)

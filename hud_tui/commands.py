@@ -1,0 +1,191 @@
+"""The grammar of the command line: commands, flags and their help."""
+
+import argparse
+from typing import Any, NoReturn
+
+from hud_tui.errors import HudUsage
+
+EXIT_CODES = """\
+exit codes with --headless:
+  0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
+  5 preflight failed   130 interrupted"""
+
+PARAMETERS = ("reasoning_effort", "steps", "group_size", "learning_rate", "loss_fn", "seed")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises where argparse would exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise HudUsage(message, f"see {self.prog} --help")
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        "hud-tui",
+        description="A terminal cockpit for reinforcement-learning post-training on HUD. Without "
+        "--headless it opens the app on the command's screen.",
+        epilog="examples:\n  hud-tui --local\n  hud-tui --headless --local status\n\n" + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _global_flags(parser, {"headless": False, "local": False, "version": False})
+    parser.set_defaults(command="status", ref=None, state_dir=None, data_dir=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for add in (_status, _models, _fork, _checkpoints, _head, _preflight, _run, _jobs, _traces):
+        add(commands)
+    _serve(commands)
+    _command(commands, "stop", "stop the embedded service that runs in the background", "stop")
+    return parser
+
+
+Commands = argparse._SubParsersAction  # argparse gives it no public name
+
+
+def _command(commands: "Commands[Parser]", name: str, about: str, *examples: str) -> Parser:
+    parser = commands.add_parser(
+        name,
+        help=about,
+        description=about[0].upper() + about[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  hud-tui {example}" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _global_flags(parser)
+    parser.set_defaults(command=name)
+    return parser
+
+
+def _global_flags(parser: Parser, defaults: dict[str, bool] | None = None) -> None:
+    """Flags that may stand before or after the command; absent ones stay as they were."""
+    flags = parser.add_argument_group("connection and output")
+    about = {
+        "headless": "print JSON on stdout instead of opening the app",
+        "local": "use the embedded service: no key, no network; started where none runs",
+        "version": "print the version",
+    }
+    for name, text in about.items():
+        default = defaults[name] if defaults else argparse.SUPPRESS
+        flags.add_argument(f"--{name}", action="store_true", default=default, help=text)
+    for name, text in (("state", "service.json and logs"), ("data", "models and checkpoints")):
+        flags.add_argument(
+            f"--{name}-dir",
+            metavar="DIR",
+            default=argparse.SUPPRESS,
+            help=f"where the embedded service keeps its {text} (HUD_TUI_{name.upper()}_DIR)",
+        )
+
+
+def _consent(parser: Parser) -> None:
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+    )
+
+
+def _status(commands: "Commands[Parser]") -> None:
+    about = "the service, a model, its head, its job and its last metrics"
+    parser = _command(commands, "status", about, "--headless status", "--headless status arith-rl")
+    parser.add_argument("ref", nargs="?", metavar="MODEL|JOB", help="default: the newest run's")
+
+
+def _models(commands: "Commands[Parser]") -> None:
+    _command(commands, "models", "the catalog, all pages", "--headless models")
+
+
+def _fork(commands: "Commands[Parser]") -> None:
+    example = "--headless --local fork tiny/arith-0.2M --name arith-rl -y"
+    parser = _command(commands, "fork", "make a model of your own from another's head", example)
+    parser.add_argument("source", metavar="SOURCE", help="the model to start from")
+    parser.add_argument("--name", required=True, help="what to call the new one")
+    _consent(parser)
+
+
+def _checkpoints(commands: "Commands[Parser]") -> None:
+    about = "a model's checkpoint tree, oldest first"
+    parser = _command(commands, "checkpoints", about, "--headless checkpoints arith-rl")
+    parser.add_argument("model", metavar="MODEL")
+
+
+def _head(commands: "Commands[Parser]") -> None:
+    parser = _command(
+        commands,
+        "head",
+        "the checkpoint that is served; or serve another",
+        "--headless head arith-rl",
+        "--headless head arith-rl --back 1 -y",
+        "--headless head arith-rl --set step-000012 -y",
+    )
+    parser.add_argument("model", metavar="MODEL")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
+    which.add_argument("--back", type=int, metavar="N", help="N steps up the head's lineage")
+    _consent(parser)
+
+
+def _preflight(commands: "Commands[Parser]") -> None:
+    about = "check a taskset, and a model for it, before anything is spent"
+    parser = _command(commands, "preflight", about, "--headless preflight tasks.jsonl -m arith-rl")
+    _source(parser)
+
+
+def _run(commands: "Commands[Parser]") -> None:
+    parser = _command(
+        commands,
+        "run",
+        "check a taskset, then submit a managed run",
+        "--headless --local run arith -m arith-rl --steps 60 -y --follow",
+        "run tasks.jsonl -m arith-rl",
+    )
+    _source(parser)
+    parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
+    parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
+    parser.add_argument("--group-size", type=int, metavar="N", help="rollouts of one task a step")
+    parser.add_argument("--learning-rate", type=float, metavar="X")
+    parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
+    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument("--follow", action="store_true", help="print events until the run ends")
+    _consent(parser)
+
+
+def _source(parser: Parser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help=".json, .jsonl, or a taskset's name")
+    parser.add_argument("-m", "--model", metavar="MODEL", help="default: your only trainable one")
+
+
+def _jobs(commands: "Commands[Parser]") -> None:
+    parser = _command(
+        commands,
+        "jobs",
+        "jobs, newest first; or one of them",
+        "--headless jobs",
+        "--headless jobs JOB",
+        "--headless jobs JOB --cancel -y",
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--cancel", action="store_true", help="stop it between two rollouts")
+    which.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    _consent(parser)
+
+
+def _traces(commands: "Commands[Parser]") -> None:
+    parser = _command(commands, "traces", "the rollouts of a job", "--headless traces JOB")
+    parser.add_argument("job", metavar="JOB")
+
+
+def _serve(commands: "Commands[Parser]") -> None:
+    about = "run the embedded service in the foreground"
+    parser = _command(commands, "serve", about, "serve", "serve --port 8900 --data-dir ./hud-data")
+    parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="0 takes a free one")
+    parser.add_argument("--engine", default="tiny", choices=("tiny",))
+
+
+def flag(field: str) -> str:
+    """The flag of a run's parameter, e.g. ``--group-size``."""
+    return "--" + field.replace("_", "-")
+
+
+def parameters(args: argparse.Namespace) -> dict[str, Any]:
+    """The run's parameters that were given, by their wire names."""
+    given = vars(args)
+    return {name: given[name] for name in PARAMETERS if given.get(name) is not None}

@@ -1,0 +1,196 @@
+"""The embedded service of this machine: found where it runs, started where it does not.
+
+A lock in the state directory makes two programs that start at once end with one service.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+from pydantic import ValidationError
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.rl.text import one_line
+from hud_tui.service_file import alive, forget, read_ready, register
+from hud_tui.settings import Paths, local_settings
+from hud_tui.wire import ServiceReady
+
+Progress = Callable[[str], None]
+START_S = 60.0
+"""Longest wait for a service to start; the first start on a slow machine takes some seconds."""
+STOP_S = 30.0
+LOG_LINES = 5
+
+
+async def connect_local(paths: Paths, progress: Progress) -> HudClient:
+    """A client of the embedded service, which is started in the background where none runs.
+
+    Raises:
+        HudUnreachable: It does not start; the message ends with what it logged last.
+        HudUsage: One runs, with another data directory than is asked for.
+    """
+    ready = await _running(paths)
+    if ready is None:
+        async with _lock(paths, progress):
+            ready = await _running(paths) or await _start(paths, progress)
+    return _client(ready)
+
+
+async def stop(paths: Paths) -> int | None:
+    """Stop the background service and wait until it has ended.
+
+    Returns:
+        The process it was, or None where none ran.
+
+    Raises:
+        HudUnreachable: It did not end in time; it is not killed, for it may be saving.
+    """
+    async with _lock(paths, lambda text: None):
+        ready = await _answering(paths)
+        if ready is not None:
+            with suppress(ProcessLookupError):
+                os.kill(ready.pid, signal.SIGTERM)
+            await _ended(ready.pid)
+        forget(paths)
+        return None if ready is None else ready.pid
+
+
+def _client(ready: ServiceReady) -> HudClient:
+    return HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url))
+
+
+async def _running(paths: Paths) -> ServiceReady | None:
+    ready = await _answering(paths)
+    if ready is not None and not _same(ready.data_dir, paths.data):
+        raise HudUsage(
+            f"the embedded service runs with the data directory {one_line(ready.data_dir)}",
+            "stop it first: hud-tui stop; or give another --state-dir too",
+        )
+    return ready
+
+
+def _same(one: str, other: Path) -> bool:
+    return Path(one).resolve() == other.resolve()
+
+
+async def _answering(paths: Paths) -> ServiceReady | None:
+    """The service that service.json names, if it lives and takes that key."""
+    ready = read_ready(paths)
+    if ready is None or not alive(ready.pid):
+        return None
+    client = _client(ready)
+    try:
+        await client.whoami()
+    except HudError:
+        return None
+    finally:
+        await client.aclose()
+    return ready
+
+
+async def _start(paths: Paths, progress: Progress) -> ServiceReady:
+    spawned = _spawn(paths)
+    try:
+        ready = ServiceReady.model_validate_json(await _first_line(spawned, progress))
+    except ValidationError as error:
+        raise _no_start(paths, "it ended before it was ready") from error
+    except TimeoutError as error:
+        _end_group(spawned)
+        raise _no_start(paths, f"it was not ready after {START_S:.0f} s") from error
+    except BaseException:  # cancelled: nobody would know of it
+        _end_group(spawned)
+        raise
+    register(paths, ready)
+    return ready
+
+
+def _spawn(paths: Paths) -> subprocess.Popen[bytes]:
+    """Start a service that is nobody's child, in a session of its own.
+
+    The shell starts it and ends, so it outlives this program and leaves no zombie to it.
+    """
+    for directory in (paths.state, paths.data):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    service = [sys.executable, "-P", "-m", "hud_tui.service"]
+    with paths.service_log.open("ab") as log:
+        return subprocess.Popen(
+            ["sh", "-c", '"$@" &', "sh", *service, "--data-dir", str(paths.data), "--port", "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=paths.data,
+            start_new_session=True,
+        )
+
+
+def _end_group(spawned: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(spawned.pid, signal.SIGTERM)
+
+
+async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> bytes:
+    """The line that a service prints when it can be called; empty where it ended before."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), spawned.stdout
+    )
+    waiting = asyncio.ensure_future(reader.readline())
+    began = monotonic()
+    try:
+        while not waiting.done():
+            passed = monotonic() - began
+            if passed > START_S:
+                raise TimeoutError
+            progress(f"starting the embedded service … {passed:.0f} s")
+            await asyncio.wait([waiting], timeout=1.0)
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        transport.close()
+        await asyncio.to_thread(spawned.wait)
+
+
+def _no_start(paths: Paths, why: str) -> HudUnreachable:
+    try:
+        lines = paths.service_log.read_bytes()[-4096:].decode("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    said = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
+    message = f"the embedded service did not start: {why}" + (f": {said}" if said else "")
+    return HudUnreachable(message, f"its whole log is {one_line(paths.service_log)}")
+
+
+@asynccontextmanager
+async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
+    """Hold the state directory's lock; another program that starts a service holds it briefly."""
+    import fcntl
+
+    paths.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    until = monotonic() + START_S + STOP_S
+    with (paths.state / "service.lock").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() > until:
+                    hint = f"end the program that holds {file.name}"
+                    raise HudUnreachable("another hud-tui is starting the service", hint) from None
+                progress("another hud-tui is starting the embedded service …")
+                await asyncio.sleep(0.1)
+        yield
+
+
+async def _ended(pid: int) -> None:
+    until = monotonic() + STOP_S
+    while alive(pid):
+        if monotonic() > until:
+            raise HudUnreachable(f"the service, process {pid}, does not end", "try again later")
+        await asyncio.sleep(0.05)

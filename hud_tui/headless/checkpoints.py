@@ -1,0 +1,112 @@
+"""``checkpoints`` and ``head``."""
+
+import argparse
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudConflict, HudError, HudRefused, HudUnreachable, HudUsage
+from hud_tui.headless.consent import confirm, require_consent
+from hud_tui.headless.output import emit
+from hud_tui.rl.names import find_checkpoint
+from hud_tui.rl.tree import Tree, label
+from hud_tui.wire import Checkpoint, Model
+
+
+async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
+    """The tree, oldest first."""
+    model = await client.model(args.model)
+    tree = await client.checkpoints(model.id)
+    emit("checkpoints", {"model": model, "checkpoints": tree})
+    return 0
+
+
+async def head(client: HudClient, args: argparse.Namespace) -> int:
+    """The head; with ``--set`` or ``--back``, another one, verified by reading the tree again."""
+    changes = args.checkpoint is not None or args.back is not None
+    if changes:
+        require_consent(args)
+    model = await client.model(args.model)
+    tree = Tree.of(await client.checkpoints(model.id))
+    if not changes:
+        emit("head", {"model": model.model_name, "head": tree.served})
+        return 0
+    target = _target(tree, args)
+    await confirm(args, _question(model, tree, target))
+    if not args.yes:
+        await _same_head(client, model, tree)
+    served = await _serve(client, model, tree, target)
+    _report(model, tree, target, served)
+    return 0
+
+
+def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
+    if args.checkpoint is not None:
+        return find_checkpoint(args.checkpoint, list(tree))
+    if args.back < 1:
+        raise HudUsage(f"--back {args.back}: expected 1 or more")
+    lineage = list(tree.lineage(tree.head))
+    if args.back >= len(lineage):
+        behind = max(0, len(lineage) - 1)
+        hint = "the base weights are not a checkpoint and cannot be set"
+        raise HudUsage(f"--back {args.back}: the head has {behind} steps behind it", hint)
+    return tree[lineage[args.back]]
+
+
+def _question(model: Model, tree: Tree, target: Checkpoint) -> str:
+    return f"{model.model_name}: serve {label(target)} instead of {label(tree.served)}?"
+
+
+async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
+    """While somebody thought about the question, a step may have landed.
+
+    Raises:
+        HudConflict: The head moved.
+    """
+    now = Tree.of(await client.checkpoints(model.id))
+    if _id(now.served) != _id(tree.served):
+        moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
+        raise HudConflict(409, f"{moved}; nothing was sent", "look again, then decide")
+
+
+async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree:
+    """Set the head once, and read the tree that results, whatever the answer was.
+
+    Raises:
+        HudError: It failed, and the tree says so too.
+    """
+    failure: HudError | None = None
+    try:
+        if _id(tree.served) != target.id:
+            await client.set_head(model.id, target.id)
+    except (HudUnreachable, HudRefused) as error:
+        if isinstance(error, HudRefused) and error.status is not None and error.status < 500:
+            raise
+        failure = error
+    after = Tree.of(await client.checkpoints(model.id))
+    if failure is not None and not _took(tree, after, target):
+        failure.hint = f"the service says the head is {label(after.served)}"
+        raise failure
+    return after
+
+
+def _report(model: Model, before: Tree, target: Checkpoint, after: Tree) -> None:
+    if not _took(before, after, target):
+        now, wanted = label(after.served), label(target)
+        hint = f"somebody else moves it: hud-tui --headless head {model.model_name}"
+        raise HudConflict(409, f"the head is {now}, not {wanted}: it moved meanwhile", hint)
+    data = {"model": model.model_name, "previous": _id(before.served), "head": after.served}
+    emit("head", data | {"verified": True})
+
+
+def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
+    """Whether the head is the target, or steps that have been trained from it since."""
+    known = {checkpoint.id for checkpoint in before}
+    for position in after.lineage(after.head):
+        if after[position].id == target.id:
+            return True
+        if after[position].id in known:
+            return False
+    return False
+
+
+def _id(checkpoint: Checkpoint | None) -> str | None:
+    return None if checkpoint is None else checkpoint.id

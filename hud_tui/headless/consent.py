@@ -1,0 +1,43 @@
+"""Consent to a write: ``-y``, or a person at a terminal who says so."""
+
+import argparse
+import asyncio
+import sys
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
+
+
+def require_consent(args: argparse.Namespace) -> None:
+    """Refuse early where nobody could be asked.
+
+    Raises:
+        HudUsage: Neither ``-y`` nor a terminal.
+    """
+    if not args.yes and not sys.stdin.isatty():
+        raise HudUsage(f"{args.command} changes something and nobody can be asked", "add -y")
+
+
+async def confirm(args: argparse.Namespace, question: str) -> None:
+    """Ask on stderr, unless ``-y`` was given.
+
+    Raises:
+        HudUsage: The answer was not yes.
+    """
+    if args.yes:
+        return
+    print(f"{one_line(question, 500)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if (await _line()).strip().lower() not in ("y", "yes"):
+        raise HudUsage("not confirmed, nothing was sent", "answer y, or add -y")
+
+
+async def _line() -> str:
+    """A line of stdin. The wait can be interrupted, which a blocking read could not."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline()

@@ -1,0 +1,71 @@
+"""Documents: one JSON object a line on stdout, and nothing else there.
+
+Everything but ASCII is escaped, so text from a server or a model cannot act on a terminal.
+"""
+
+import json
+import math
+import os
+import sys
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from hud_tui.errors import HudError
+from hud_tui.rl.text import one_line
+
+SCHEMA = "hud-tui/1"
+
+
+def emit(kind: str, data: object) -> None:
+    """Print one document.
+
+    Args:
+        kind: What `data` is, e.g. ``models``.
+        data: Wire models, dataclasses and plain values, nested as they come.
+    """
+    _print({"schema": SCHEMA, "kind": kind, "data": plain(data)})
+
+
+def emit_error(error: HudError, document: bool = True) -> int:
+    """Say what failed, on stdout as a document and on stderr in a line; returns the exit code."""
+    if document:
+        failure = {
+            "type": error.kind,
+            "message": one_line(error.message, 2000),
+            "hint": error.hint,
+            "status": error.status,
+        }
+        _print({"schema": SCHEMA, "kind": "error", "error": failure})
+    tell(one_line(error.message, 2000) + (f" ({one_line(error.hint, 1000)})" if error.hint else ""))
+    return error.exit_code
+
+
+def tell(text: str) -> None:
+    """Print one line for people, on stderr."""
+    print(f"hud-tui: {text}", file=sys.stderr, flush=True)
+
+
+def plain(value: object) -> Any:
+    """A value as JSON has it. Numbers that JSON lacks, NaN and infinities, become null."""
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="python"))
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def quiet_stdout() -> None:
+    """After the reader of stdout left: let nothing be written to it again, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(document: dict[str, Any]) -> None:
+    print(json.dumps(document, allow_nan=False), flush=True)

@@ -1,0 +1,115 @@
+"""``preflight`` and ``run``."""
+
+import argparse
+from typing import Any
+
+from pydantic import ValidationError
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_source
+from hud_tui.client.preflight import preflight as check
+from hud_tui.client.submission import Submission, submit
+from hud_tui.commands import flag, parameters
+from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.headless.consent import confirm, require_consent
+from hud_tui.headless.follow import Follower
+from hud_tui.headless.output import emit, tell
+from hud_tui.rl.preflight import Finding, verdict
+from hud_tui.rl.status import trainable
+from hud_tui.rl.tasks import Task
+from hud_tui.rl.text import one_line
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
+
+
+async def preflight(client: HudClient, args: argparse.Namespace) -> int:
+    """Check a taskset, and a model for it; exit code 5 where a check failed."""
+    tasks, origin = await load_source(client, args.source)
+    model = args.model or (await _default_model(client)).model_name
+    findings = await _findings(client, tasks, model)
+    emit("preflight", _document(tasks, origin, findings))
+    return HudPreflightFailed.exit_code if verdict(findings) == "failure" else 0
+
+
+async def run(client: HudClient, args: argparse.Namespace) -> int:
+    """Check, submit once, and with ``--follow`` print events until the run has ended."""
+    require_consent(args)
+    asked = _parameters(args)
+    tasks, origin = await load_source(client, args.source)
+    model = await (client.model(args.model) if args.model else _default_model(client))
+    findings = await _findings(client, tasks, model.id)
+    if verdict(findings) == "failure":
+        emit("preflight", _document(tasks, origin, findings))
+        return HudPreflightFailed.exit_code
+    await confirm(args, _question(model, tasks, origin, asked))
+    body = SubmitJob(
+        model_id=model.id,
+        dataset=JobDataset(tasks=[task.row() for task in tasks]),
+        config=JobConfig(parameters=asked),
+    )
+    if args.follow:
+        return await Follower(client, model).run(body)
+    submission = await submit(client, body)
+    _say_if_found(submission)
+    emit("job", _submitted(submission, model))
+    return 0
+
+
+def _parameters(args: argparse.Namespace) -> JobParameters:
+    try:
+        return JobParameters(**parameters(args))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = flag(str(first["loc"][0]))
+        raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
+
+
+async def _default_model(client: HudClient) -> Model:
+    """The only model that can be trained.
+
+    Raises:
+        HudUsage: There is none, or several.
+    """
+    own = trainable(await client.models())
+    if len(own) == 1:
+        return own[0]
+    if not own:
+        hint = "fork one: hud-tui fork SOURCE --name NAME; hud-tui models lists them"
+        raise HudUsage("there is no model of yours to train", hint)
+    names = ", ".join(one_line(model.model_name) for model in own[:5])
+    raise HudUsage(f"there are {len(own)} models to train", f"say which with -m: {names}")
+
+
+async def _findings(client: HudClient, tasks: list[Task], model: str) -> list[Finding]:
+    findings = []
+    async for finding in check(client, tasks, model):
+        findings.append(finding)
+        if finding.level != "ok":
+            where = f" [{finding.where}]" if finding.where else ""
+            fix = f" ({finding.fix})" if finding.fix else ""
+            tell(f"{finding.level}: {finding.message}{where}{fix}")
+    return findings
+
+
+def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]) -> dict[str, Any]:
+    return {
+        **origin,
+        "tasks": len(tasks),
+        "findings": findings,
+        "verdict": verdict(findings),
+    }
+
+
+def _question(model: Model, tasks: list[Task], origin: dict[str, Any], asked: JobParameters) -> str:
+    given = asked.model_dump(exclude_none=True).items()
+    settings = "".join(f", {name} {value}" for name, value in given)
+    return f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}{settings}?"
+
+
+def _say_if_found(submission: Submission) -> None:
+    if submission.found:
+        tell("no answer came to the submission, but the service runs the job")
+
+
+def _submitted(submission: Submission, model: Model) -> dict[str, str]:
+    watch = f"hud-tui status {submission.job_id}"
+    return {"job_id": submission.job_id, "model": model.model_name, "watch": watch}

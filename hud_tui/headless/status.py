@@ -1,0 +1,61 @@
+"""``status``: the service, a model, its head, its job and its last metrics."""
+
+import argparse
+import asyncio
+from datetime import UTC, datetime
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.headless.output import emit
+from hud_tui.rl.names import find_model
+from hud_tui.rl.status import Service, Status, current_model, last_metrics
+from hud_tui.wire import Checkpoint, JobStatus, Model
+
+
+async def status(client: HudClient, args: argparse.Namespace) -> int:
+    """The status of a model, of a job's model, or of the newest run's."""
+    model = await (_newest(client) if args.ref is None else _named(client, args.ref))
+    tree: list[Checkpoint] = []
+    job: JobStatus | None = None
+    if model is not None:
+        tree, job = await asyncio.gather(client.checkpoints(model.id), _job(client, model.id))
+    settings = client.settings
+    now = Status(
+        service=Service(settings.label, settings.api_url),
+        model=model,
+        head=next((c for c in tree if c.is_active), None),
+        checkpoints=len(tree),
+        job=job,
+        metrics=last_metrics(tree),
+        as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    emit("status", now)
+    return 0
+
+
+async def _newest(client: HudClient) -> Model | None:
+    return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
+
+
+async def _named(client: HudClient, ref: str) -> Model:
+    """The model of this name, or the one that the job of this id trains.
+
+    Raises:
+        HudUsage: Neither.
+    """
+    models = await client.models()
+    try:
+        return find_model(ref, models)
+    except HudUsage as unknown:
+        job = await _job(client, ref)
+        name = job and (job.model_id or job.fine_tuned_model or job.model)
+        if not name:
+            raise HudUsage(f"{unknown.message}, nor a job", unknown.hint) from unknown
+        return find_model(name, models)
+
+
+async def _job(client: HudClient, ref: str) -> JobStatus | None:
+    try:
+        return await client.job_status(ref)
+    except HudNotFound:
+        return None

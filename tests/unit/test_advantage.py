@@ -1,0 +1,43 @@
+"""Group-relative advantages."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.advantage import group_advantages, has_signal, spread
+
+REWARDS = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
+
+
+def test_rewards_are_centred_on_their_group_s_mean() -> None:
+    assert group_advantages([1.0, 0.0, 0.0, 1.0]) == [0.5, -0.5, -0.5, 0.5]
+
+
+@pytest.mark.parametrize("rewards", [[0.3], [1.0] * 8, [0.1 + 0.2, 0.3]])
+def test_a_group_without_spread_teaches_exactly_nothing(rewards: list[float]) -> None:
+    assert not has_signal(rewards)
+    assert group_advantages(rewards) == [0.0] * len(rewards)
+
+
+def test_an_empty_group_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        group_advantages([])
+
+
+@given(REWARDS)
+def test_advantages_sum_to_zero(rewards: list[float]) -> None:
+    assert sum(group_advantages(rewards)) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(REWARDS, st.floats(-50, 50))
+def test_a_shift_of_all_rewards_changes_nothing(rewards: list[float], shift: float) -> None:
+    moved = [reward + shift for reward in rewards]
+    if abs(spread(rewards) - 1e-3) > 1e-6:
+        assert group_advantages(moved) == pytest.approx(group_advantages(rewards), abs=1e-9)
+
+
+@given(st.permutations([0.0, 0.2, 0.2, 1.0]))
+def test_the_order_of_rollouts_does_not_matter(rewards: list[float]) -> None:
+    advantages = dict(zip(rewards, group_advantages(rewards), strict=True))
+    wanted = dict(zip((0.0, 0.2, 1.0), (-0.35, -0.15, 0.65), strict=True))
+    assert advantages == pytest.approx(wanted)

@@ -1,0 +1,74 @@
+"""Which model or checkpoint a name means."""
+
+import pytest
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.names import find_checkpoint, find_model
+from hud_tui.wire import Checkpoint, Model
+
+MODELS = [
+    Model(id="9F-a", model_name="tiny/arith-0.2M", name="Arithmetic"),
+    Model(id="9f-b", model_name="mine/arith-rl", name="My Run"),
+    Model(id="9f-c", model_name="yours/arith-rl"),
+    Model(id="arithmetic-2", model_name="other", name=None),
+]
+TREE = [
+    Checkpoint(id="abcd-1", name="step-000001"),
+    Checkpoint(id="abce-2", name="step-000002", checkpoint_name="local://x/2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"),
+    [
+        ("9f-A", "9F-a"),
+        ("my run", "9f-b"),
+        (" MINE/arith-RL ", "9f-b"),
+        ("arith-0.2m", "9F-a"),
+        ("ARITHMETIC", "9F-a"),
+    ],
+)
+def test_a_model_is_found_by_id_name_slug_or_tail_in_any_case(name: str, id_: str) -> None:
+    assert find_model(name, MODELS).id == id_
+
+
+def test_a_tail_of_two_models_is_not_guessed() -> None:
+    with pytest.raises(HudUsage) as error:
+        find_model("arith-rl", MODELS)
+    assert "mine/arith-rl, yours/arith-rl" in error.value.hint
+
+
+def test_an_unknown_model_names_close_ones() -> None:
+    with pytest.raises(HudUsage) as error:
+        find_model("mine/arith", MODELS)
+    assert "mine/arith-rl" in error.value.hint
+
+
+def test_hostile_names_do_not_reach_the_terminal() -> None:
+    with pytest.raises(HudUsage) as error:
+        find_model("\x1b]0;x", [Model(id="1", model_name="\x1b[31mred")])
+    assert "\x1b" not in error.value.message + error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "id_"),
+    [
+        ("abcd-1", "abcd-1"),
+        ("STEP-000002", "abce-2"),
+        ("local://x/2", "abce-2"),
+        ("abcd", "abcd-1"),
+    ],
+)
+def test_a_checkpoint_is_found_by_id_name_path_or_beginning(name: str, id_: str) -> None:
+    assert find_checkpoint(name, TREE).id == id_
+
+
+@pytest.mark.parametrize("name", ["abc", "step-3", ""])
+def test_an_unknown_checkpoint_is_a_usage_error(name: str) -> None:
+    with pytest.raises(HudUsage):
+        find_checkpoint(name, TREE)
+
+
+def test_a_name_that_two_checkpoints_carry_is_not_guessed() -> None:
+    with pytest.raises(HudUsage, match="2 checkpoints"):
+        find_checkpoint("s", [Checkpoint(id="1", name="s"), Checkpoint(id="2", name="s")])

@@ -1,0 +1,58 @@
+"""Which requests are sent again, and after how long."""
+
+import pytest
+
+from hud_tui.client.retry import LONGEST_S, backoff, read_retry_after, retry_delay
+
+
+@pytest.mark.parametrize(
+    ("method", "attempt", "status", "again"),
+    [
+        ("GET", 1, 503, True),
+        ("GET", 3, 500, True),
+        ("GET", 1, 429, True),
+        ("GET", 1, 408, True),
+        ("GET", 1, None, True),
+        ("GET", 4, 503, False),
+        ("GET", 1, 404, False),
+        ("GET", 1, 401, False),
+        ("GET", 1, 422, False),
+        ("GET", 1, 501, False),
+        ("PUT", 1, 503, False),
+        ("POST", 1, 429, False),
+        ("POST", 1, None, False),
+    ],
+)
+def test_only_reads_that_may_fare_better_are_sent_again(
+    method: str, attempt: int, status: int | None, again: bool
+) -> None:
+    assert (retry_delay(method, attempt, status) is not None) is again
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(0.0, 0.0), (7.0, 7.0), (900.0, LONGEST_S)])
+def test_a_server_that_asks_for_a_wait_gets_it(asked: float, waited: float) -> None:
+    assert retry_delay("GET", 1, 429, asked) == waited
+
+
+def test_waits_double_up_to_a_limit_and_differ() -> None:
+    waits = [backoff(attempt) for attempt in (1, 2, 3, 40)]
+    for wait, most in zip(waits, (0.5, 1.0, 2.0, 8.0), strict=True):
+        assert 0.75 * most <= wait <= most
+    assert len({backoff(1) for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("3", 3.0),
+        ("0.5", 0.5),
+        ("0", 0.0),
+        ("-1", None),
+        ("nan", None),
+        ("inf", None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+        (None, None),
+    ],
+)
+def test_only_seconds_are_read_from_retry_after(header: str | None, seconds: float | None) -> None:
+    assert read_retry_after(header) == seconds

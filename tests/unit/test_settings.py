@@ -1,0 +1,96 @@
+"""Where the settings come from, and what wins."""
+
+from pathlib import Path
+
+import pytest
+
+from hud_tui.errors import HudNoKey, HudUsage
+from hud_tui.settings import DEFAULTS, has_key, local_settings, read_paths, read_settings
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home and an empty directory to stand in."""
+    here = tmp_path / "here"
+    (tmp_path / ".hud").mkdir()
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(here)
+    return tmp_path
+
+
+def test_hud_s_own_defaults() -> None:
+    settings = read_settings(environ={"HUD_API_KEY": "k"})
+    assert (settings.api_url, settings.rl_url) == (DEFAULTS["HUD_API_URL"], DEFAULTS["HUD_RL_URL"])
+    assert (settings.label, settings.local) == ("HUD", False)
+
+
+def test_an_argument_beats_the_process_beats_here_beats_home(home: Path) -> None:
+    in_home, here = home / ".hud" / ".env", home / "here" / ".env"
+    in_home.write_text("HUD_API_KEY=home\n")
+    assert read_settings(environ={}).api_key == "home"
+    here.write_text("HUD_API_KEY=here\n")
+    assert read_settings(environ={}).api_key == "here"
+    assert read_settings(environ={"HUD_API_KEY": "process"}).api_key == "process"
+    assert read_settings("argument", {"HUD_API_KEY": "process"}).api_key == "argument"
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("HUD_API_KEY=plain", "plain"),
+        ("  export HUD_API_KEY = spaced  ", "spaced"),
+        ("HUD_API_KEY='quo ted'", "quo ted"),
+        ('HUD_API_KEY="a#b" # why', "a#b"),
+        ("HUD_API_KEY=bare # why", "bare"),
+    ],
+)
+def test_lines_of_an_env_file(home: Path, line: str, key: str) -> None:
+    (home / "here" / ".env").write_text(f"OTHER without sense\n{line}\n", "utf-8")
+    assert read_settings(environ={}).api_key == key
+
+
+@pytest.mark.parametrize("line", ["HUD_API_KEY", 'HUD_API_KEY="open'])
+def test_a_line_of_ours_that_says_nothing_is_named(home: Path, line: str) -> None:
+    (home / "here" / ".env").write_text(f"A=1\n\n{line}\n")
+    with pytest.raises(HudUsage, match=r"\.env line 3"):
+        read_settings(environ={})
+
+
+def test_no_key_says_what_to_set() -> None:
+    with pytest.raises(HudNoKey) as error:
+        read_settings(environ={"HUD_API_KEY": " "})
+    assert "HUD_API_KEY" in error.value.hint
+    assert "--local" in error.value.hint
+    assert not has_key({})
+
+
+def test_a_key_no_header_could_carry_is_refused_without_showing_it() -> None:
+    with pytest.raises(HudUsage) as error:
+        read_settings("secret\nX-Other: 1")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "hud.ai", "http://", "http://[", "http://h:x"])
+def test_a_url_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(HudUsage, match="HUD_RL_URL"):
+        read_settings("k", {"HUD_RL_URL": url})
+
+
+def test_old_and_trailing_forms_of_urls() -> None:
+    settings = read_settings("k", {"HUD_RL_URL": "http://h/v1/", "HUD_API_URL": "http://h:80/"})
+    assert (settings.rl_url, settings.api_url) == ("http://h", "http://h:80")
+
+
+def test_the_key_is_not_in_the_repr() -> None:
+    assert "sekret" not in repr(local_settings("http://127.0.0.1:1", "sekret", "http://t"))
+    assert local_settings("http://127.0.0.1:1", "sekret", "http://t").label == "HUD local"
+
+
+def test_a_flag_beats_the_variable_beats_the_platform(home: Path) -> None:
+    assert read_paths(environ={}).state.is_relative_to(home)
+    by_variable = {"HUD_TUI_STATE_DIR": "/s", "HUD_TUI_DATA_DIR": "/d", "HUD_TUI_CONFIG_DIR": "/c"}
+    paths = read_paths(environ=by_variable)
+    assert (str(paths.state), str(paths.data), str(paths.config)) == ("/s", "/d", "/c")
+    paths = read_paths("~/state", "data", environ=by_variable)
+    assert (paths.state, paths.data) == (home / "state", home / "here" / "data")
