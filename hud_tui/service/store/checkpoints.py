@@ -11,6 +11,10 @@ from hud_tui.service.store import Db, events, insert
 from hud_tui.wire import Checkpoint, Group
 
 
+UNKEPT = {"is_active": True, "groups": {"__all__": {"trace_ids"}}}
+"""Of a row: the head's table says which is active; the step's event names the traces."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A checkpoint as training and sampling need it."""
@@ -69,7 +73,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         sampler_path=new.sampler_path,
         state_path=new.state_path,
         job_id=new.job_id,
-        body=row.model_dump_json(exclude={"is_active"}),
+        body=row.model_dump_json(exclude=UNKEPT),
     )
     db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (new.model_id, new.id))
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
