@@ -1,4 +1,4 @@
-"""What setting the head would do, said before it is done."""
+"""What setting the head would do, said before it is done; and what became of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import metrics_of
+from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import label
 from hud_tui.wire import Checkpoint, JobStatus
 
 
@@ -30,6 +32,8 @@ class HeadChange:
     """Steps of the lineage served now that the new one does not have; they stay in the tree."""
     joining: int
     """Steps of the new lineage that are not served now."""
+    parted: Checkpoint | None = None
+    """The newest checkpoint that both lineages share; None where it is the base weights."""
     deltas: Mapping[str, float] = field(default_factory=dict)
     """Metric by metric, then minus now, where both have it."""
     training: JobStatus | None = None
@@ -55,9 +59,53 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
         relation=_relation(tree.head, target, meet),
         leaving=served - shared,
         joining=tree.depth(target) - shared,
+        parted=None if meet < 0 else tree[meet],
         deltas=_deltas(tree.served, tree[target]),
         training=run.job if run.training else None,
     )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the tree, read after a set_head, says became of it."""
+
+    done: bool
+    """Whether the head is the checkpoint that was asked for, or has grown from it since."""
+    text: str
+
+
+def outcome(run: Run, checkpoint_id: str, answered: bool) -> Outcome:
+    """Judge a set_head by the tree as it is now.
+
+    Args:
+        run: With the tree as read after the request.
+        checkpoint_id: What was asked for.
+        answered: Whether the service answered the request at all.
+    """
+    tree, target = run.tree, run.tree.find(checkpoint_id)
+    head = name(run.head)
+    before = "" if answered else "no answer, but "
+    if target is not None and tree.head == target:
+        return Outcome(True, f"{before}head is {head} · verified")
+    if target is not None and tree.is_ancestor(target, tree.head):
+        grown = f"head is {head}, which grew from {name(tree[target])}"
+        return Outcome(True, f"{before}{grown} · verified")
+    if answered:
+        return Outcome(False, f"the service says the head is {head}")
+    return Outcome(False, f"no answer: the service says the head is still {head}")
+
+
+def name(checkpoint: Checkpoint | None) -> str:
+    """What a checkpoint is called, safe for a line of text."""
+    return one_line(label(checkpoint), 40)
+
+
+def named(run: Run, checkpoint_id: str | None) -> str:
+    """What a checkpoint of the run is called, by its id; the id's start where it is unknown."""
+    position = run.tree.find(checkpoint_id)
+    if position is None and checkpoint_id is not None:
+        return one_line(checkpoint_id[:8], 8)
+    return name(None if position is None else run.tree[position])
 
 
 def _relation(head: int | None, target: int, meet: int) -> Relation:

@@ -45,6 +45,8 @@ class Lanes:
         self._starts: list[int] = [1]
         """Rows below each strand, counted from the bottom; the last entry is their sum."""
         self._edition = 0
+        self.lanes = 1
+        """Lanes that the drawing is wide."""
 
     def show(self, tree: Tree) -> None:
         """Follow the tree to a later version; it must extend (`Tree.extends`) the one shown."""
@@ -139,6 +141,7 @@ class Lanes:
         self._edition = self.segments.edition
         self._strands = strands(self.segments, self.tree.head)
         self._place = {strand.segment: place for place, strand in enumerate(self._strands)}
+        self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
         self._parts = self._open_parts()
         self._pieces = [self._cut(strand) for strand in self._strands]
         self._count(0)

@@ -31,9 +31,11 @@ from hud_tui.tui.widgets.palette import ascii_filter
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.events import Event, HeadMoved
     from hud_tui.rl.progress import Liveness
     from hud_tui.rl.run import Run
     from hud_tui.tui.follow import Follower
+    from hud_tui.tui.journal import Journal
     from hud_tui.tui.screens.base import HudScreen
     from hud_tui.wire import JobStatus, Model
 
@@ -76,6 +78,8 @@ class HudApp(App[None]):
         self.key: str | None = None
         """The key that was typed, for this session; None where it is configured."""
         self._follower: Follower | None = None
+        self._journals: dict[str, Journal] = {}
+        self._journals: dict[str, Journal] = {}
         self._told_lost = self._offer_resume = self._leaving = False
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         for theme in THEMES:
@@ -122,8 +126,10 @@ class HudApp(App[None]):
     def choose(self, model: Model) -> None:
         """Follow this model from now on."""
         from hud_tui.tui.follow import Follower
+        from hud_tui.tui.journal import Journal
 
-        self._follower = Follower(self.connected, self.run_now, model)
+        journal = self._journals.setdefault(model.id, Journal())
+        self._follower = Follower(self.connected, self.run_now, model, journal)
         self.follow(self._follower)
         self.show_run()
 
@@ -134,7 +140,7 @@ class HudApp(App[None]):
 
         frame = self.set_interval(FRAME_S, lambda: self._frame(follower))
         try:
-            await follower.follow(self._job_changed)
+            await follower.follow(self._job_changed, self._head_moved)
         except HudError as error:
             self.tell(error)
         finally:
@@ -156,6 +162,29 @@ class HudApp(App[None]):
         if view is not None:
             view.run, view.freshness = self.run_now, self.freshness
 
+    def fold(self, event: Event) -> Run:
+        """Show what was learned beside the feed, e.g. the tree as read after a set_head."""
+        assert self._follower is not None
+        run = self._follower.fold(event)
+        self.show_run()
+        return run
+
+    @property
+    def journal(self) -> Journal:
+        """The head moves of the followed model."""
+        from hud_tui.tui.journal import Journal
+
+        model = self.run_now.model
+        return self._journals.setdefault(model.id if model is not None else "", Journal())
+
+    def _head_moved(self, event: HeadMoved) -> None:
+        move = self.journal.heard(event)
+        if move is not None:
+            from hud_tui.rl.head import named
+
+            text = f"somebody set the head to {named(self.run_now, move.after)} · z undoes"
+            self.notify(text, severity="warning", markup=False, timeout=15)
+
     @property
     def shown_view(self) -> HudScreen | None:
         """The view on the screen; None before there is one."""
@@ -164,11 +193,29 @@ class HudApp(App[None]):
         views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, HudScreen))
         return next(views, None)
 
-    def _job_changed(self, job: JobStatus) -> None:
-        if self._offer_resume and job.id is not None:
+    @property
+    def journal(self) -> Journal:
+        """Where the followed model's head was set, for undoing it."""
+        assert self._follower is not None
+        return self._follower.journal
+
+    def fold(self, event: Event) -> Run:
+        """Take in what was read outside the feed, and show it at once."""
+        assert self._follower is not None
+        run = self._follower.fold(event)
+        self._frame(self._follower)
+        return run
+
+    def _hear(self, event: Event) -> None:
+        """Tell what the user must know whatever is on the screen."""
+        from hud_tui.events import HeadMoved, JobChanged
+
+        if isinstance(event, HeadMoved) and self.journal.heard(event) is not None:
+            self._say("The head was set by somebody else. z in Checkpoints undoes it.")
+        elif isinstance(event, JobChanged) and self._offer_resume:
             self._offer_resume = False
-            if job.status == "interrupted":
-                self.ask_to_resume(job)
+            if event.job.status == "interrupted":
+                self.ask_to_resume(event.job)
 
     @work(exclusive=True, group="resume")
     async def ask_to_resume(self, job: JobStatus) -> None:
@@ -252,6 +299,10 @@ class HudApp(App[None]):
     async def _do(self, chosen: Doable | None) -> None:
         if chosen is not None:
             await self.run_action(chosen.action.name, chosen.where)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Views are there once there is a service."""
+        return action not in ("view", "reconnect") or self.client is not None
 
     def action_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name

@@ -8,13 +8,15 @@ from math import floor
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from hud_tui.events import JobChanged
+from hud_tui.events import Event
 from hud_tui.rl.progress import Liveness, State, liveness, step_seconds
 from hud_tui.rl.run import Run
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
-    from hud_tui.wire import JobStatus, Model
+    from hud_tui.events import Event
+    from hud_tui.tui.journal import Journal
+    from hud_tui.wire import Model
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
@@ -24,28 +26,40 @@ CONNECTING = Liveness(State.CONNECTING, "connecting", None)
 class Follower:
     """What is known of the model that is followed, and how fresh that is."""
 
-    def __init__(self, client: HudClient, run: Run, model: Model) -> None:
-        """`run` is what is known already; it stays on the screen while we reconnect."""
-        self.run = replace(run, model=model) if run.model == model else Run(model=model)
+    def __init__(self, client: HudClient, run: Run, model: Model, journal: Journal) -> None:
+        """
+        Args:
+            client: The service.
+            run: What is known already; of the same model it stays on the screen meanwhile.
+            model: The model to follow.
+            journal: Where its head was set so far.
+        """
+        known = run.model is not None and run.model.id == model.id
+        self.run = replace(run, model=model) if known else Run(model=model)
         self.freshness = CONNECTING
+        self.journal = journal
         self.lost_at: float | None = None
         """`time.monotonic()` since when the service does not answer; None while it does."""
         self._feed = client.feed(model.id)
         self._latest = self.run
         self._event_at: float | None = None
 
-    async def follow(self, job_changed: Callable[[JobStatus], None]) -> None:
-        """Fold events for ever; tell of each one of a job's.
+    async def follow(self, hear: Callable[[Event], None]) -> None:
+        """Fold events for ever; tell of each.
 
         Raises:
             HudUnauthorized: The key is not accepted any more.
             HudNotFound: The model is gone.
         """
         async for event in self._feed:
-            self._latest = self._latest.fold(event)
+            self.fold(event)
             self._event_at = monotonic()
-            if isinstance(event, JobChanged):
-                job_changed(event.job)
+            hear(event)
+
+    def fold(self, event: Event) -> Run:
+        """Take in an event; the next frame shows it."""
+        self._latest = self._latest.fold(event)
+        return self._latest
 
     def frame(self) -> bool:
         """Take what has come since the last frame; whether there is anything to repaint."""

@@ -1,0 +1,21 @@
+"""How long ago something was, in at most five characters."""
+
+from hud_tui.rl.progress import seconds
+
+UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+"""Seconds in each unit, longest first."""
+
+
+def age(stamp: str | float | None, now: float) -> str:
+    """Time since a moment, e.g. ``41 s`` or ``3 h``; ``–`` where it is unknown.
+
+    Args:
+        stamp: ISO 8601, or Unix seconds.
+        now: Unix seconds. A moment that lies ahead, by another clock, is ``0 s`` ago.
+    """
+    then = seconds(stamp) if isinstance(stamp, str) else stamp
+    if then is None:
+        return "–"
+    past = max(0, int(now - then))
+    size, unit = next((each for each in UNITS if past >= each[0]), (1, "s"))
+    return f"{past // size} {unit}"

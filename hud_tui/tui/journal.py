@@ -1,0 +1,69 @@
+"""Journal: where one model's head was set, so that it can be undone. Kept for the session.
+
+A training step moves the head too, but is no entry: undoing it is rolling back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hud_tui.events import HeadMoved
+
+OURS_S = 60.0
+"""Seconds in which the news of our own set_head is taken for ours."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """The head was set from one checkpoint to another."""
+
+    before: str | None
+    """Id; None where the base weights were served."""
+    after: str
+    ours: bool = True
+    """Whether it was set here, and not by somebody else."""
+
+
+class Journal:
+    """The moves of one model's head, and those that were undone."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.done: list[Move] = []
+        self.undone: list[Move] = []
+        self._clock = clock
+        self._ours: dict[str, float] = {}
+
+    def expect(self, checkpoint_id: str) -> None:
+        """We are about to set the head to this; the news of it is no news."""
+        self._ours[checkpoint_id] = self._clock() + OURS_S
+
+    def heard(self, event: HeadMoved) -> Move | None:
+        """Take down a move made by somebody else; None for our own and for a step's."""
+        target = event.checkpoint_id
+        if event.cause != "set" or target is None or target == event.previous:
+            return None
+        if self._ours.pop(target, 0.0) > self._clock():
+            return None
+        move = Move(event.previous, target, ours=False)
+        self._push(move)
+        return move
+
+    def moved(self, before: str | None, after: str) -> None:
+        """We set the head."""
+        self._push(Move(before, after))
+
+    def undid(self) -> None:
+        """The last move was undone."""
+        self.undone.append(self.done.pop())
+
+    def redid(self) -> None:
+        """The last undone move was done again."""
+        self.done.append(self.undone.pop())
+
+    def _push(self, move: Move) -> None:
+        self.done.append(move)
+        self.undone.clear()

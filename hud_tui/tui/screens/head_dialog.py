@@ -1,0 +1,130 @@
+"""HeadDialog: what is served now, what will be, and what that means, before it is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widgets import Static
+
+from hud_tui.rl.ages import age
+from hud_tui.rl.head import HeadChange, Relation, head_change, name
+from hud_tui.rl.metrics import metric, ranked, short, signed
+from hud_tui.rl.run import Run
+from hud_tui.rl.series import metrics_of
+from hud_tui.rl.text import one_line
+from hud_tui.tui.screens.dialogs import ConfirmDialog
+
+if TYPE_CHECKING:
+    from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.wire import Checkpoint
+
+COMPARED = 6
+"""Metrics that are compared, after the reward, where both have them."""
+LEFT_OUT = frozenset(
+    {"num_traces", "num_datums", "num_tokens", "tokens", "rollout_s", "train_s", "tokens_per_s"}
+)
+"""Metrics that say nothing of which weights are better."""
+
+_AFTER = {0: "$text-muted", 1: "bold $accent"}
+
+
+class HeadDialog(ConfirmDialog):
+    """Ask before set_head. While it is open it shows the head as it is at the moment."""
+
+    def __init__(self, view: HudScreen, target: str, note: str = "") -> None:
+        """
+        Args:
+            view: The view under it, whose run it follows.
+            target: Id of the checkpoint that will be served.
+            note: What the user should know first, e.g. that the head has moved.
+        """
+        self.view, self.target, self.note = view, target, note
+        self.change = head_change(view.run, target)
+        model = view.run.model
+        title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
+        super().__init__(title, [self._text()], "Set head")
+
+    def on_mount(self) -> None:
+        self.watch(self.view, "run", self._run_changed, init=False)
+
+    def _run_changed(self, run: Run) -> None:
+        """Training may move the head while we ask: show it, so that nobody agrees unseen."""
+        before = self.change
+        if run.tree.find(self.target) is None:
+            return
+        self.change = head_change(run, self.target)
+        if _id(before.now) != _id(self.change.now):
+            was, now = name(before.now), name(self.change.now)
+            self.note = f"The head has just moved: {was} → {now}."
+        if before != self.change:
+            self.query_one(".dialog-line", Static).update(self._text())
+
+    def _text(self) -> Content:
+        return preview(self.change, self.note, self.view.hud.clock())
+
+
+def preview(change: HeadChange, note: str, now: float) -> Content:
+    """What setting the head will do, as lines.
+
+    Args:
+        note: Shown first, in a warning's colour; may be empty.
+        now: Unix seconds, for the checkpoints' ages.
+    """
+    rows = [("", "served now", "will be served", "")]
+    rows.append(("checkpoint", name(change.now), name(change.then), ""))
+    rows.append(("from", _age(change.now, now), _age(change.then, now), ""))
+    rows += _metrics(change)
+    parts: list[Content] = [Content.styled(f"⚠ {note}\n\n", "bold $warning")] if note else []
+    for number, (title, before, after, delta) in enumerate(rows):
+        parts.append(Content.styled(f"{title:<16}", "$text-muted"))
+        parts.append(Content.styled(f"{before:>16}", "$text-muted" if number == 0 else ""))
+        parts.append(Content.styled(f"{after:>18}", _AFTER.get(number, "")))
+        parts.append(Content(f"   {delta}\n"))
+    return Content("").join([*parts, Content("\n" + "\n".join(consequences(change)))])
+
+
+def consequences(change: HeadChange) -> list[str]:
+    """What it means for the tree and for a run that trains, in words."""
+    leaving, joining = _steps(change.leaving), _steps(change.joining)
+    said = {
+        Relation.SAME: "This is the head already.",
+        Relation.ANCESTOR: f"An ancestor: {leaving} out of service; nothing leaves the tree.",
+        Relation.DESCENDANT: f"A descendant: {joining} more in service.",
+        Relation.BRANCH: f"On another branch, parted at {name(change.parted)}: "
+        f"{leaving} out of service, {joining} in; nothing leaves the tree.",
+    }
+    lines = [said[change.relation]]
+    if change.training is not None:
+        job = one_line((change.training.id or "")[:8], 8)
+        lines.append(f"Job {job} is training: its next step branches from {name(change.then)}.")
+    return lines
+
+
+def _metrics(change: HeadChange) -> list[tuple[str, str, str, str]]:
+    after = metrics_of(change.then)
+    before = {} if change.now is None else metrics_of(change.now)
+    keys = [key for key in ranked(list(after)) if key not in LEFT_OUT]
+    if change.now is not None:
+        keys = [key for key in keys if key in change.deltas]
+    return [
+        (
+            one_line(metric(key).title, 15),
+            short(before.get(key)),
+            short(after[key]),
+            signed(change.deltas.get(key)),
+        )
+        for key in keys[: COMPARED + 1]
+    ]
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count:,} steps".replace(",", " ")
+
+
+def _age(checkpoint: Checkpoint | None, now: float) -> str:
+    return "–" if checkpoint is None else f"{age(checkpoint.created_at, now)} ago"
+
+
+def _id(checkpoint: Checkpoint | None) -> str | None:
+    return None if checkpoint is None else checkpoint.id

@@ -1,0 +1,113 @@
+"""The columns of the checkpoint tree: which of them fit, and what they say of a node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from hud_tui.rl.ages import age
+from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import Tree, label
+from hud_tui.tui.widgets.palette import EIGHTHS, eighth, reward_style
+
+GAP = 2
+"""Cells between two columns."""
+MARKS = 3
+"""Cells for ``▶`` and ``★`` at the left."""
+LANES_MOST = 24
+"""Cells that lanes may take; deeper ones are cut at the left."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column after the lanes."""
+
+    title: str
+    width: int
+    rank: int
+    """The column of the highest rank is the first to go where the screen is narrow."""
+    right: bool = True
+    """Whether it is aligned to the right, as numbers are."""
+
+    def pad(self, text: str) -> str:
+        """A text brought to the column's width in cells."""
+        if (space := self.width - cell_len(text)) >= 0:
+            return " " * space + text if self.right else text + " " * space
+        return set_cell_size(text, self.width - 1) + "…"
+
+
+NAME = Column("checkpoint", 12, 0, right=False)
+REWARD = Column("reward", 8, 1)
+DELTA = Column("Δ", 8, 2)
+LOSS = Column("loss", 19, 4, right=False)
+RATE = Column("lr", 6, 5)
+TRACES = Column("traces", 6, 6)
+AGE = Column("age", 5, 3)
+COLUMNS = (NAME, REWARD, DELTA, LOSS, RATE, TRACES, AGE)
+PLAIN = Style()
+
+
+def lanes_width(lanes: int) -> int:
+    """Cells that a drawing of this many lanes takes, of LANES_MOST at most."""
+    return min(2 * lanes - 1, LANES_MOST)
+
+
+def fit(width: int, lanes: int) -> list[Column]:
+    """The columns that a line of `width` cells has room for, in order; always the name."""
+    room = width - MARKS - lanes_width(lanes)
+    kept: list[Column] = []
+    for column in sorted(COLUMNS, key=lambda column: column.rank):
+        room -= GAP + column.width
+        if room < 0 and kept:
+            break
+        kept.append(column)
+    return [column for column in COLUMNS if column in kept]
+
+
+def cell(
+    column: Column, tree: Tree, position: int, now: float, top: float, dim: Style
+) -> list[Segment]:
+    """What a column says of a checkpoint, at the column's width.
+
+    Args:
+        now: Unix seconds, for its age.
+        top: The reward that is drawn brightest.
+        dim: The style of what matters less.
+    """
+    node = tree[position]
+    if column is REWARD:
+        return reward_cell(node.mean_reward, top, dim)
+    if column is DELTA:
+        delta = tree.delta(position)
+        better = delta is not None and delta > 0
+        return [Segment(column.pad(signed(delta)), PLAIN if better else dim)]
+    if column is NAME:
+        return [Segment(column.pad(one_line(label(node), 40)))]
+    text = {
+        LOSS.title: one_line(node.loss_fn or "–", 40),
+        RATE.title: short(node.learning_rate),
+        TRACES.title: "–" if node.num_traces is None else str(node.num_traces),
+        AGE.title: age(node.created_at, now),
+    }[column.title]
+    return [Segment(column.pad(text), dim)]
+
+
+def reward_cell(reward: float | None, top: float, dim: Style) -> list[Segment]:
+    """A reward behind a bar whose height and colour say the same, REWARD.width cells."""
+    if reward is None or reward != reward:
+        return [Segment(REWARD.pad("–"), dim)]
+    bar = Segment(eighth(max(reward, 1e-6) / top), reward_style(reward, 0.0, top))
+    return [bar, Segment(f"{short(reward):>{REWARD.width - 1}}", PLAIN)]
+
+
+def spark(values: Sequence[float], top: float) -> list[Segment]:
+    """Rewards as a row of bars, one cell each, in the colours of the ramp; NaN is a gap."""
+    return [
+        Segment(eighth(max(value, 1e-6) / top), reward_style(value, 0.0, top))
+        if value == value
+        else Segment(EIGHTHS[0])
+        for value in values
+    ]

@@ -1,0 +1,131 @@
+"""Lines of the checkpoint tree: its lanes, and what the columns say of each row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from rich.segment import Segment
+from rich.style import Style
+
+from hud_tui.rl.lanes import Lanes
+from hud_tui.rl.metrics import short
+from hud_tui.rl.rows import Kind, Row
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import one_line
+from hud_tui.tui.widgets.tree_columns import (
+    GAP,
+    LANES_MOST,
+    MARKS,
+    NAME,
+    PLAIN,
+    Column,
+    cell,
+    fit,
+    lanes_width,
+    spark,
+)
+
+SPARK = 24
+"""Cells of a folded run's curve, at most."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What every line shares; made anew when it changes, not for every line."""
+
+    width: int = 80
+    lanes: int = 1
+    top: float = 1.0
+    """The reward that is drawn brightest."""
+    served: Style = field(default_factory=Style)
+    dim: Style = field(default_factory=Style)
+    columns: tuple[Column, ...] = ()
+
+    @classmethod
+    def of(cls, width: int, lanes: int, top: float, served: Style, dim: Style) -> "Look":
+        return cls(width, lanes, top, served, dim, tuple(fit(width, lanes)))
+
+    @property
+    def gutter(self) -> int:
+        """Cells before the first column."""
+        return MARKS + lanes_width(self.lanes) + GAP
+
+
+def header_line(look: Look) -> list[Segment]:
+    """The columns' titles."""
+    titles = (" " * GAP).join(column.pad(column.title) for column in look.columns)
+    return [Segment(" " * look.gutter + titles, look.dim)]
+
+
+def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
+    """One row: marks, lanes, and what it stands for."""
+    line = [Segment(_marks(run, row), look.served), *_lanes(look, row)]
+    if row.kind is Kind.NODE:
+        line += _node(look, run, row, now)
+    elif row.kind is Kind.FOLD:
+        line += _fold(look, run, lanes, row)
+    elif row.kind is Kind.BASE:
+        line.append(Segment("  base", look.served))
+        line.append(Segment(f"  {base_name(run)}", look.dim))
+    return line
+
+
+def base_name(run: Run) -> str:
+    """What the base weights are called; empty where the service does not say."""
+    model = run.model
+    return one_line(model.forked_from or model.base_model or "", 60) if model else ""
+
+
+def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) -> list[float]:
+    """Rewards along a lineage, evenly spaced: one a cell, or one a step where they are fewer."""
+    last = run.tree.depth(newest)
+    count = min(cells, last - oldest_depth + 1)
+    span = last - oldest_depth
+    depths = [oldest_depth + span * i // max(1, count - 1) for i in range(count)]
+    rewards = (run.tree.reward(p) for p in lanes.segments.ancestors(newest, depths))
+    return [float("nan") if reward is None else reward for reward in rewards]
+
+
+def _marks(run: Run, row: Row) -> str:
+    head = run.tree.head
+    served = row.kind is Kind.BASE if head is None else row.kind is Kind.NODE and row.newest == head
+    best = row.kind is Kind.NODE and row.newest == run.tree.best
+    return f"{'▶' if served and run.loaded else ' '}{'★' if best else ' '}".ljust(MARKS)
+
+
+def _lanes(look: Look, row: Row) -> Iterator[Segment]:
+    """The lanes' glyphs in pairs of cells; the deepest stay where there are too many."""
+    width = lanes_width(look.lanes)
+    glyphs, served = row.lanes, list(row.served)
+    while len(glyphs) > LANES_MOST:
+        glyphs, served = glyphs[2:], served[1:]
+    if len(glyphs) < len(row.lanes):
+        glyphs = "…" + glyphs[1:]
+    pairs = [glyphs[i : i + 2] for i in range(0, len(glyphs), 2)]
+    for pair, lit in zip_longest(pairs, served, fillvalue=False):
+        yield Segment(str(pair), look.served if lit else look.dim)
+    yield Segment(" " * (width - len(glyphs)))
+
+
+def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
+    for column in look.columns:
+        yield Segment(" " * GAP)
+        for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
+            served = column is NAME and row.served[-1]
+            yield Segment(segment.text, look.served) if served else segment
+
+
+def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
+    tree = run.tree
+    first, last = tree.depth(row.oldest), tree.depth(row.newest)
+    yield Segment(" " * GAP)
+    yield Segment(NAME.pad(f"{last - first + 1:,} steps".replace(",", " ")), look.dim)
+    rewards = f"{short(tree.reward(row.oldest))} → {short(tree.reward(row.newest))}"
+    yield Segment(f"  {rewards:<17}", look.dim)
+    room = look.width - look.gutter - NAME.width - 2 * GAP - 17
+    if room >= 8:
+        yield Segment(" ")
+        yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
+
+
+__all__ = ["PLAIN", "SPARK", "Look", "base_name", "curve", "header_line", "row_line"]
