@@ -16,7 +16,9 @@ from hud_tui.wire import Checkpoint, Group, JobStatus
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, protected_namespaces=(), defer_build=True
+    )
 
     at: float = 0.0
     """When it happened, Unix seconds by the service's clock; 0 where it cannot say."""
@@ -76,4 +78,4 @@ Event = Annotated[
     TreeRead | CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged,
     Field(discriminator="type"),
 ]
-EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+EVENT: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))

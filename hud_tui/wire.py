@@ -20,7 +20,6 @@ class Response(BaseModel):
     model_config = ConfigDict(
         extra="allow",
         frozen=True,
-        use_attribute_docstrings=True,
         protected_namespaces=(),
         defer_build=True,
     )
@@ -30,7 +29,6 @@ class Request(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         protected_namespaces=(),
         defer_build=True,
     )

@@ -84,10 +84,11 @@ def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list
 def read_file(name: str, body: bytes) -> list[Task]:
     """Read a taskset file: ``.jsonl`` with a row a line, else one JSON list or object.
 
-    An object may be one row, or an export ``{"name": …, "tasks": […]}``.
+    An object may be one row, or an export ``{"name": …, "tasks": […]}``. An empty file
+    has no tasks, which preflight reports.
 
     Raises:
-        HudUsage: Too large, not UTF-8, not JSON at a line, not a row, or no rows at all.
+        HudUsage: Too large, not UTF-8, not JSON at a line, or not a row.
     """
     if len(body) > MAX_BYTES:
         raise HudUsage(f"{name}: larger than {MAX_BYTES // 2**20} MB", "split the file")
@@ -95,10 +96,7 @@ def read_file(name: str, body: bytes) -> list[Task]:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise HudUsage(f"{name}: byte {error.start}: not UTF-8", "save it as UTF-8") from error
-    tasks = _read_lines(name, text) if name.endswith(".jsonl") else _read_document(name, text)
-    if not tasks:
-        raise HudUsage(f"{name}: the taskset is empty", _FORM)
-    return tasks
+    return _read_lines(name, text) if name.endswith(".jsonl") else _read_document(name, text)
 
 
 def _read_document(name: str, text: str) -> list[Task]:

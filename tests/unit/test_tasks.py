@@ -78,15 +78,19 @@ def test_files_with_a_list_an_object_an_export_or_lines() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "body"), [("t.json", b""), ("t.json", b"[]"), ("t.jsonl", b"\n \n")]
+)
+def test_a_file_may_hold_no_task_at_all(name: str, body: bytes) -> None:
+    assert read_file(name, body) == []
+
+
+@pytest.mark.parametrize(
     ("name", "body", "message"),
     [
         ("t.jsonl", b'{"env":"e","id":"s"}\n{"env": }\n', "t.jsonl: line 2 column 9"),
         ("t.json", b'[\n {"env" "e"}]', "t.json: line 2 column 9"),
         ("t.jsonl", b'{"env":"e","id":"s"}\n\n7', "t.jsonl line 3: expected a task object"),
         ("t.json", b"7", "expected a list of tasks"),
-        ("t.json", b"", "the taskset is empty"),
-        ("t.json", b"[]", "the taskset is empty"),
-        ("t.jsonl", b"\n\n", "the taskset is empty"),
         ("t.json", b"\xff\xfe", "not UTF-8"),
         ("t.json", b'[{"env":"e","id":"s","args":{"a":NaN}}]', "NaN is not JSON"),
     ],
@@ -105,7 +109,7 @@ def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
 def test_no_bytes_do_more_than_refuse(body: bytes) -> None:
     for name in ("t.json", "t.jsonl"):
         with suppress(HudUsage):
-            assert read_file(name, body)
+            assert all(task.env and task.slug for task in read_file(name, body))
 
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda text: not text.startswith(":"))
