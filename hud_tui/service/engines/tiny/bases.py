@@ -14,7 +14,7 @@ BASES = (
         context=CONTEXT,
         vocabulary=VOCABULARY,
         defaults=Defaults(
-            learning_rate=2e-4, group_size=8, max_tokens=20, tasks_per_step=16, steps=200
+            learning_rate=2e-4, group_size=8, max_tokens=20, tasks_per_step=32, steps=600
         ),
     ),
     Base(

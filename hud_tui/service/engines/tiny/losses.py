@@ -8,9 +8,12 @@ With lp the current logprob, q the sampling policy's, r = exp(lp − q) and A th
     cispo                 C = −Σ clip(r)·A·lp, clip fixed   w = clip(r)·A
     dro                   C = −Σ A·lp − β/2·(lp − q)²       w = A − β·(lp − q)
 
-All are sums over tokens. Source: Tinker's documentation of its losses (SDK 0.38); Schulman
-et al. 2017 (ppo, arXiv:1707.06347); MiniMax 2025 (cispo, arXiv:2506.13585); Richemond et
-al. 2024 (dro, arXiv:2405.19107).
+All are sums over tokens. On the sampling policy's own rollouts r is 1 and the four policy
+losses give one gradient; they part with stale rollouts and further substeps.
+
+Source: Tinker's documentation of its losses (SDK 0.38); Schulman et al. 2017 (ppo,
+arXiv:1707.06347); MiniMax 2025 (cispo, arXiv:2506.13585); Richemond et al. 2024 (dro,
+arXiv:2405.19107).
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,93 @@
+"""The bases that ship: they know their tasks, answer them unreliably, and learn to answer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from hud_tui.rl.advantage import group_advantages, has_signal
+from hud_tui.service.engines.base import Adam, Datum, SampleRequest
+from hud_tui.service.engines.tiny.bases import BASES, weights_path
+from hud_tui.service.engines.tiny.learner import Learner
+from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
+from hud_tui.service.environments import ENVIRONMENTS
+from hud_tui.service.tasksets import TASKSETS, TaskRow, hopeless_rows, saturated_rows
+
+TOKENIZER = CharTokenizer()
+PAIRS = [("tiny/arith-0.2M", "arith"), ("tiny/mixed-0.2M", "arith"), ("tiny/mixed-0.2M", "text")]
+
+
+class Rollouts:
+    """A group of every task: requests, what was sampled, and rewards task by task."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        tasks: Sequence[TaskRow],
+        seed: int,
+        temperature: float = 1.0,
+        size: int = 8,
+    ) -> None:
+        prompts = [TOKENIZER.render([{"role": "user", "content": ask(task)}]) for task in tasks]
+        self.requests = [
+            SampleRequest(prompt, 20, temperature, seed=(seed, i, j))
+            for i, prompt in enumerate(prompts)
+            for j in range(size)
+        ]
+        self.sampled = learner.sample(self.requests)
+        texts = iter(TOKENIZER.decode(one.tokens) for one in self.sampled)
+        self.rewards = [[grade(task, next(texts)) for _ in range(size)] for task in tasks]
+
+    def datums(self) -> list[Datum]:
+        advantages = [a for group in self.rewards for a in group_advantages(group)]
+        return [
+            Datum(request.prompt, one.tokens, one.logprobs, advantage)
+            for request, one, advantage in zip(self.requests, self.sampled, advantages, strict=True)
+        ]
+
+    def mean(self) -> float:
+        return fmean(reward for group in self.rewards for reward in group)
+
+
+def ask(task: TaskRow) -> str:
+    return ENVIRONMENTS[task["env"]].scenarios[task["id"]].prompt(task["args"])
+
+
+def grade(task: TaskRow, text: str) -> float:
+    return ENVIRONMENTS[task["env"]].scenarios[task["id"]].grade(task["args"], text)
+
+
+@pytest.mark.parametrize(("base", "taskset"), PAIRS)
+def test_a_base_knows_its_tasks_and_its_groups_spread(base: str, taskset: str) -> None:
+    learner, tasks = Learner(weights_path(base)), TASKSETS[taskset].tasks
+    assert Rollouts(learner, tasks, 0, temperature=0, size=1).mean() > 0.8
+    rewards = Rollouts(learner, tasks, seed=1).rewards
+    assert 0.25 < fmean(reward == 1 for group in rewards for reward in group) < 0.5
+    assert fmean(map(has_signal, rewards)) >= 0.9
+
+
+def test_hopeless_tasks_are_never_solved_and_saturated_ones_nearly_always() -> None:
+    learner = Learner(weights_path("tiny/mixed-0.2M"))
+    assert Rollouts(learner, hopeless_rows(), seed=2).mean() == 0
+    assert Rollouts(learner, saturated_rows(), seed=2).mean() > 0.85
+
+
+def test_reinforcement_raises_the_reward_on_train_and_held_out_tasks(tmp_path: Path) -> None:
+    """Half of the default run; the rest is slower, not different."""
+    [base] = [base for base in BASES if base.name == "tiny/arith-0.2M"]
+    learner, random, size = Learner(weights_path(base.name)), Random(0), base.defaults.group_size
+    heldout = [task for task in TASKSETS["arith"].tasks if "columns" in task]
+    train = [task for task in TASKSETS["arith"].tasks if "columns" not in task]
+    before, means = Rollouts(learner, heldout, seed=3).mean(), []
+    for step in range(base.defaults.steps // 2):
+        tasks = random.sample(train, base.defaults.tasks_per_step)
+        rollouts = Rollouts(learner, tasks, seed=100 + step, size=size)
+        means.append(rollouts.mean())
+        learner.forward_backward(rollouts.datums(), "importance_sampling", {})
+        adam = Adam(base.defaults.learning_rate)
+        Path(learner.optim_step(adam, tmp_path).state_path).unlink()
+    assert fmean(means[:2]) < 0.6
+    assert fmean(means[-5:]) > 0.75
+    assert Rollouts(learner, heldout, seed=3).mean() > before + 0.2
