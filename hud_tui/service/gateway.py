@@ -13,11 +13,12 @@ from hud_tui.service.clock import now
 from hud_tui.service.engines.base import Base, Sampled, SampleRequest, Tokenizer
 from hud_tui.service.ids import canonical, new_id
 from hud_tui.service.parts import Parts
+from hud_tui.service.prompts import prompt_ids
 from hud_tui.service.refusals import Refused
 from hud_tui.service.store import checkpoints, models, traces
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.traces import TurnRow
+from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import Chat
 
 ASKED = 64
@@ -46,6 +47,7 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
     """
     if body.stream:
         raise Refused(400, "streaming is not offered: send stream false")
+    kept_as = _trace_id(trace_id)
     model = await parts.store.read(models.find, body.model)
     base, tokens = parts.base(model), parts.tokenizer(model)
     node = await _node(parts, model, body.checkpoint)
@@ -55,46 +57,15 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
     async with parts.policies.borrow(model, node) as handle:
         sampled = await parts.engine.sample(handle, requests)
     answered = Answered(model, node, body, prompt, sampled, started_at)
-    if trace_id is not None and len(sampled) == 1:
-        id_ = canonical(trace_id)
-        if id_ is None:
-            raise Refused(400, "Trace-Id must be 32 hex digits or a UUID")
-        await parts.store.write(traces.record_turn, id_, _turn(answered, tokens))
+    if kept_as is not None and len(sampled) == 1:
+        await parts.store.write(traces.record_turn, kept_as, _turn(answered, tokens))
     return _reply(answered, tokens)
 
 
-def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
-    """The prompt's tokens: the conversation, or the given tokens and what came after them.
-
-    With `prompt_token_ids` the first `continuation_from` messages, not counting a system
-    message, are those tokens exactly; only the messages after them are rendered.
-
-    Raises:
-        Refused: 400, a message cannot be read.
-    """
-    messages = [_readable(message) for message in body.messages]
-    if not messages and not body.prompt_token_ids:
-        raise Refused(400, "messages is empty")
-    try:
-        if not body.prompt_token_ids:
-            return tokens.render(messages, body.tools or ())
-        covered = body.continuation_from or 0
-        if messages and messages[0].get("role") in ("system", "developer"):
-            covered += 1
-        return [*body.prompt_token_ids, *tokens.render(messages[covered:])]
-    except ValueError as error:
-        raise Refused(400, str(error)) from error
-
-
-def _readable(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with its text parts joined. Raises Refused, 400, for other parts."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    for part in content:
-        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-            raise Refused(400, "only text parts can be read: this model sees no images")
-    return {**message, "content": "".join(part["text"] for part in content)}
+def _trace_id(header: str | None) -> str | None:
+    if header is not None and canonical(header) is None:
+        raise Refused(400, "Trace-Id must be 32 hex digits or a UUID")
+    return header and canonical(header)
 
 
 async def _node(parts: Parts, model: ModelRow, pin: str | None) -> Node | None:

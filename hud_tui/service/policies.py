@@ -66,8 +66,7 @@ class Policies:
     async def borrow(self, model: ModelRow, node: Node | None) -> AsyncIterator[Handle]:
         """A handle that samples these weights, open until the block ends."""
         source = self.source(model, node)
-        policy = await self._find(model, source)
-        policy.users += 1
+        policy = await self._take(model, source)
         try:
             yield policy.handle
         except EngineLost:
@@ -78,17 +77,21 @@ class Policies:
             if policy.retired and policy.users == 0:
                 await self.retire(policy)
 
-    async def _find(self, model: ModelRow, source: str) -> Policy:
+    async def _take(self, model: ModelRow, source: str) -> Policy:
+        """The policy that samples these weights, with one user more."""
         position, training = self._training.get(model.id, ("", None))
         if training is not None and position == source and self.alive(training):
+            training.users += 1
             return training
         policy = self._sampling.get(source)
-        if policy is None:
-            policy = await self.open(source, model)
-            other = self._sampling.setdefault(source, policy)
-            if other is not policy:  # somebody else opened it meanwhile
-                await self.retire(policy)
-                policy = other
+        if policy is None or not self.alive(policy):
+            opened = await self.open(source, model)
+            policy = self._sampling.setdefault(source, opened)
+            if policy is not opened and self.alive(policy):  # opened by somebody else meanwhile
+                await self.retire(opened)
+            else:
+                policy = self._sampling[source] = opened
+        policy.users += 1
         self._sampling.move_to_end(source)
         while len(self._sampling) > OPEN:
             _, oldest = self._sampling.popitem(last=False)

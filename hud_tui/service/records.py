@@ -7,7 +7,7 @@ from typing import Any
 
 from hud_tui.service.clock import iso
 from hud_tui.service.engines.base import Tokenizer
-from hud_tui.service.store.traces import payload
+from hud_tui.service.store.spans import payload
 
 
 def trace_record(row: sqlite3.Row) -> dict[str, Any]:

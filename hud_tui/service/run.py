@@ -17,7 +17,7 @@ from hud_tui.service.engines.base import Adam, EngineLost
 from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan
 from hud_tui.service.rollouts import Rollouts, roll_out, trace_rows
-from hud_tui.service.store import checkpoints, jobs, traces
+from hud_tui.service.store import checkpoints, runs, traces
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
 
@@ -137,7 +137,7 @@ class Run:
             Adam(parameters["learning_rate"]),
             job_id=self.job_id,
             extra=_extra(rollouts),
-            also=lambda db: jobs.advance(
+            also=lambda db: runs.advance(
                 db,
                 self.job_id,
                 steps=1,
@@ -154,7 +154,7 @@ class Run:
         self._iteration += 1
         note = f"step {self._step + 1}: {_why_skipped(batch, self._plan.parameters['loss_fn'])}"
         await self._parts.store.write(
-            jobs.advance,
+            runs.advance,
             self.job_id,
             steps=0,
             tokens=0,

@@ -12,7 +12,7 @@ from hud_tui.service.parts import Parts, trainable
 from hud_tui.service.plan import Plan, fill, make_plan
 from hud_tui.service.refusals import Refused
 from hud_tui.service.run import NoSpread, Run, Stopped
-from hud_tui.service.store import jobs, models, tasksets
+from hud_tui.service.store import models, runs, tasksets
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import JobError, JobStatus, SubmitJob
 
@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 
 STOP_S = 10.0
 """Longest wait for a run to end after it was asked to."""
-RESUMABLE = ("interrupted", "cancelled", "failed")
 
 
 class Runner:
@@ -37,14 +36,14 @@ class Runner:
         """
         store = self._parts.store
         model = trainable(await store.read(models.find, body.model_id))
-        await store.read(jobs.refuse_busy, model.id)
+        await store.read(runs.refuse_busy, model.id)
         base = self._parts.base(model)
         parameters = fill(body.config.parameters, base)
         rows = body.dataset.tasks
         tokens = self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
         job_id, name = new_id(), await self._name(rows, model)
-        await store.write(jobs.submit, job_id, model.id, name, parameters, rows)
+        await store.write(runs.submit, job_id, model.id, name, parameters, rows)
         self._start(Run(self._parts, model, job_id, plan, step=0, iteration=0))
         return job_id, model
 
@@ -55,12 +54,10 @@ class Runner:
             Refused: 404; 409 it succeeded, is running, or another run trains the model.
         """
         store = self._parts.store
-        job = await store.read(jobs.training, job_id)
-        if job["status"] not in RESUMABLE:
-            raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
+        job = await store.read(runs.training, job_id)
         model = await store.read(models.find, job["model_id"])
         plan = await asyncio.to_thread(self._plan_again, job, model)
-        status = await store.write(jobs.start, job["id"])
+        status = await store.write(runs.requeue, job["id"])
         run = Run(self._parts, model, job["id"], plan, job["step"], job["iteration"])
         self._start(run)
         return status
@@ -94,13 +91,13 @@ class Runner:
         """Run to the end, whatever it is, and write down which."""
         try:
             status, error = await self._outcome(run)
-            await self._parts.store.write(jobs.finish, run.job_id, status, error)
+            await self._parts.store.write(runs.finish, run.job_id, status, error)
         finally:
             del self._runs[run.job_id]
 
     async def _outcome(self, run: Run) -> tuple[str, JobError | None]:
         try:
-            await self._parts.store.write(jobs.start, run.job_id)
+            await self._parts.store.write(runs.start, run.job_id)
             await run.train()
         except Stopped:
             return run.ends_as, _stopped(run.ends_as)

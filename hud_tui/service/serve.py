@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
@@ -19,10 +20,11 @@ from pathlib import Path
 import uvicorn
 
 from hud_tui.service.app import create_app
-from hud_tui.service.engines.base import Engine
+from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.routes.telemetry import PREFIX
 from hud_tui.service.service import Service
+from hud_tui.service.store import TooNew
 from hud_tui.wire import ServiceReady
 
 log = logging.getLogger(__name__)
@@ -111,19 +113,15 @@ async def _serve(
     on_ready: Callable[[ServiceReady], None],
 ) -> None:
     def say_ready() -> None:
+        ready = _ready(bound, host, service)
         on_ready(ready)
         print(ready.model_dump_json(), flush=True)
 
-    async with Service(data_dir, engine) as service:
-        shown = f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{bound.getsockname()[1]}"
-        ready = ServiceReady(
-            url=url,
-            api_key=service.api_key,
-            telemetry_url=url + PREFIX,
-            pid=os.getpid(),
-            data_dir=str(service.data_dir),
-        )
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            service = await stack.enter_async_context(Service(data_dir, engine))
+        except (OSError, sqlite3.Error, EngineError, TooNew) as error:
+            raise CannotServe(f"cannot open {data_dir}: {error}") from error
         config = uvicorn.Config(
             create_app(service, host),
             log_config=None,
@@ -134,6 +132,18 @@ async def _serve(
             timeout_graceful_shutdown=GRACE_S,
         )
         await _Server(config, service, say_ready).serve([bound])
+
+
+def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{bound.getsockname()[1]}"
+    return ServiceReady(
+        url=url,
+        api_key=service.api_key,
+        telemetry_url=url + PREFIX,
+        pid=os.getpid(),
+        data_dir=str(service.data_dir),
+    )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from hud_tui.rl.tasks import read_row
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.parts import Parts
 from hud_tui.service.runner import Runner
-from hud_tui.service.store import Db, checkpoints, jobs, models, tasksets
+from hud_tui.service.store import Db, checkpoints, models, runs, tasksets
 from hud_tui.service.tasksets import TASKSETS
 
 
@@ -96,5 +96,5 @@ def _recover(db: Db, bases: list[str]) -> set[str]:
     for builtin in TASKSETS.values():
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
         tasksets.offer(db, builtin.name, builtin.description, rows)
-    jobs.interrupt_all(db)
+    runs.interrupt_all(db)
     return checkpoints.ids(db)

@@ -9,13 +9,13 @@ with its gradients; the next call opens the head again.
 import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 
 from hud_tui.service import step_metrics
-from hud_tui.service.batches import CROSS_ENTROPY, Batch, flat_groups, nothing_to_train
+from hud_tui.service.accumulated import Accumulated
+from hud_tui.service.batches import Batch
 from hud_tui.service.engines.base import Adam, Engine, EngineError, EngineLost, Saved
 from hud_tui.service.forwards import Forwards, Pass
 from hud_tui.service.ids import new_id
@@ -27,23 +27,6 @@ from hud_tui.service.store.models import ModelRow
 
 Also = Callable[[Db], object]
 """A change that belongs in the same transaction as a step."""
-
-
-@dataclass
-class Accumulated:
-    """What the gradients in the policy came from, or why there are none."""
-
-    batches: list[Batch] = field(default_factory=list)
-    passes: list[dict[str, float]] = field(default_factory=list)
-    num_datums: int = 0
-    loss_fn: str = ""
-    seconds: float = 0.0
-
-    def add(self, batch: Batch, figures: dict[str, float], num_datums: int, loss_fn: str) -> None:
-        self.batches.append(batch)
-        self.passes.append(figures)
-        self.num_datums += num_datums
-        self.loss_fn = loss_fn
 
 
 class Session:
@@ -130,7 +113,7 @@ class Session:
             Refused: 409, nothing was accumulated.
             EngineLost: All gradients are gone; no step was taken.
         """
-        self._refuse_empty()
+        self._accumulated.refuse_empty()
         policy, start = await self._open(), perf_counter()
         directory = self._data_dir / "checkpoints" / new_id()
         try:
@@ -197,22 +180,10 @@ class Session:
             self._policies.trains(self._model.id, source, self._policy)
         return self._policy
 
-    def _refuse_empty(self) -> None:
-        done = self._accumulated
-        if done.num_datums:
-            return
-        if not done.batches:
-            raise Refused(409, "nothing is accumulated: call forward-backward first")
-        if done.loss_fn == CROSS_ENTROPY:
-            raise Refused(409, "nothing to step on: every reward, and so every weight, is 0")
-        raise nothing_to_train([group for batch in done.batches for group in flat_groups(batch)])
-
     def _new_checkpoint(
         self, id_: str, adam: Adam, saved: Saved, job_id: str | None, figures: dict[str, float]
     ) -> NewCheckpoint:
         done = self._accumulated
-        trajectories = [t for batch in done.batches for t in batch.trajectories]
-        metrics = step_metrics.of_step(done.batches, done.passes, adam.learning_rate, figures)
         return NewCheckpoint(
             id=id_,
             model_id=self._model.id,
@@ -221,13 +192,13 @@ class Session:
             state_path=self._relative(saved.state_path),
             learning_rate=adam.learning_rate,
             loss_fn=done.loss_fn,
-            num_traces=len(trajectories),
+            num_traces=len(done.trajectories),
             num_datums=done.num_datums,
-            num_tokens=sum(len(turn.output) for t in trajectories for turn in t.turns),
-            mean_reward=fmean(t.reward for t in trajectories),
-            metrics=metrics,
+            num_tokens=sum(len(turn.output) for t in done.trajectories for turn in t.turns),
+            mean_reward=fmean(t.reward for t in done.trajectories),
+            metrics=step_metrics.of_step(done.batches, done.passes, adam.learning_rate, figures),
             groups=[group for batch in done.batches for group in batch.groups()],
-            trace_ids=[t.trace_id for t in trajectories if t.trace_id],
+            trace_ids=[t.trace_id for t in done.trajectories if t.trace_id],
             job_id=job_id,
         )
 

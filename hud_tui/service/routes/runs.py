@@ -8,7 +8,7 @@ from hud_tui.service.bodies import read, reply
 from hud_tui.service.ids import canonical
 from hud_tui.service.refusals import Refused, not_found
 from hud_tui.service.routes import parts_of, path, service_of
-from hud_tui.service.store import jobs, models
+from hud_tui.service.store import models, runs
 from hud_tui.wire import SubmitJob
 
 
@@ -23,10 +23,10 @@ async def raw_status(request: Request) -> Response:
     store, ref = parts_of(request).store, path(request, "ref")
     id_ = canonical(ref)
     try:
-        job = await store.read(jobs.training, id_ or (await store.read(models.find, ref)).id)
+        job = await store.read(runs.training, id_ or (await store.read(models.find, ref)).id)
     except Refused as refused:
         raise not_found("training job", ref[:200]) from refused
-    return reply(jobs.status(job))
+    return reply(runs.status(job))
 
 
 async def resume(request: Request) -> Response:

@@ -7,7 +7,7 @@ from starlette.routing import Route
 from hud_tui.service.bodies import read, read_bytes, reply
 from hud_tui.service.ids import wanted_id
 from hud_tui.service.routes import parts_of, path
-from hud_tui.service.store import traces
+from hud_tui.service.store import spans
 from hud_tui.wire import Json
 from hud_tui.wire import Request as Body
 
@@ -23,7 +23,7 @@ class Upload(Body):
 async def upload(request: Request) -> Response:
     trace_id = wanted_id("trace", path(request, "trace_id"))
     body = await read(request, Upload)
-    await parts_of(request).store.write(traces.add_spans, trace_id, body.telemetry)
+    await parts_of(request).store.write(spans.add, trace_id, body.telemetry)
     return reply({"accepted": len(body.telemetry)})
 
 

@@ -15,7 +15,7 @@ from hud_tui.service.parts import Parts
 from hud_tui.service.records import span_events, turn_events, whole_trace
 from hud_tui.service.refusals import Refused
 from hud_tui.service.routes import parts_of, path
-from hud_tui.service.store import Db, events, models, traces
+from hud_tui.service.store import Db, events, models, spans, traces, turns
 from hud_tui.wire import TraceEnter, TraceExit
 
 
@@ -59,11 +59,11 @@ async def trace_events(request: Request) -> Response:
 
 async def _events(parts: Parts, trace_id: str) -> list[dict[str, Any]]:
     """What the client uploaded, else what the service itself sampled."""
-    spans = await parts.store.read(traces.spans, trace_id)
-    if any(str(span.get("name")).startswith("step.") for span in spans):
-        return span_events(spans)
-    turns = await parts.store.read(traces.turns, trace_id)
-    return turn_events(turns, _tokenizer(parts, turns[0]["base"]) if turns else None)
+    uploaded = await parts.store.read(spans.of_trace, trace_id)
+    if any(str(span.get("name")).startswith("step.") for span in uploaded):
+        return span_events(uploaded)
+    sampled = await parts.store.read(turns.of_trace, trace_id)
+    return turn_events(sampled, _tokenizer(parts, sampled[0]["base"]) if sampled else None)
 
 
 def _tokenizer(parts: Parts, base: str) -> Tokenizer | None:

@@ -25,7 +25,7 @@ from hud_tui.service.refusals import bad_field
 from hud_tui.service.routes import parts_of
 from hud_tui.service.routes.catalog import find_model
 from hud_tui.service.sessions import Session
-from hud_tui.service.store import jobs
+from hud_tui.service.store import runs
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep
 
@@ -88,10 +88,10 @@ async def _turn(parts: Parts, model: ModelRow) -> AsyncIterator[Session]:
     Raises:
         Refused: 409, a managed run trains the model.
     """
-    await parts.store.read(jobs.refuse_busy, model.id)
+    await parts.store.read(runs.refuse_busy, model.id)
     session = parts.session(model)
     async with session.lock:
-        await parts.store.read(jobs.refuse_busy, model.id)  # it may have begun meanwhile
+        await parts.store.read(runs.refuse_busy, model.id)  # it may have begun meanwhile
         yield session
 
 

@@ -19,6 +19,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class TooNew(Exception):
+    """The file's schema is newer than this program's."""
+
+
 class Db(sqlite3.Connection):
     """A connection that remembers whose events the open transaction appended."""
 
@@ -115,7 +119,7 @@ def connect(path: Path) -> Db:
     [version] = db.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
         db.close()
-        raise RuntimeError(f"{path.name} was written by a newer hud-tui (schema {version})")
+        raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         db.executescript(f"BEGIN; {script}; PRAGMA user_version={number}; COMMIT")
     return db

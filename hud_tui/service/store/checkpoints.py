@@ -1,8 +1,9 @@
 """The checkpoint tree and the head."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.clock import iso, now
@@ -10,8 +11,7 @@ from hud_tui.service.refusals import not_found
 from hud_tui.service.store import Db, events, insert
 from hud_tui.wire import Checkpoint, Group
 
-
-UNKEPT = {"is_active": True, "groups": {"__all__": {"trace_ids"}}}
+UNKEPT: Mapping[str, Any] = {"is_active": True, "groups": {"__all__": {"trace_ids"}}}
 """Of a row: the head's table says which is active; the step's event names the traces."""
 
 

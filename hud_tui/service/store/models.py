@@ -107,7 +107,7 @@ def fork(db: Db, source: ModelRow, name: str) -> ModelRow:
 def _free_slug(db: Db, name: str, id_: str) -> str:
     slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-.")[:60] or "model"
     taken = db.execute("SELECT 1 FROM model WHERE slug = ? OR name_key = ?", (slug, slug))
-    return slug if taken.fetchone() is None or slug == name.casefold() else f"{slug}-{id_[:6]}"
+    return slug if taken.fetchone() is None else f"{slug}-{id_[:6]}"
 
 
 def _row(row: sqlite3.Row) -> ModelRow:

@@ -1,37 +1,20 @@
-"""Traces: one rollout each, its turns as they were sampled, its spans as they were uploaded."""
+"""Traces: one rollout each, of a managed run or as a client reports it."""
 
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
-
-import orjson
 
 from hud_tui.events import RolloutDone
 from hud_tui.service.clock import now
 from hud_tui.service.refusals import not_found
-from hud_tui.service.store import Db, events, insert_all
-from hud_tui.wire import Sample, TraceEnter, TraceExit
+from hud_tui.service.store import Db, events, insert_all, turns
+from hud_tui.service.store.turns import TurnRow
+from hud_tui.wire import TraceEnter, TraceExit
 
 COMPLETION_SHOWN = 200
 """Characters of the last answer kept on the trace's row."""
-
-
-@dataclass(frozen=True)
-class TurnRow:
-    """One answer of a policy, with all that training on it needs."""
-
-    prompt: Sequence[int]
-    output: Sequence[int]
-    logprobs: Sequence[float]
-    base: str
-    temperature: float
-    prompt_text: str
-    completion: str
-    started_at: float
-    ended_at: float
 
 
 @dataclass(frozen=True)
@@ -51,18 +34,12 @@ class TraceRow:
     turns: Sequence[TurnRow] = field(default_factory=tuple)
 
 
-def digest(prompt: Iterable[int], output: Iterable[int]) -> str:
-    """Names a turn by its exact tokens."""
-    text = f"{','.join(map(str, prompt))}|{','.join(map(str, output))}"
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow]) -> None:
     """Keep finished rollouts of a managed run, and log them."""
     at = now()
     insert_all(db, "trace", [_finished(row, at) for row in rows])
     for row in rows:
-        _add_turns(db, row.id, row.turns)
+        turns.add(db, row.id, row.turns)
     events.append(db, model_id, [_done(row, at) for row in rows])
 
 
@@ -72,7 +49,7 @@ def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
         "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
         (trace_id, turn.started_at),
     )
-    _add_turns(db, trace_id, [turn])
+    turns.add(db, trace_id, [turn])
     db.execute(
         "UPDATE trace SET completion = ?, num_tokens = coalesce(num_tokens, 0) + ? WHERE id = ?",
         (turn.completion[:COMPLETION_SHOWN], len(turn.output), trace_id),
@@ -158,35 +135,6 @@ def summary(db: Db, job_id: str) -> sqlite3.Row:
     return row
 
 
-def turns(db: Db, trace_id: str) -> list[sqlite3.Row]:
-    """The turns of a trace that the service sampled, oldest first."""
-    return db.execute("SELECT * FROM turn WHERE trace_id = ? ORDER BY id", (trace_id,)).fetchall()
-
-
-def same_turn(db: Db, prompt: Sequence[int], output: Sequence[int]) -> sqlite3.Row | None:
-    """The newest turn of exactly these tokens, with its trace's task_slug."""
-    query = """SELECT turn.temperature, turn.trace_id, trace.task_slug FROM turn
-        LEFT JOIN trace ON trace.id = turn.trace_id
-        WHERE digest = ? ORDER BY turn.id DESC LIMIT 1"""
-    row: sqlite3.Row | None = db.execute(query, (digest(prompt, output),)).fetchone()
-    return row
-
-
-def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
-    """Keep uploaded spans; one that comes again replaces itself."""
-    insert = "INSERT OR REPLACE INTO span VALUES (?, ?, ?)"
-    for span in spans:
-        name = str(span.get("span_id") or digest([], orjson.dumps(span)))
-        db.execute(insert, (trace_id, name, orjson.dumps(span).decode()))
-
-
-def spans(db: Db, trace_id: str) -> list[dict[str, Any]]:
-    """The uploaded spans of a trace, by their start."""
-    query = "SELECT body FROM span WHERE trace_id = ? ORDER BY rowid"
-    found = [orjson.loads(row["body"]) for row in db.execute(query, (trace_id,))]
-    return sorted(found, key=lambda span: str(span.get("start_time") or ""))
-
-
 def cancel_running(db: Db, job_id: str) -> int:
     """Mark a reported job's unfinished traces cancelled; how many there were."""
     return db.execute(
@@ -204,25 +152,6 @@ def cancel(db: Db, trace_id: str) -> str:
         (now(), trace_id),
     )
     return str(get(db, trace_id)["status"])
-
-
-def _add_turns(db: Db, trace_id: str, rows: Iterable[TurnRow]) -> None:
-    turn_rows = [
-        {
-            "trace_id": trace_id,
-            "prompt_digest": digest(row.prompt, ()),
-            "digest": digest(row.prompt, row.output),
-            "base": row.base,
-            "temperature": row.temperature,
-            "prompt": row.prompt_text,
-            "completion": row.completion,
-            "sample": _sample(row),
-            "started_at": row.started_at,
-            "ended_at": row.ended_at,
-        }
-        for row in rows
-    ]
-    insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
 
 
 def _finished(row: TraceRow, at: float) -> dict[str, object]:
@@ -245,14 +174,6 @@ def _finished(row: TraceRow, at: float) -> dict[str, object]:
     }
 
 
-def _sample(turn: TurnRow) -> str:
-    return Sample(
-        prompt_token_ids=list(turn.prompt),
-        output_token_ids=list(turn.output),
-        output_logprobs=list(turn.logprobs),
-    ).model_dump_json(exclude_none=True)
-
-
 def _tokens(rows: Iterable[TurnRow]) -> int:
     return sum(len(row.output) for row in rows)
 
@@ -273,15 +194,3 @@ def _done(row: TraceRow, at: float) -> RolloutDone:
 
 def _dump(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
-
-
-def payload(span: dict[str, Any]) -> dict[str, Any]:
-    """A span's ``hud.payload``; empty where it has none that can be read."""
-    attributes = span.get("attributes")
-    found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
-    if isinstance(found, str):
-        try:
-            found = orjson.loads(found)
-        except orjson.JSONDecodeError:
-            return {}
-    return found if isinstance(found, dict) else {}
