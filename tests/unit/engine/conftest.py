@@ -1,6 +1,12 @@
-"""A policy small enough for finite differences, and one that ships."""
+"""A policy small enough for finite differences, and datums to train it on.
 
+One BLAS thread, as in the worker: two on a busy machine are several times slower.
+"""
+
+import os
 from pathlib import Path
+
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import numpy as np
 import pytest
