@@ -106,6 +106,8 @@ class Feed:
             answer.stream = _Heard(answer.stream, self._hear)
             self._hear()
             self.source = "stream"
+            # Where the stream begins, so that a cut before its first event loses nothing.
+            self._last_id = self._last_id or answer.headers.get("x-last-event-id", "")
             async with aclosing(self._messages(answer)) as events:
                 async for event in events:
                     yield event

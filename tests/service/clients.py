@@ -1,0 +1,73 @@
+"""Clients of the embedded service, in process and over a socket."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from hud_tui.client.client import HudClient
+from hud_tui.service.app import create_app
+from hud_tui.service.service import Service
+from hud_tui.settings import Settings, local_settings
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
+from tests.conftest import Served
+
+KEY = "sk-the-secret"
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+@asynccontextmanager
+async def in_process(service: Service, api_key: str = "") -> AsyncIterator[HudClient]:
+    """A client whose requests never leave this process; streams need `over_socket`."""
+    settings = local_settings("http://127.0.0.1", api_key or service.api_key, "http://127.0.0.1/t")
+    client = HudClient(settings, httpx.ASGITransport(create_app(service)))
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def over_socket(
+    served: Served, transport: httpx.AsyncBaseTransport | None = None
+) -> AsyncIterator[HudClient]:
+    settings = local_settings(served.url, served.api_key, f"{served.url}/t")
+    client = HudClient(settings, transport)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def answered(handler: Handler, settings: Settings | None = None) -> AsyncIterator[HudClient]:
+    """A client of a server that does what no good server does."""
+    settings = settings or local_settings("http://hud", KEY, "http://hud/t")
+    client = HudClient(settings, httpx.MockTransport(handler))
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def fork_of(client: HudClient, name: str = "arith rl") -> Model:
+    """A fresh fork of the first base in the catalog."""
+    return await client.fork((await client.models())[0].id, name)
+
+
+async def run_of(client: HudClient, model: Model, **parameters: Any) -> SubmitJob:
+    """A run of a model on the arith taskset."""
+    return SubmitJob(
+        model_id=model.id,
+        dataset=JobDataset(tasks=(await client.taskset("arith")).tasks),
+        config=JobConfig(parameters=JobParameters(**parameters)),
+    )
+
+
+def documents(out: str) -> list[dict[str, Any]]:
+    """The documents that a command printed, checked to be nothing else."""
+    found = [json.loads(line) for line in out.splitlines()]
+    assert all(document["schema"] == "hud-tui/1" for document in found)
+    return found

@@ -1,0 +1,179 @@
+"""Every call of the client, against the embedded service."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import (
+    HudConflict,
+    HudNotFound,
+    HudRefused,
+    HudUnauthorized,
+    HudUsage,
+)
+from hud_tui.service.service import Service
+from hud_tui.wire import (
+    Chat,
+    Forward,
+    ForwardBackward,
+    OptimStep,
+    Payload,
+    Sample,
+    UploadTasks,
+)
+from tests.conftest import until
+from tests.service.clients import fork_of, in_process, run_of
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[HudClient]:
+    async with in_process(service) as client:
+        yield client
+
+
+async def batch(client: HudClient, model: str) -> list[str | Payload]:
+    """Two rollouts of one prompt, one rewarded."""
+    body = Chat(
+        model=model,
+        messages=[{"role": "user", "content": "1+1="}],
+        n=2,
+        return_token_ids=True,
+        logprobs=True,
+    )
+    reply = await client.chat(body)
+    payloads: list[str | Payload] = []
+    for reward, choice in enumerate(reply.choices):
+        assert choice.token_ids is not None
+        assert choice.logprobs is not None
+        sample = Sample(
+            prompt_token_ids=choice.prompt_token_ids,
+            output_token_ids=choice.token_ids,
+            output_logprobs=[token["logprob"] for token in choice.logprobs["content"]],
+        )
+        payloads.append(Payload(samples=[sample], reward=float(reward)))
+    return payloads
+
+
+async def step(client: HudClient, model_id: str, slug: str) -> str:
+    """One optimizer step; the new checkpoint's id."""
+    inputs = await batch(client, slug)
+    result = await client.forward_backward(model_id, ForwardBackward(inputs=inputs))
+    assert result.num_datums == 2
+    return (await client.optim_step(model_id, OptimStep(learning_rate=0.01))).checkpoint_id
+
+
+async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
+    bases = await client.models()
+    for number in range(101):
+        await client.fork(bases[0].id, f"fork {number}")
+    models = await client.models()
+    assert len(models) == len({model.id for model in models}) == len(bases) + 101
+
+
+async def test_a_model_is_found_by_any_of_its_names(client: HudClient) -> None:
+    model = await fork_of(client, "My Model")
+    for name in (model.id.upper(), "my model", model.model_name):
+        assert (await client.model(name)).id == model.id
+    with pytest.raises(HudUsage) as error:
+        await client.model("my modle")
+    assert model.model_name in error.value.hint
+
+
+async def test_whose_key_it_is(client: HudClient, service: Service) -> None:
+    assert (await client.whoami()).user_id
+    async with in_process(service, api_key="wrong") as stranger:
+        with pytest.raises(HudUnauthorized) as error:
+            await stranger.whoami()
+    assert error.value.exit_code == 4
+    assert "wrong" not in error.value.detail.replace("missing or wrong", "")
+
+
+async def test_a_taken_name_is_a_conflict(client: HudClient) -> None:
+    await fork_of(client, "taken")
+    with pytest.raises(HudConflict, match="taken"):
+        await fork_of(client, "taken")
+
+
+async def test_a_step_adds_a_checkpoint_and_the_head_can_go_back(client: HudClient) -> None:
+    model = await fork_of(client)
+    assert await client.checkpoints(model.id) == []
+    first = await step(client, model.id, model.model_name)
+    second = await step(client, model.id, model.model_name)
+    await client.set_head(model.id, first)
+    third = await step(client, model.id, model.model_name)
+    tree = await client.checkpoints(model.id)
+    parents = [checkpoint.prev_model_checkpoint_id for checkpoint in tree]
+    assert [c.id for c in tree] == [first, second, third]
+    assert parents[1:] == [first, first]
+    assert [c.is_active for c in tree] == [False, False, True]
+    with pytest.raises(HudNotFound):
+        await client.set_head(model.id, "no such checkpoint")
+
+
+async def test_losses_and_a_forward_pass(client: HudClient) -> None:
+    model = await fork_of(client)
+    assert "importance_sampling" in await client.losses(model.id)
+    body = Forward(inputs=await batch(client, model.model_name))
+    result = await client.forward(model.id, body)
+    assert [datum.reward for datum in result.data] == [0.0, 1.0]
+    wrong = ForwardBackward(inputs=body.inputs, loss_fn="no_such_loss")
+    with pytest.raises(HudRefused):
+        await client.forward_backward(model.id, wrong)
+
+
+async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:
+    model = await fork_of(client)
+    body = await run_of(client, model, steps=2, group_size=2, tasks_per_step=2)
+    job_id = (await client.submit(body)).job_id
+
+    async def over() -> bool:
+        return (await client.job_status(job_id)).status == "succeeded"
+
+    await until(over)
+    assert (await client.job_status(model.id)).id == job_id
+    assert [job.id for job in await client.jobs()] == [job_id]
+    assert (await client.job(job_id)).id == job_id
+    every = await client.job_traces(job_id)
+    of_two = [t for t in await client.job_traces(job_id, step=2) if not t.heldout]
+    assert len(of_two) == 4
+    assert {trace.id for trace in of_two} < {trace.id for trace in every}
+    events = await client.trace_events(of_two[0].id)
+    assert {"user_message", "agent_message"} <= {event.kind for event in events.events}
+    assert (await client.trace(of_two[0].id)).reward == of_two[0].reward
+    [_, last] = await client.checkpoints(model.id)
+    traces = await client.checkpoint_traces(model.id, last.id)
+    assert {trace.trace_id for trace in traces} == {trace.id for trace in of_two}
+    assert (await client.cancel_job(job_id)).cancelled == 0
+
+
+async def test_a_taskset_comes_back_as_it_was_uploaded(client: HudClient) -> None:
+    row = {"env": {"name": "arith"}, "task_id": "add", "args": {"a": 1, "b": 2}, "name": "one"}
+    await client.upload(UploadTasks(taskset_name="mine", tasks=[row]))
+    export = await client.taskset("mine")
+    assert (export.name, [task["name"] for task in export.tasks]) == ("mine", ["one"])
+    assert "mine" in [taskset.name for taskset in await client.tasksets()]
+    with pytest.raises(HudNotFound):
+        await client.taskset("not mine")
+
+
+async def test_environments_say_what_they_offer(client: HudClient) -> None:
+    arith = await client.environment("arith")
+    assert arith is not None
+    assert arith.registry_id is not None
+    names = [scenario.name for scenario in await client.scenarios(arith.registry_id)]
+    assert "add" in names
+    assert set(arith.scenarios) == set(names)
+    assert await client.environment("no such") is None
+
+
+async def test_chat_can_be_pinned_to_a_checkpoint(client: HudClient) -> None:
+    model = await fork_of(client)
+    pinned = await step(client, model.id, model.model_name)
+    await step(client, model.id, model.model_name)
+    ask = Chat(
+        model=model.model_name, messages=[{"role": "user", "content": "1+1="}], temperature=0
+    )
+    answer = await client.chat(ask.model_copy(update={"checkpoint": pinned}))
+    await client.set_head(model.id, pinned)
+    assert answer.choices[0].message == (await client.chat(ask)).choices[0].message

@@ -1,0 +1,209 @@
+"""What the client makes of a server that does what no good server does."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from hud_tui.client import http as client_http
+from hud_tui.errors import (
+    HudError,
+    HudMalformed,
+    HudNotFound,
+    HudRefused,
+    HudUnauthorized,
+    HudUnreachable,
+)
+from hud_tui.settings import read_settings
+from hud_tui.wire import JobDataset, OptimStep, SubmitJob
+from tests.service.clients import KEY, answered
+
+PAGE = {"items": [{"id": "1", "model_name": "a/b"}], "total": 1}
+
+
+class Server:
+    """Answers with a list of answers, the last one for ever, and counts."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def busy(status: int = 503) -> httpx.Response:
+    return httpx.Response(status, json={"detail": "busy"}, headers={"Retry-After": "0"})
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+async def test_a_read_is_sent_again_until_it_is_answered(status: int) -> None:
+    server = Server(busy(status), busy(status), httpx.Response(200, json=PAGE))
+    async with answered(server) as client:
+        assert len(await client.models()) == 1
+    assert len(server.requests) == 3
+
+
+async def test_a_read_is_given_up_after_four_attempts() -> None:
+    server = Server(busy())
+    async with answered(server) as client:
+        with pytest.raises(HudRefused, match="busy"):
+            await client.models()
+    assert len(server.requests) == 4
+
+
+async def test_no_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(client_http.asyncio, "sleep", sleep)
+    server = Server(httpx.ConnectError("refused"))
+    async with answered(server) as client:
+        with pytest.raises(HudUnreachable) as error:
+            await client.models()
+    assert len(server.requests) == 4
+    assert waits == sorted(waits)
+    assert 0.3 < waits[0] <= 0.5
+    assert error.value.hint
+
+
+async def test_a_server_that_hangs_is_asked_once() -> None:
+    server = Server(httpx.ReadTimeout("60 s"))
+    async with answered(server) as client:
+        with pytest.raises(HudUnreachable):
+            await client.models()
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [busy(503), busy(429), httpx.ReadError("cut"), httpx.ConnectError("refused")]
+)
+async def test_writes_are_sent_once(failure: httpx.Response | Exception) -> None:
+    server = Server(failure)
+    job = SubmitJob(model_id="m", dataset=JobDataset(tasks=[{}]))
+    async with answered(server) as client:
+        for call in (
+            client.set_head("m", "c"),
+            client.submit(job),
+            client.optim_step("m", OptimStep(learning_rate=1)),
+            client.fork("m", "n"),
+            client.cancel_job("j"),
+        ):
+            with pytest.raises(HudError):
+                await call
+    assert len(server.requests) == 5
+
+
+async def test_a_lost_answer_to_a_write_says_that_it_may_have_happened() -> None:
+    async with answered(Server(httpx.ReadError("cut"))) as client:
+        with pytest.raises(HudUnreachable) as error:
+            await client.set_head("m", "c")
+    assert "may have happened" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>hello</html>",
+        b"",
+        b"[]",
+        b'{"items": [{"id": 3}], "total": 1}',
+        b'{"items": [null], "total": 1}',
+        b"\xff\xfe",
+        b'{"items": [], "total": 5}',
+    ],
+)
+async def test_a_body_that_is_not_the_wire_s_is_malformed(body: bytes) -> None:
+    server = Server(httpx.Response(200, content=body))
+    async with answered(server) as client:
+        with pytest.raises(HudMalformed):
+            await client.models()
+    assert len(server.requests) == 1
+
+
+async def test_an_answer_of_any_length_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_http, "MAX_BODY", 1000)
+    server = Server(httpx.Response(200, content=b"[" + b" " * 1000 + b"]"))
+    async with answered(server) as client:
+        with pytest.raises(HudUnreachable, match="larger"):
+            await client.set_head("m", "c")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "text"),
+    [
+        (401, {"detail": "missing key"}, HudUnauthorized, "missing key"),
+        (404, {"detail": "no such model"}, HudNotFound, "no such model"),
+        (422, {"detail": [{"loc": ["body", "a"], "msg": "bad"}]}, HudRefused, "body.a: bad"),
+        (400, {"error": {"message": "openai says no"}}, HudRefused, "openai says no"),
+        (418, {"other": 1}, HudRefused, '{"other": 1}'),
+        (302, {"detail": "moved"}, HudRefused, "moved"),
+    ],
+)
+async def test_errors_say_what_the_server_says(
+    status: int, body: object, kind: type[HudError], text: str
+) -> None:
+    async with answered(Server(httpx.Response(status, json=body))) as client:
+        with pytest.raises(kind) as error:
+            await client.whoami()
+    assert text in error.value.message
+    assert error.value.status == status
+
+
+async def test_hostile_detail_is_cleaned_and_bounded_and_never_holds_the_key() -> None:
+    detail = f"\x1b]0;owned\x07 your key {KEY} " + "x" * 100_000
+    for answer in (
+        httpx.Response(400, json={"detail": detail}),
+        httpx.Response(400, text=detail),
+        httpx.ConnectError(f"could not send Bearer {KEY}"),
+    ):
+        async with answered(Server(answer)) as client:
+            with pytest.raises(HudError) as error:
+                await client.set_head("m", "c")
+        said = error.value.message + error.value.hint
+        assert KEY not in said
+        assert "\x1b" not in said
+        assert len(said) < 1000
+
+
+async def test_the_key_goes_to_its_own_hosts_only() -> None:
+    urls = {"HUD_API_URL": "http://api", "HUD_RL_URL": "http://rl", "HUD_GATEWAY_URL": "http://gw"}
+    server = Server(httpx.Response(200, json=PAGE))
+    async with answered(server, read_settings(KEY, urls)) as client:
+        await client.models()
+        await client.wire.read("http://elsewhere/v2/models")
+        await client.wire.read("http://api@elsewhere/v2/models")
+        await client.wire.read("http://api:81/v2/models")
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert all(KEY not in str(request.headers.raw) for request in server.requests[1:])
+
+
+async def test_a_wait_can_be_left_at_once() -> None:
+    answer = httpx.Response(503, headers={"Retry-After": "30"})
+    async with answered(Server(answer)) as client:
+        reading = asyncio.create_task(client.models())
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_catalog_that_changes_between_pages_lists_nothing_twice() -> None:
+    def server(request: httpx.Request) -> httpx.Response:
+        offset = int(request.url.params["offset"])
+        rows = [{"id": str(n), "model_name": f"m{n}"} for n in range(max(0, offset - 1), 150)]
+        return httpx.Response(200, json={"items": rows[:100], "total": 150})
+
+    async with answered(server) as client:
+        assert len(await client.models()) == 150

@@ -1,0 +1,155 @@
+"""Reading a tree again and again, and what a change of it means."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.client.bodies import adapter
+from hud_tui.client.changes import changes
+from hud_tui.client.tree import TreeReader
+from hud_tui.errors import HudMalformed
+from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
+from hud_tui.wire import Checkpoint
+
+TREE = adapter(list[Checkpoint])
+
+
+def row(number: int, head: bool = False, **more: Any) -> dict[str, Any]:
+    parent = f"c{number - 1}" if number > 1 else None
+    return {
+        "id": f"c{number}",
+        "name": f"step-{number:06d}",
+        "prev_model_checkpoint_id": parent,
+        "is_active": head,
+        "metrics": {"kl": 0.1 * number, 'q"},[': 1.0},
+        "unknown": {"kept": [1, "]"]},
+        **more,
+    }
+
+
+def tree(size: int, head: int) -> list[dict[str, Any]]:
+    return [row(number, number == head) for number in range(1, size + 1)]
+
+
+def checkpoints(size: int, head: int) -> list[Checkpoint]:
+    return [Checkpoint.model_validate(one) for one in tree(size, head)]
+
+
+def dumped(rows: Sequence[dict[str, Any]], indent: int | None = None) -> bytes:
+    return json.dumps(rows, indent=indent, ensure_ascii=False).encode()
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6), st.booleans())
+def test_every_reading_is_what_the_body_says(sizes: list[tuple[int, int]], wide: bool) -> None:
+    async def read() -> None:
+        reader = TreeReader()
+        for size, head in sizes:
+            body = dumped(tree(size, head), indent=1 if wide else None)
+            assert list(await reader.read(body)) == TREE.validate_json(body)
+
+    asyncio.run(read())
+
+
+async def test_an_equal_body_is_the_same_tuple_and_old_rows_the_same_objects() -> None:
+    reader = TreeReader()
+    first = await reader.read(dumped(tree(5, 5)))
+    assert await reader.read(dumped(tree(5, 5))) is first
+    second = await reader.read(dumped(tree(7, 7)))
+    assert all(new is old for new, old in zip(second, first[:4], strict=False))
+    assert second[4] is not first[4]  # it was the head
+
+
+async def test_ten_thousand_rows_leave_the_loop_its_turns() -> None:
+    async def turns() -> float:
+        longest, last = 0.0, perf_counter()
+        while not reading.done():
+            await asyncio.sleep(0)
+            now = perf_counter()
+            longest, last = max(longest, now - last), now
+        return longest
+
+    began = perf_counter()
+    reading = asyncio.create_task(TreeReader().read(dumped(tree(10_000, 1))))
+    longest = await turns()
+    assert len(await reading) == 10_000
+    assert longest < 0.5 * (perf_counter() - began)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b"[",
+        b"[1]",
+        b'[{"id": "a"}',
+        b'[{"id": "a"},]',
+        b'[{"id": "a"} {"id": "b"}]',
+        b'[{"id": "a"}] x',
+        b'[{"id": 1.5}]',
+        b'[{"id": "a", "is_active": "perhaps"}]',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+    ids=lambda body: repr(body[:20]),
+)
+async def test_a_body_that_is_no_tree_is_malformed_and_the_last_one_stays(body: bytes) -> None:
+    reader = TreeReader()
+    good = await reader.read(dumped(tree(3, 3)))
+    with pytest.raises(HudMalformed):
+        await reader.read(body)
+    assert await reader.read(dumped(tree(3, 3))) is good
+
+
+def test_nothing_happened() -> None:
+    assert changes(checkpoints(3, 3), checkpoints(3, 3)) == []
+
+
+def test_a_step_is_a_checkpoint_then_the_head_then_the_step() -> None:
+    added, moved, step = changes(checkpoints(2, 2), checkpoints(3, 3))
+    assert isinstance(added, CheckpointAdded)
+    assert added.checkpoint.id == "c3"
+    assert moved == HeadMoved(checkpoint_id="c3", previous="c2", cause="step")
+    assert isinstance(step, StepTaken)
+    assert (step.step, step.checkpoint_id, step.metrics["kl"]) == (3, "c3", pytest.approx(0.3))
+
+
+def test_a_step_without_a_number_is_counted_by_its_place() -> None:
+    old, new = checkpoints(2, 2), checkpoints(2, 2)
+    new.append(Checkpoint(id="x", mean_reward=0.5, metrics={}))
+    [_, step] = changes(old, new)
+    assert isinstance(step, StepTaken)
+    assert (step.step, step.metrics) == (3, {"reward_mean": 0.5})
+
+
+def test_a_head_that_somebody_set() -> None:
+    moved = HeadMoved(checkpoint_id="c1", previous="c3", cause="set")
+    assert changes(checkpoints(3, 3), checkpoints(3, 1)) == [moved]
+
+
+def test_steps_and_a_head_that_was_set_back_behind_them() -> None:
+    events = changes(checkpoints(1, 1), checkpoints(3, 0))
+    assert [event.type for event in events] == ["checkpoint", "step", "checkpoint", "step", "head"]
+    assert events[-1] == HeadMoved(checkpoint_id=None, previous="c1", cause="set")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (checkpoints(3, 3), checkpoints(2, 2)),
+        (checkpoints(2, 2), [Checkpoint(id="other"), *checkpoints(2, 2)[1:]]),
+        (
+            checkpoints(2, 2),
+            [checkpoints(2, 2)[0], Checkpoint.model_validate(row(2, True, mean_reward=1))],
+        ),
+    ],
+)
+def test_anything_else_is_the_whole_tree(old: list[Checkpoint], new: list[Checkpoint]) -> None:
+    assert changes(old, new) == [TreeRead(checkpoints=tuple(new))]
