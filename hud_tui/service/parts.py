@@ -10,6 +10,9 @@ from hud_tui.service.sessions import Session
 from hud_tui.service.store import Store
 from hud_tui.service.store.models import ModelRow
 
+TRAINING = 4
+"""Training policies kept open for the next call."""
+
 
 class Parts:
     def __init__(self, data_dir: Path, engine: Engine) -> None:
@@ -22,11 +25,18 @@ class Parts:
 
     def session(self, model: ModelRow) -> Session:
         """The model's one training session."""
-        session = self._sessions.get(model.id)
+        session = self._sessions.pop(model.id, None)
         if session is None:
             session = Session(model, self.store, self.engine, self.policies, self.data_dir)
-            self._sessions[model.id] = session
+        self._sessions[model.id] = session
         return session
+
+    async def rest(self) -> None:
+        """Close the training policies that were left longest ago and hold no gradients."""
+        idle = [session for session in self._sessions.values() if session.idle]
+        for session in idle[: max(0, len(idle) - TRAINING)]:
+            async with session.lock:
+                await session.drop()
 
     def bases(self) -> dict[str, Base]:
         """What the engine offers, by name."""

@@ -94,6 +94,7 @@ class Runner:
             await self._parts.store.write(runs.finish, run.job_id, status, error)
         finally:
             del self._runs[run.job_id]
+        await self._parts.rest()
 
     async def _outcome(self, run: Run) -> tuple[str, JobError | None]:
         try:

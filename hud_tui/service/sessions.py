@@ -124,7 +124,10 @@ class Session:
             figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
             new = self._new_checkpoint(directory.name, adam, saved, job_id, figures)
             node = await self._store.write(_append, new, also)
-        except BaseException:
+        except asyncio.CancelledError:
+            await self.drop()  # it may be in the tree by now: the files stay
+            raise
+        except Exception:
             await self.drop()
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             raise
@@ -154,6 +157,11 @@ class Session:
     def accumulated(self) -> bool:
         """Whether gradients wait for a step."""
         return self._accumulated.num_datums > 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has an open policy that nobody uses and nothing waits in."""
+        return self._policy is not None and not self.lock.locked() and not self.accumulated
 
     def lost(self, policy: Policy) -> None:
         """The engine stopped."""
@@ -222,6 +230,8 @@ class _Failures:
             self._session.lost(self._policy)
         elif isinstance(error, EngineError) and self._refusable:
             raise Refused(422, str(error)) from error
+        elif error is not None:
+            await self._session.drop()  # whether it accumulated is not known
 
 
 def _append(db: Db, new: NewCheckpoint, also: Also | None) -> Node:

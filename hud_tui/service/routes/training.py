@@ -93,6 +93,7 @@ async def _turn(parts: Parts, model: ModelRow) -> AsyncIterator[Session]:
     async with session.lock:
         await parts.store.read(runs.refuse_busy, model.id)  # it may have begun meanwhile
         yield session
+    await parts.rest()
 
 
 async def _batch(

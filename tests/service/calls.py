@@ -1,0 +1,76 @@
+"""Short ways to say what the service's tests say often."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+QUESTION = "3 + 4 = ?"
+
+
+async def chat(http: httpx.AsyncClient, model: str, **body: Any) -> Json:
+    """Ask the model; the reply's JSON."""
+    messages = [{"role": "user", "content": QUESTION}]
+    headers = body.pop("headers", None)
+    answer = await http.post(
+        "/chat/completions", json={"model": model, "messages": messages, **body}, headers=headers
+    )
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def payloads(http: httpx.AsyncClient, model: str, rewards: Sequence[float]) -> list[Json]:
+    """One sampled rollout a reward."""
+    reply = await chat(http, model, n=len(rewards), return_token_ids=True, seed=1)
+    return [
+        {"samples": [sample_of(choice)], "reward": reward}
+        for choice, reward in zip(reply["choices"], rewards, strict=True)
+    ]
+
+
+def sample_of(choice: Json) -> Json:
+    """A choice's turn as training takes it."""
+    return {
+        "prompt_token_ids": choice["prompt_token_ids"],
+        "output_token_ids": choice["token_ids"],
+        "output_logprobs": [token["logprob"] for token in choice["logprobs"]["content"]],
+    }
+
+
+async def pass_(http: httpx.AsyncClient, model_id: str, inputs: Any, **body: Any) -> httpx.Response:
+    """POST forward-backward."""
+    path = f"/v1/models/{model_id}/train/forward-backward"
+    return await http.post(path, json={"inputs": inputs, **body})
+
+
+async def optim(
+    http: httpx.AsyncClient, model_id: str, learning_rate: float = 0.1
+) -> httpx.Response:
+    """POST optim-step."""
+    path = f"/v1/models/{model_id}/train/optim-step"
+    return await http.post(path, json={"learning_rate": learning_rate})
+
+
+async def step(http: httpx.AsyncClient, model: Json) -> Json:
+    """One whole optimizer step; its reply."""
+    passed = await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    assert passed.status_code == 200, passed.text
+    stepped = await optim(http, model["id"])
+    assert stepped.status_code == 200, stepped.text
+    return dict(stepped.json())
+
+
+async def tree(http: httpx.AsyncClient, model_id: str) -> list[Json]:
+    """The checkpoint tree."""
+    return list((await http.get(f"/v2/models/{model_id}/checkpoints")).json())
+
+
+async def set_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -> httpx.Response:
+    """PUT the head."""
+    return await http.put(f"/v2/models/{model_id}/head", json={"checkpoint_id": checkpoint_id})
+
+
+def detail(answer: httpx.Response) -> str:
+    """What a refusal says, as one text."""
+    return str(answer.json()["detail"])

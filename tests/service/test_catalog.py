@@ -1,0 +1,168 @@
+"""The catalog, forks, the tree and the head."""
+
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from hud_tui.wire import Identity, Model, Page
+from tests.conftest import fork, tasks_of
+from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
+
+
+async def test_me_is_two_uuids(http: httpx.AsyncClient) -> None:
+    me = Identity.model_validate((await http.get("/v2/auth/me")).json())
+    assert UUID(me.user_id) != UUID(me.team_id)
+
+
+async def test_a_base_says_what_a_run_starts_from(http: httpx.AsyncClient) -> None:
+    page = Page[Model].model_validate((await http.get("/v2/models")).json())
+    [base] = page.items
+    assert (base.model_name, base.is_trainable) == ("toy/four", True)
+    assert base.sdk_agent_type == "openai_compatible"
+    assert base.provider is not None
+    assert base.provider.name == "toy"
+    assert base.training_defaults is not None
+    assert base.training_defaults.steps == 10
+
+
+async def test_the_catalog_pages_to_its_total(http: httpx.AsyncClient) -> None:
+    for number in range(3):
+        await fork(http, f"fork {number}")
+    first = (await http.get("/v2/models?limit=2")).json()
+    second = (await http.get("/v2/models?limit=2&offset=2")).json()
+    past = (await http.get("/v2/models?limit=2&offset=9")).json()
+    names = [row["name"] for row in first["items"] + second["items"]]
+    assert names == ["toy/four", "fork 0", "fork 1", "fork 2"]
+    assert (first["total"], first["limit"], first["offset"]) == (4, 2, 0)
+    assert (past["items"], past["total"]) == ([], 4)
+
+
+async def test_a_fork_is_trainable_and_private(http: httpx.AsyncClient) -> None:
+    record = Model.model_validate(await fork(http, "My First Model!"))
+    assert (record.model_name, record.name) == ("my-first-model", "My First Model!")
+    assert (record.base_model, record.forked_from) == ("toy/four", "toy/four")
+    assert record.checkpoint_count == 0
+    assert (await tree(http, record.id)) == []
+
+
+@pytest.mark.parametrize("name", ["arith rl", "ARITH  RL", "arith-rl", "Toy/Four"])
+async def test_a_taken_name_is_a_conflict(http: httpx.AsyncClient, name: str) -> None:
+    await fork(http, "arith rl")
+    base = (await http.get("/v2/models")).json()["items"][0]
+    body = {"source_model_id": base["id"], "name": name}
+    answer = await http.post("/v2/models/fork", json=body)
+    assert (answer.status_code, "exists already" in detail(answer)) == (409, True)
+
+
+async def test_a_taken_slug_gets_a_suffix(http: httpx.AsyncClient) -> None:
+    first, second = await fork(http, "a b"), await fork(http, "a  +  b")
+    assert first["model_name"] == "a-b"
+    assert second["model_name"].startswith("a-b-")
+
+
+async def test_a_fork_of_nothing_is_404(http: httpx.AsyncClient) -> None:
+    body = {"source_model_id": str(uuid4()), "name": "x"}
+    assert (await http.post("/v2/models/fork", json=body)).status_code == 404
+
+
+async def test_every_name_finds_the_model(http: httpx.AsyncClient) -> None:
+    model = await fork(http, "Some Model")
+    base = (await http.get("/v2/models")).json()["items"][0]
+    for ref in (model["id"], UUID(model["id"]).hex, "some-model", "SOME MODEL"):
+        assert (await http.get(f"/v2/models/{ref}")).json()["id"] == model["id"]
+    for ref in ("toy/four", "toy%2Ffour", "four", "FOUR"):
+        assert (await http.get(f"/v2/models/{ref}")).json()["id"] == base["id"]
+    assert (await http.get("/v2/models/resolve?model=four")).json()["id"] == base["id"]
+    assert (await http.get("/v2/models/our")).status_code == 404
+    assert (await http.get("/v2/models/resolve")).status_code == 404
+
+
+async def test_a_fork_starts_at_the_sources_head(http: httpx.AsyncClient) -> None:
+    source = await fork(http, "source")
+    for _ in range(3):
+        await step(http, source)
+    body = {"source_model_id": source["id"], "name": "child"}
+    child = (await http.post("/v2/models/fork", json=body)).json()
+    assert child["forked_from"] == "source@step-000003"
+    assert (await tree(http, child["id"])) == []
+    ask = {"seed": 5, "n": 6, "return_token_ids": True}
+    mine, theirs = await chat(http, child["id"], **ask), await chat(http, source["id"], **ask)
+    assert mine["choices"] == theirs["choices"]
+    await step(http, child)
+    [first] = await tree(http, child["id"])
+    assert first["prev_model_checkpoint_id"] is None
+    assert first["name"] == "step-000001"
+
+
+async def test_the_head_moves_and_training_branches(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    steps = [await step(http, model) for _ in range(3)]
+    first = steps[0]["checkpoint_id"]
+    answer = await set_head(http, model["id"], UUID(first).hex)
+    assert answer.status_code == 200
+    rows = await tree(http, model["id"])
+    assert [row["is_active"] for row in rows] == [True, False, False]
+    branch = await step(http, model)
+    rows = await tree(http, model["id"])
+    assert branch["step"] == 4
+    assert rows[-1]["prev_model_checkpoint_id"] == first
+    assert [row["is_active"] for row in rows] == [False, False, False, True]
+
+
+async def test_rolling_back_serves_the_same_tokens(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    greedy = {"temperature": 0, "return_token_ids": True, "max_tokens": 30}
+    sampled = {"seed": 3, "n": 8, "return_token_ids": True}
+    first = await step(http, model)
+    before = [await chat(http, model["id"], **ask) for ask in (greedy, sampled)]
+    for _ in range(4):
+        await step(http, model)
+    await set_head(http, model["id"], first["checkpoint_id"])
+    after = [await chat(http, model["id"], **ask) for ask in (greedy, sampled)]
+    assert [reply["choices"] for reply in before] == [reply["choices"] for reply in after]
+
+
+async def test_set_head_drops_gradients(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    first = await step(http, model)
+    await step(http, model)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    await set_head(http, model["id"], first["checkpoint_id"])
+    answer = await optim(http, model["id"])
+    assert (answer.status_code, "nothing is accumulated" in detail(answer)) == (409, True)
+
+
+async def test_a_head_must_be_the_models_own(http: httpx.AsyncClient) -> None:
+    mine, other = await fork(http, "mine"), await fork(http, "other")
+    theirs = await step(http, other)
+    for wrong in (theirs["checkpoint_id"], str(uuid4()), "step-000001", "?"):
+        answer = await set_head(http, mine["id"], wrong)
+        assert (answer.status_code, "no such checkpoint" in detail(answer)) == (404, True)
+    assert (await set_head(http, str(uuid4()), theirs["checkpoint_id"])).status_code == 404
+
+
+async def test_a_bases_head_stays(http: httpx.AsyncClient) -> None:
+    answer = await set_head(http, "toy/four", str(uuid4()))
+    assert (answer.status_code, "fork it first" in detail(answer)) == (409, True)
+
+
+async def test_checkpoint_traces_name_task_and_rollout(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    rows = (await tasks_of(http))[:1]
+    body = {
+        "model_id": model["id"],
+        "dataset": {"tasks": rows},
+        "config": {"parameters": {"steps": 1, "group_size": 4}},
+    }
+    await http.post("/v1/training/jobs", json=body)
+    found: list[dict[str, object]] = []
+    while not found:
+        for row in await tree(http, model["id"]):
+            url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
+            found = (await http.get(url)).json()
+    assert [row["rollout"] for row in found] == [0, 1, 2, 3]
+    assert {row["task_slug"] for row in found} == {rows[0]["slug"]}
+    assert len({row["group_id"] for row in found}) == 1
+    url = f"/v2/models/{model['id']}/checkpoints/{uuid4()}/traces"
+    assert (await http.get(url)).status_code == 404

@@ -1,0 +1,112 @@
+"""Who is let in, and how errors look."""
+
+import httpx
+import pytest
+
+from hud_tui.service.app import create_app
+from hud_tui.service.bodies import MAX_BYTES
+from hud_tui.service.service import Service
+from tests.conftest import bearer, fork
+from tests.service.calls import detail
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Basic {key}", "{key}"])
+async def test_only_the_key_is_let_in(
+    http: httpx.AsyncClient, service: Service, header: str
+) -> None:
+    headers = {"Authorization": header.format(key=service.api_key)}
+    answer = await http.get("/v2/models", headers=headers)
+    assert answer.status_code == 401
+    assert "API key" in detail(answer)
+
+
+async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
+    url = "/telemetry/v3/api/sdk-events/cli"
+    answer = await http.post(url, json={"events": []}, headers={"Authorization": ""})
+    assert answer.status_code == 202
+    assert (await http.get(url, headers={"Authorization": ""})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8000", 200),
+        ("localhost", 200),
+        ("LOCALHOST:1", 200),
+        ("[::1]:9", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+async def test_other_names_are_refused(http: httpx.AsyncClient, host: str, status: int) -> None:
+    answer = await http.get("/v2/auth/me", headers={"Host": host})
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "status"),
+    [
+        ("192.0.2.7", "192.0.2.7:80", 200),
+        ("192.0.2.7", "192.0.2.8", 421),
+        ("0.0.0.0", "192.0.2.8", 200),
+        ("0.0.0.0", "evil.example", 421),
+    ],
+)
+async def test_the_bound_address_is_known(
+    service: Service, bound: str, host: str, status: int
+) -> None:
+    transport = httpx.ASGITransport(create_app(service, bound))
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        headers = {**bearer(service.api_key), "Host": host}
+        assert (await http.get("/v2/auth/me", headers=headers)).status_code == status
+
+
+async def test_unknown_paths_and_methods_have_details(http: httpx.AsyncClient) -> None:
+    missing = await http.get("/v2/nothing/here")
+    assert (missing.status_code, "/v2/nothing/here" in detail(missing)) == (404, True)
+    wrong = await http.delete("/v2/models")
+    assert (wrong.status_code, "DELETE" in detail(wrong)) == (405, True)
+
+
+async def test_a_body_must_be_json_and_fit(http: httpx.AsyncClient) -> None:
+    broken = await http.post("/v2/models/fork", content=b"{not json")
+    assert (broken.status_code, "not JSON" in detail(broken)) == (400, True)
+    assert (await http.post("/v2/models/fork", content=b"")).status_code == 400
+    unfit = await http.post("/v2/models/fork", json={"source_model_id": "x", "nome": "y"})
+    assert unfit.status_code == 422
+    assert {tuple(row["loc"]) for row in unfit.json()["detail"]} == {
+        ("body", "name"),
+        ("body", "nome"),
+    }
+
+
+async def test_a_body_too_large_is_413(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    body = b'{"inputs": ["' + b"0" * MAX_BYTES + b'"]}'
+    answer = await http.post(f"/v1/models/{model['id']}/train/forward-backward", content=body)
+    assert (answer.status_code, "64 MB" in detail(answer)) == (413, True)
+
+
+@pytest.mark.parametrize("query", ["limit=x", "limit=-1", "offset=1.5"])
+async def test_a_window_must_be_numbers(http: httpx.AsyncClient, query: str) -> None:
+    answer = await http.get(f"/v2/models?{query}")
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", query.partition("=")[0]]
+
+
+async def test_the_unexpected_is_a_500_with_a_detail(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*args: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service.parts, "bases", explode)
+    transport = httpx.ASGITransport(create_app(service), raise_app_exceptions=False)
+    headers = bearer(service.api_key)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers=headers
+    ) as http:
+        answer = await http.get("/v2/models")
+    assert (answer.status_code, "ZeroDivisionError" in detail(answer)) == (500, True)

@@ -1,0 +1,276 @@
+"""Training calls: what accumulates, what a step makes of it, and what is refused."""
+
+import asyncio
+import math
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.wire import Checkpoint, ForwardBackwardResult, OptimStepResult
+from tests.conftest import dumps, fork
+from tests.service.calls import Json, detail, optim, pass_, payloads, step, tree
+from tests.toy_engine import ToyEngine
+
+LOSSES = ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
+
+
+async def test_losses_are_listed(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    answer = await http.get(f"/v1/models/{model['id']}/train/losses")
+    assert answer.json() == {"losses": LOSSES}
+    assert (await http.get(f"/v1/models/{uuid4()}/train/losses")).status_code == 404
+
+
+@pytest.mark.parametrize("loss_fn", LOSSES)
+async def test_a_step_has_exactly_the_wires_keys(http: httpx.AsyncClient, loss_fn: str) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0, 1.0, 0.0])
+    passed = (await pass_(http, model["id"], inputs, group_size=2, loss_fn=loss_fn)).json()
+    assert passed.keys() == set(ForwardBackwardResult.model_fields)
+    assert passed["num_datums"] == (2 if loss_fn == "cross_entropy" else 4)
+    assert all(isinstance(value, float) for value in passed["metrics"].values())
+    stepped = (await optim(http, model["id"])).json()
+    assert stepped.keys() == set(OptimStepResult.model_fields)
+    assert (stepped["step"], stepped["model"]) == (1, model["model_name"])
+
+
+async def test_a_checkpoint_says_what_its_step_was(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0, 0.5, 0.5])
+    await pass_(http, model["id"], inputs, group_size=2, loss_fn="ppo")
+    stepped = (await optim(http, model["id"], 0.2)).json()
+    [row] = await tree(http, model["id"])
+    node = Checkpoint.model_validate(row)
+    assert (node.id, node.checkpoint_name) == (stepped["checkpoint_id"], stepped["sampler_path"])
+    assert (node.num_traces, node.num_datums, node.mean_reward) == (4, 2, 0.5)
+    assert (node.loss_fn, node.learning_rate) == ("ppo", 0.2)
+    assert node.num_tokens == sum(len(i["samples"][0]["output_token_ids"]) for i in inputs)
+    assert [group.rewards for group in node.groups] == [[1.0, 0.0], [0.5, 0.5]]
+    assert "trace_ids" not in row["groups"][0]
+    assert node.metrics["frac_groups_zero_spread"] == 0.5
+    assert node.metrics["reward_std"] == pytest.approx(math.sqrt(0.125))
+    wanted = {
+        "loss:sum", "reward_mean", "reward_std", "reward_min", "reward_max",
+        "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
+        "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
+        "frac_groups_all_bad", "completion_length_mean", "completion_length_max", "tokens",
+        "train_s",
+    }  # fmt: skip
+    assert node.metrics.keys() == wanted
+
+
+async def test_passes_accumulate_until_the_step(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    whole, parts = await fork(http, "whole"), await fork(http, "parts")
+    inputs = await payloads(http, whole["id"], [1.0, 0.0, 1.0, 0.0])
+    await pass_(http, whole["id"], inputs, group_size=2)
+    await pass_(http, parts["id"], inputs[:2], group_size=2)
+    await pass_(http, parts["id"], inputs[2:], group_size=2)
+    for model in (whole, parts):
+        await optim(http, model["id"])
+    [one], [other] = [await tree(http, model["id"]) for model in (whole, parts)]
+    assert one["num_datums"] == other["num_datums"] == 4
+    assert one["metrics"]["grad_norm"] == pytest.approx(other["metrics"]["grad_norm"])
+    assert one["metrics"]["loss:sum"] == pytest.approx(other["metrics"]["loss:sum"])
+    states = [policy.logits for policy in engine.policies.values() if policy.t == 1]
+    assert states[0] == pytest.approx(states[1])
+
+
+async def test_steps_count_over_the_tree(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    steps = [await step(http, model) for _ in range(3)]
+    assert [one["step"] for one in steps] == [1, 2, 3]
+    rows = await tree(http, model["id"])
+    assert [row["name"] for row in rows] == ["step-000001", "step-000002", "step-000003"]
+    created = [row["created_at"] for row in rows]
+    assert created == sorted(created)
+
+
+async def test_nothing_accumulated_is_409(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    answer = await optim(http, model["id"])
+    assert (answer.status_code, "forward-backward first" in detail(answer)) == (409, True)
+    await step(http, model)
+    assert (await optim(http, model["id"])).status_code == 409
+    assert len(await tree(http, model["id"])) == 1
+
+
+async def test_a_batch_without_spread_takes_no_step(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 1.0, 0.0, 0.0])
+    passed = (await pass_(http, model["id"], inputs, group_size=2)).json()
+    assert passed["num_datums"] == 0
+    assert passed["metrics"]["frac_groups_zero_spread"] == 1.0
+    assert passed["metrics"]["num_datums_dropped"] == 4.0
+    answer = await optim(http, model["id"])
+    assert answer.status_code == 409
+    assert "group 1 (all 1.0), group 2 (all 0.0)" in detail(answer)
+    assert (await tree(http, model["id"])) == []
+
+
+async def test_cross_entropy_weighs_by_reward(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    same = await payloads(http, model["id"], [1.0, 1.0])
+    passed = (await pass_(http, model["id"], same, loss_fn="cross_entropy")).json()
+    assert passed["num_datums"] == 2
+    other = await fork(http, "other")
+    zeros = await payloads(http, other["id"], [0.0, 0.0])
+    passed = (await pass_(http, other["id"], zeros, loss_fn="cross_entropy")).json()
+    assert passed["num_datums"] == 0
+    answer = await optim(http, other["id"])
+    assert (answer.status_code, "weight, is 0" in detail(answer)) == (409, True)
+
+
+def broken(field: str, value: Any) -> Json:
+    """One good payload's sample with one field changed."""
+    sample = {"prompt_token_ids": [3, 65, 1, 4], "output_token_ids": [66, 1]}
+    return {"samples": [{**sample, "output_logprobs": [-1.0, 0.0], field: value}], "reward": 1.0}
+
+
+REFUSED = [
+    (broken("output_token_ids", [66, 128]), "outside the vocabulary"),
+    (broken("output_token_ids", [66, -1]), "outside the vocabulary"),
+    (broken("prompt_token_ids", [999]), "outside the vocabulary"),
+    (broken("prompt_token_ids", []), "no prompt tokens"),
+    (broken("output_token_ids", []), "no output tokens"),
+    (broken("output_logprobs", [-1.0]), "1 logprobs for 2 output tokens"),
+    (broken("output_logprobs", []), "0 logprobs for 2 output tokens"),
+    (broken("output_logprobs", [-1.0, float("nan")]), "not finite"),
+    (broken("prompt_token_ids", [65] * 200), "202 tokens do not fit the context of 128"),
+    ({**broken("prompt_token_ids", [65]), "reward": float("nan")}, "reward must be finite"),
+    ({**broken("prompt_token_ids", [65]), "reward": float("inf")}, "reward must be finite"),
+]
+
+
+@pytest.mark.parametrize(("bad", "says"), REFUSED)
+async def test_what_would_spoil_the_gradients_is_refused(
+    http: httpx.AsyncClient, bad: Json, says: str
+) -> None:
+    model = await fork(http)
+    inputs = [broken("prompt_token_ids", [65]), bad]
+    answer = await http.post(
+        f"/v1/models/{model['id']}/train/forward-backward", content=dumps({"inputs": inputs})
+    )
+    [row] = answer.json()["detail"]
+    assert (answer.status_code, row["loc"][:3]) == (422, ["body", "inputs", 1])
+    assert says in row["msg"]
+    assert (await optim(http, model["id"])).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"loss_fn": "nope"}, "unknown loss"),
+        ({"loss_fn_config": {"epsilon": 0.2}}, "unknown config key"),
+        ({"group_size": 3}, "2 inputs do not divide into groups of 3"),
+        ({"group_size": 0}, "greater than or equal to 1"),
+        ({"reward_scale": float("inf")}, "finite"),
+        ({"num_substeps": 0}, "greater than or equal to 1"),
+        ({"extra": 1}, "Extra inputs"),
+    ],
+)
+async def test_a_call_that_does_not_fit_is_refused(
+    http: httpx.AsyncClient, body: Json, says: str
+) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    answer = await http.post(
+        f"/v1/models/{model['id']}/train/forward-backward",
+        content=dumps({"inputs": inputs, **body}),
+    )
+    assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+    assert (await optim(http, model["id"])).status_code == 409
+
+
+async def test_an_empty_batch_is_refused(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    assert (await pass_(http, model["id"], [])).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"learning_rate": 0},
+        {"learning_rate": float("inf")},
+        {"learning_rate": 0.1, "beta1": 1.0},
+        {"learning_rate": 0.1, "eps": float("nan")},
+        {"learning_rate": 0.1, "weight_decay": -1},
+    ],
+)
+async def test_an_optimizer_out_of_bounds_is_refused(http: httpx.AsyncClient, body: Json) -> None:
+    model = await fork(http)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    url = f"/v1/models/{model['id']}/train/optim-step"
+    assert (await http.post(url, content=dumps(body))).status_code == 422
+    assert (await optim(http, model["id"])).status_code == 200
+
+
+async def test_a_base_is_forked_first(http: httpx.AsyncClient) -> None:
+    for call in (pass_(http, "toy/four", ["0" * 32]), optim(http, "toy/four")):
+        answer = await call
+        assert (answer.status_code, "is a shared base: fork it first" in detail(answer)) == (
+            409,
+            True,
+        )
+
+
+async def test_unknown_models_are_404(http: httpx.AsyncClient) -> None:
+    assert (await optim(http, str(uuid4()))).status_code == 404
+
+
+async def test_the_engine_stops_in_a_pass(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    model = await fork(http)
+    first = await step(http, model)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    await pass_(http, model["id"], inputs)
+    engine.kill_next = "forward_backward"
+    answer = await pass_(http, model["id"], inputs)
+    assert (answer.status_code, "accumulated are lost" in detail(answer)) == (503, True)
+    assert (await optim(http, model["id"])).status_code == 409
+    await step(http, model)
+    rows = await tree(http, model["id"])
+    assert rows[1]["prev_model_checkpoint_id"] == first["checkpoint_id"]
+
+
+@pytest.mark.parametrize("verb", ["optim_step", "sample"])
+async def test_the_engine_stops_before_the_step(
+    http: httpx.AsyncClient, engine: ToyEngine, verb: str
+) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    await pass_(http, model["id"], inputs)
+    engine.kill_next = verb
+    if verb == "sample":
+        url, body = "/chat/completions", {"model": model["id"], "messages": [{"role": "user"}]}
+        assert (await http.post(url, json=body)).status_code == 503
+    answer = await optim(http, model["id"])
+    assert (answer.status_code, "accumulated are lost" in detail(answer)) == (503, True)
+    assert (await tree(http, model["id"])) == []
+    assert (await step(http, model))["step"] == 1
+
+
+async def test_two_clients_at_once_take_turns(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+
+    async def one() -> int:
+        await pass_(http, model["id"], inputs)
+        return (await optim(http, model["id"])).status_code
+
+    statuses = await asyncio.gather(*(one() for _ in range(6)))
+    rows = await tree(http, model["id"])
+    assert statuses.count(200) == len(rows) > 0
+    assert set(statuses) <= {200, 409}
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+    assert sum(row["num_datums"] for row in rows) == 12
+
+
+async def test_many_models_share_the_engine(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    models = [await fork(http, f"m{number}") for number in range(8)]
+    for _ in range(2):
+        for model in models:
+            await step(http, model)
+    assert len(engine.policies) <= 4 + 8
+    for model in models:
+        assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
