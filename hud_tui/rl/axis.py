@@ -3,16 +3,39 @@
 from array import array
 from collections.abc import Sequence
 from enum import StrEnum
-from math import isfinite
+from math import ceil, isfinite
 
+from hud_tui.rl.metrics import short
 from hud_tui.rl.progress import seconds
 from hud_tui.rl.run import Run
+from hud_tui.rl.scale import round_step
 from hud_tui.rl.series import Series
 
 TOKENS = "num_tokens"
 """The metric that the token axis adds up."""
 ROOM = tuple(int(m * 10**e) for e in range(1, 8) for m in (1, 1.5, 2, 3, 4, 6, 8))
 """Lengths of a growing chart's step axis: it is rescaled now and then, not each step."""
+UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+ROUND_TIMES = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10_800,
+    21_600,
+    43_200,
+)
+"""Seconds that divide a clock evenly."""
 
 
 class Axis(StrEnum):
@@ -81,6 +104,27 @@ def room(length: int, most: int | None) -> int:
     if most is None or most <= length:
         return length
     return min(most, next((size for size in ROOM if size >= length), length))
+
+
+def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, str]]:
+    """About `count` round values in [low, high] and how they are written, rising."""
+    least = max(high - low, 1.0) / max(1, count)
+    step = round_step(least) if axis is not Axis.TIME else _round_time(least)
+    step = max(step, 1.0)
+    values = [n * step for n in range(ceil(low / step), int(high / step) + 1)]
+    if axis is Axis.STEP and values[:1] != [low]:
+        values = [low, *(value for value in values if value - low >= step / 2)]
+    return [(value, _time(value) if axis is Axis.TIME else short(value)) for value in values]
+
+
+def _round_time(least: float) -> float:
+    return next((float(t) for t in ROUND_TIMES if t >= least), ceil(least / 86_400) * 86_400.0)
+
+
+def _time(value: float) -> str:
+    """Seconds since the start in the largest unit that fits, e.g. ``90 s`` as ``1.5m``."""
+    size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, "s"))
+    return f"{value / size:g}{unit}" if value else "0"
 
 
 def _stamps(run: Run, count: int) -> list[float | None]:

@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import isclose, isfinite, nan
 
 from hud_tui.rl.pyramid import Pyramid
 from hud_tui.rl.series import Series
@@ -16,6 +16,8 @@ from hud_tui.rl.smoothing import Ema
 
 DELTA_STEPS = 10
 """A chart's Δ is against the value so many steps before."""
+RESIDUE = 1e-9
+"""A relative change this small is what averaging a constant leaves."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Curve:
         """
         edges = column_edges(at, low, high, columns)
         buckets: list[Bucket] = []
-        bridge, missing = self._bridge(len(at)), 0
+        bridge, missing = self._bridge(), 0
         for column in range(columns):
             start, stop = edges[column], edges[column + 1]
             if start == stop:
@@ -92,19 +94,28 @@ class Curve:
         )
         smooth = self.ema.values[length - 1] if length else nan
         before = self.ema.values[length - 1 - DELTA_STEPS] if length > DELTA_STEPS else nan
-        return Readout(raw, smooth, smooth - before)
+        still = isclose(smooth, before, rel_tol=RESIDUE)
+        return Readout(raw, smooth, 0.0 if still else smooth - before)
 
-    def _bridge(self, length: int) -> int:
+    @property
+    def missing(self) -> int:
+        """Steps without a number since its first, in a metric that comes every step."""
+        first, pyramid = self.pyramid.first, self.pyramid
+        return 0 if first is None or self._spacing > 1 else pyramid.length - first - pyramid.finite
+
+    @property
+    def _spacing(self) -> int:
+        """Steps from one of its numbers to the next, as a rule."""
+        first, pyramid = self.pyramid.first, self.pyramid
+        return 1 if first is None else round((pyramid.length - first) / pyramid.finite)
+
+    def _bridge(self) -> int:
         """Missing rows that a line may cross: none, unless the metric comes only now and then.
 
         A metric of every fifth step (a held-out reward) is a line; a NaN in one of every
         step is a gap.
         """
-        pyramid = self.pyramid
-        if pyramid.first is None or pyramid.first >= length:
-            return 0
-        spacing = round((pyramid.length - pyramid.first) / pyramid.finite)
-        return 2 * spacing if spacing > 1 else 0
+        return 2 * self._spacing if self._spacing > 1 else 0
 
 
 class Curves:

@@ -27,8 +27,13 @@ class Scale:
     """Values to be labelled, rising, all within [low, high]."""
 
     def share(self, value: float) -> float:
-        """Where a value stands, from 0 at `low` to 1 at `high`; held to that range."""
-        value = min(self.high, max(self.low, value))
+        """Where a value stands, from 0 at `low` to 1 at `high`; held to that range.
+
+        To nine digits, so that values which differ by rounding alone share a row.
+        """
+        return round(self._share(min(self.high, max(self.low, value))), 9)
+
+    def _share(self, value: float) -> float:
         if self.log:
             bottom, top = log10(self.low), log10(self.high)
             return min(1.0, max(0.0, (log10(value) - bottom) / (top - bottom)))
@@ -44,25 +49,29 @@ class Scale:
         return [repr(tick) for tick in self.ticks]
 
 
-def fit(low: float, high: float, log: bool = False, ticks: int = 0) -> Scale:
+def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Scale:
     """A scale that holds [low, high].
 
     Args:
         low: The least value; NaN where there is none.
         high: The greatest.
         log: Ask for a log scale; one that starts at or below 0 cannot be had, and is linear.
-        ticks: Round values wanted beside it, about; with any, the scale ends on round ones.
+        intervals: How many steps of a round size the axis is long, at least 1; it starts on
+            a round value and need not end on one, so that labels stand evenly on a
+            terminal's rows. 0: the axis is just [low, high], without ticks.
     """
     if not (isfinite(low) and isfinite(high)):
-        return Scale(0.0, 1.0, ticks=(0.0, 1.0) if ticks else ())
+        return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
     if log and low > 0:
-        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), ticks)
+        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), ceil(intervals))
     low, high = _widen(min(HUGE, max(-HUGE, low)), min(HUGE, max(-HUGE, high)))
-    if not ticks:
+    if not intervals:
         return Scale(low, high)
-    step = _round_step((high - low) / ticks)
-    marks = [n * step for n in range(floor(low / step + FLAT), ceil(high / step - FLAT) + 1)]
-    return Scale(marks[0], marks[-1], ticks=tuple(marks))
+    step = round_step((high - low) / intervals, halves=True)
+    while (first := floor(low / step + FLAT)) * step + intervals * step < high - FLAT * step:
+        step = round_step(1.2 * step, halves=True)
+    ticks = [(first + n) * step for n in range(floor(intervals) + 1)]
+    return Scale(ticks[0], max(ticks[0] + intervals * step, high), ticks=tuple(ticks))
 
 
 def _widen(low: float, high: float) -> tuple[float, float]:
@@ -75,10 +84,11 @@ def _widen(low: float, high: float) -> tuple[float, float]:
     return (0.0, 2 * high) if high > 0 else (2 * low, 0.0)
 
 
-def _round_step(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is at least `least`."""
+def round_step(least: float, halves: bool = False) -> float:
+    """The smallest of 1, 2, 5 (and 2.5, with `halves`) times a power of ten from `least` on."""
     power = 10.0 ** floor(log10(least))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - FLAT))
+    sizes = (1, 2, 2.5, 5, 10) if halves else (1, 2, 5, 10)
+    return next(m * power for m in sizes if m * power >= least * (1 - FLAT))
 
 
 def _log(low: float, high: float, ticks: int) -> Scale:

@@ -136,8 +136,48 @@ LAUNCH: tuple[Action, ...] = (
     Action("launch", "field(-1)", "up", "last field", "To the field before.", False),
     Action("launch", "leave", "escape", "back", "Back to the tasksets.", False),
 )
-LIVE: tuple[Action, ...] = ()
-CHECKPOINTS: tuple[Action, ...] = ()
+LIVE: tuple[Action, ...] = (
+    Action("live", "choose", "enter", "focus chart", "Show the metric under the cursor large."),
+    Action("live", "smooth(1)", "s", "smooth", "Smooth the curves more."),
+    Action(
+        "live", "smooth(-1)", "S", "smooth less", "Smooth less; the raw curves at the end.", False
+    ),
+    Action("live", "axis", "x", "x axis", "Measure by steps, by time or by tokens."),
+    Action("live", "log", "L", "log", "Logarithmic or linear curves."),
+    Action("live", "freeze", "f", "freeze", "Hold what is on the screen; again to follow."),
+    Action("live", "groups", "g", "groups", "Go to the groups."),
+    Action("live", "order", "o", "order", "Sort the groups: by task, or teaching first."),
+    Action("live", "cancel_run", "X", "cancel run", "End the run, after asking."),
+    Action("live", "resume_run", "R", "resume", "Take up a run that was stopped, after asking."),
+    Action("live", "pane(1)", "tab", "next pane", "Go to the next pane."),
+    Action("live", "pane(-1)", "shift+tab", "last pane", "Go to the pane before.", False),
+    Action("live", "move(-1, 0)", "left,h", "left", "One metric to the left.", False),
+    Action("live", "move(1, 0)", "right,l", "right", "One metric to the right.", False),
+    Action("live", "move(0, -1)", "up,k", "up", "One row up.", False),
+    Action("live", "move(0, 1)", "down,j", "down", "One row down.", False),
+    Action("live", "page(-1)", "pageup,ctrl+u", "page up", "One page up.", False),
+    Action("live", "page(1)", "pagedown,ctrl+d", "page down", "One page down.", False),
+    Action("live", "copy", "y", "copy job", "Copy the job's id.", False),
+)
+CHECKPOINTS: tuple[Action, ...] = (
+    Action(
+        "checkpoints", "set_head", "H", "set head", "Serve this checkpoint; shows what it does."
+    ),
+    Action("checkpoints", "roll_back", "u", "back one", "Serve the head's parent; asks first."),
+    Action("checkpoints", "undo", "z", "undo", "Serve what was served before; asks first."),
+    Action("checkpoints", "redo", "Z", "redo", "Do again what was undone; asks first.", False),
+    Action("checkpoints", "toggle_fold", "enter,space", "fold", "Fold or unfold a straight run."),
+    Action("checkpoints", "filter", "slash", "filter", "By name, or reward>.6 loss=ppo kl<.01."),
+    Action("checkpoints", "follow", "f", "follow", "Keep the cursor on the head; or stop."),
+    Action("checkpoints", "jump", "apostrophe", "▶ ★", "To the head; from there to the best."),
+    Action("checkpoints", "details", "d", "details", "Show or hide the details."),
+    Action("checkpoints", "copy", "y", "copy id", "Copy the checkpoint's id."),
+    Action("checkpoints", "fold_all", "a", "all", "Unfold every run; or fold them all.", False),
+    Action("checkpoints", "fold", "h,left", "fold", "Fold the run around the cursor.", False),
+    Action("checkpoints", "unfold", "l,right", "unfold", "Unfold the run.", False),
+    Action("checkpoints", "refresh", "r", "refresh", "Read the tree again.", False),
+    Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it.", False),
+)
 JOBS: tuple[Action, ...] = ()
 
 ACTIONS = (*APP, *CONNECT, *LIST, *DIALOG, *MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *JOBS)

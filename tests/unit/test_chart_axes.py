@@ -15,34 +15,34 @@ from hud_tui.wire import Checkpoint
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(finite, finite, st.booleans(), st.integers(0, 9))
+@given(finite, finite, st.booleans(), st.just(0.0) | st.floats(1, 9))
 def test_a_scale_holds_its_values_and_its_ticks(
-    one: float, other: float, log: bool, ticks: int
+    one: float, other: float, log: bool, intervals: float
 ) -> None:
     low, high = min(one, other), max(one, other)
-    scale = fit(low, high, log, ticks)
+    scale = fit(low, high, log, intervals)
     assert scale.low < scale.high
     assert 0 <= scale.share(low) <= scale.share(high) <= 1
     assert all(0 <= scale.share(tick) <= 1 for tick in scale.ticks)
-    assert len(set(scale.labels)) == len(scale.labels) <= 3 * max(ticks, 1) + 3
+    assert len(set(scale.labels)) == len(scale.labels) <= 3 * max(intervals, 1) + 4
 
 
 @pytest.mark.parametrize(
     ("low", "high", "labels"),
     [
         (0.31, 0.86, [".200", ".400", ".600", ".800", "1"]),
-        (3e-4, 3e-4, ["0", "2e-4", "4e-4", "6e-4"]),
-        (0.0, 0.0, ["0", ".500", "1"]),
+        (3e-4, 3e-4, ["0", "2e-4", "4e-4", "6e-4", "8e-4"]),
+        (0.0, 0.0, ["0", ".250", ".500", ".750", "1"]),
         (-1e308, 1e308, ["-1e300", "-5e299", "0", "5e299", "1e300"]),
         (nan, nan, ["0", "1"]),
     ],
 )
 def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
-    assert fit(low, high, ticks=4).labels == labels
+    assert fit(low, high, intervals=4).labels == labels
 
 
 def test_a_log_scale_spaces_powers_evenly() -> None:
-    scale = fit(1.0, 1000.0, log=True, ticks=4)
+    scale = fit(1.0, 1000.0, log=True, intervals=4)
     assert scale.labels == ["1", "10", "100", "1.0k"]
     assert [scale.share(tick) for tick in scale.ticks] == pytest.approx([0, 1 / 3, 2 / 3, 1])
 

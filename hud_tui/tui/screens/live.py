@@ -1,13 +1,239 @@
-"""LiveScreen."""
+"""LiveScreen: watch the run, and stop it or take it up again."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
+from textual import on, work
 from textual.binding import BindingType
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.events import DescendantFocus
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Static
 
+from hud_tui.rl.group_rows import Order
+from hud_tui.rl.metrics import ranked
+from hud_tui.rl.run import Run
+from hud_tui.rl.smoothing import WEIGHTS
+from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.tui.widgets.focus_chart import FocusChart
+from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.lens import Lens, Sight
+from hud_tui.tui.widgets.lines import LinesView
+from hud_tui.tui.widgets.metric_grid import MetricGrid
+from hud_tui.tui.widgets.run_status import RunStatus
+from hud_tui.wire import JobStatus
+
+PANES = ("metrics", "groups", "events")
+"""Ids of the panes, in the order of Tab."""
+WIDTHS = [(0, "-narrow"), (160, "-wide")]
+HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
+"""From which size on the screen has which class."""
+RESUMABLE = frozenset({"interrupted", "failed", "cancelled"})
+REWARD = "reward_mean"
+"""The metric that is in the focus chart until another is chosen."""
 
 
 class LiveScreen(HudScreen):
+    """The charts, groups and events of `shown`: the run, or what it was when frozen."""
+
     VIEW = "live"
     BINDINGS: ClassVar[list[BindingType]] = bindings("live")
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+
+    shown: reactive[Run] = reactive(Run)
+    """What the panes show."""
+    frozen: reactive[bool] = reactive(False)
+    lens: reactive[Lens] = reactive(Lens)
+    focus_key: reactive[str] = reactive(REWARD)
+    """The metric of the focus chart."""
+    pane: reactive[str] = reactive(PANES[0])
+    """The pane that has the focus; where there is room for one only, the one that is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sight = Sight()
+
+    def body(self) -> Iterable[Widget]:
+        shown, lens = LiveScreen.shown, LiveScreen.lens
+        yield RunStatus().data_bind(run=LiveScreen.run, freshness=LiveScreen.freshness)
+        yield Static("", id="nothing")
+        with Vertical(id="panes"):
+            yield FocusChart(self.sight).data_bind(run=shown, lens=lens, key=LiveScreen.focus_key)
+            yield MetricGrid(self.sight).data_bind(
+                run=shown, lens=lens, focus_key=LiveScreen.focus_key
+            )
+            with Container(id="foot"):
+                yield GroupGrid().data_bind(run=shown)
+                yield EventLog().data_bind(run=shown)
+
+    @property
+    def metrics(self) -> MetricGrid:
+        return self.query_one(MetricGrid)
+
+    @property
+    def focused_pane(self) -> LinesView:
+        """The pane that the arrows move in."""
+        panes: dict[str, type[LinesView]] = {
+            "metrics": MetricGrid,
+            "groups": GroupGrid,
+            "events": EventLog,
+        }
+        return self.query_one(panes[self.pane])
+
+    def on_mount(self) -> None:
+        self.metrics.focus()
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if run.model is not before.model:
+            self.frozen = False
+        if not self.frozen:
+            self.shown = run
+        if run.training is not before.training or run.job is not before.job:
+            self.refresh_bindings()
+
+    def watch_shown(self, run: Run) -> None:
+        if self.focus_key not in run.series.keys and run.series.keys:
+            self.focus_key = ranked(run.series.keys)[0]
+        nothing = nothing_yet(run)
+        self.set_class(nothing is not None, "-nothing")
+        if nothing is not None:
+            self.query_one("#nothing", Static).update(nothing)
+
+    def watch_frozen(self, frozen: bool) -> None:
+        self.query_one(RunStatus).frozen_at = self.shown.series.length if frozen else None
+        if not frozen:
+            self.shown = self.run
+
+    def watch_pane(self, pane: str) -> None:
+        for name in PANES:
+            self.set_class(name == pane, f"-on-{name}")
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        names = {MetricGrid: "metrics", GroupGrid: "groups", EventLog: "events"}
+        self.pane = names.get(type(event.widget), self.pane)
+
+    @on(MetricGrid.Chosen)
+    def focus_metric(self, message: MetricGrid.Chosen) -> None:
+        self.focus_key = message.key
+
+    # Panes
+
+    def action_pane(self, step: int) -> None:
+        """Go to the next pane, or the one before."""
+        self.show_pane(PANES[(PANES.index(self.pane) + step) % len(PANES)])
+
+    def action_groups(self) -> None:
+        self.show_pane("groups")
+
+    def show_pane(self, pane: str) -> None:
+        """Bring a pane into sight, then give it the focus."""
+        self.pane = pane
+        self.call_after_refresh(self.focused_pane.focus)
+
+    def action_move(self, columns: int, rows: int) -> None:
+        """Move among the metrics, or scroll the other panes."""
+        if self.pane == "metrics":
+            self.metrics.move(columns, rows)
+        else:
+            self.focused_pane.scroll_rows(rows)
+
+    def action_page(self, pages: int) -> None:
+        if self.pane == "metrics":
+            self.metrics.move_page(pages)
+        else:
+            self.focused_pane.scroll_rows(pages * max(1, self.focused_pane.size.height - 1))
+
+    def action_choose(self) -> None:
+        self.metrics.choose()
+
+    # What the charts show
+
+    def action_smooth(self, step: int) -> None:
+        """More smoothing, or less."""
+        smoothing = min(len(WEIGHTS) - 1, max(0, self.lens.smoothing + step))
+        self.lens = replace(self.lens, smoothing=smoothing)
+
+    def action_log(self) -> None:
+        self.lens = replace(self.lens, log=not self.lens.log)
+
+    def action_axis(self) -> None:
+        self.lens = replace(self.lens, axis=self.lens.axis.following)
+
+    def action_freeze(self) -> None:
+        self.frozen = not self.frozen
+
+    def action_order(self) -> None:
+        groups = self.query_one(GroupGrid)
+        groups.order = Order.TASK if groups.order is Order.TEACHES else Order.TEACHES
+
+    # The job
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Cancelling and resuming are keys only where there is something to act on."""
+        job = self.run.job
+        if action == "cancel_run":
+            return job is not None and job.id is not None and self.run.training
+        if action == "resume_run":
+            return job is not None and job.id is not None and job.status in RESUMABLE
+        if action == "copy":
+            return job is not None and job.id is not None
+        return super().check_action(action, parameters)
+
+    def action_copy(self) -> None:
+        if (job := self.run.job) is not None and job.id is not None:
+            self.app.copy_to_clipboard(job.id)
+            self.notify(f"copied {one_line(job.id, 60)}", markup=False)
+
+    @work(exclusive=True, group="act")
+    async def action_cancel_run(self) -> None:
+        """Ask, then end the run after the rollout under way."""
+        job = self.run.job
+        if job is None or job.id is None:
+            return
+        lines = [
+            f"It has taken {job.step or 0} of {job.steps or '?'} steps.",
+            "Its checkpoints and its head stay. R takes it up again where it was.",
+        ]
+        dialog = ConfirmDialog(f"Cancel {job_name(job)}", lines, "Cancel the run")
+        if await self.app.push_screen_wait(dialog):
+            ended = await self.attempt(self.client.cancel_job(job.id))
+            if ended is not None:
+                self.notify("The run ends after the rollout under way.", markup=False)
+
+    @work(exclusive=True, group="act")
+    async def action_resume_run(self) -> None:
+        """Ask, then let the run take the steps it has left."""
+        job = self.run.job
+        if job is None or job.id is None:
+            return
+        left = f"{max(0, job.steps - (job.step or 0))} steps are left." if job.steps else ""
+        lines = [f"It was {one_line(job.status, 20)} at step {job.step or 0}. {left}".strip()]
+        dialog = ConfirmDialog(f"Resume {job_name(job)}", lines, "Resume it")
+        if await self.app.push_screen_wait(dialog):
+            await self.attempt(self.client.resume_job(job.id))
+
+
+def job_name(job: JobStatus) -> str:
+    """What a job is called in a dialog."""
+    return one_line(job.name or f"job {(job.id or '')[:8]}", 60)
+
+
+def nothing_yet(run: Run) -> Content | None:
+    """What to press where there is nothing to watch; None where there is."""
+    if run.model is None:
+        return Content.assemble("No model yet. Press ", ("1", "bold $accent"), " to choose one.")
+    if not run.loaded:
+        return Content("Reading the checkpoint tree …")
+    if run.job is None and not len(run.series.keys):
+        return Content.assemble("No run yet. Press ", ("2", "bold $accent"), " to launch one.")
+    return None

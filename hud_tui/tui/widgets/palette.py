@@ -1,7 +1,8 @@
 """The one reward ramp, and what to draw where a terminal has no Unicode.
 
 The ramp is sequential and reads the same to a colour-blind eye: brightness rises with
-the reward. It leaves out the darkest fifth of its source, which a dark terminal swallows.
+the reward. It leaves out the darkest fifth of its source and lifts the two colours that
+follow, which a dark terminal would swallow.
 
 Source: viridis (van der Walt and Smith 2015, matplotlib), sampled at nine points.
 """
@@ -16,8 +17,8 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 RAMP = (
-    "#46498a",
-    "#39578c",
+    "#5b5ea6",
+    "#46639b",
     "#30698e",
     "#277d8e",
     "#1f938b",

@@ -1,0 +1,122 @@
+"""The groups of the step under way, one row a task, in an order that holds still."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from hud_tui.rl.advantage import ZERO_SPREAD
+from hud_tui.rl.groups import GroupStats, group_stats
+from hud_tui.rl.history import GroupHistory
+from hud_tui.rl.run import Run
+from hud_tui.rl.tree import label
+
+Rewards = tuple[float, ...]
+_stats = lru_cache(4096)(group_stats)
+
+
+class Order(StrEnum):
+    """How the rows are sorted."""
+
+    TASK = "by task"
+    TEACHES = "teaching first"
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One task's rollouts of the step."""
+
+    task_slug: str
+    rewards: Rewards
+    """Those that have come, shape (≤ size,)."""
+    size: int
+    """How many there will be."""
+
+    @property
+    def stats(self) -> GroupStats | None:
+        """None while no rollout has come."""
+        return _stats(self.rewards) if self.rewards else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rollouts have come."""
+        return len(self.rewards) >= self.size
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """What the pane of groups shows."""
+
+    rows: Sequence[GroupRow] = ()
+    name: str = ""
+    """The step they are of: ``step 214`` while it is sampled, ``step-000213`` when taken."""
+    low: float = 0.0
+    """The foot of the reward scale: 0, or the least reward where that is below."""
+    high: float = 1.0
+    """Its top: 1, or the greatest reward where that is above."""
+
+    @property
+    def summary(self) -> str:
+        """Counts, e.g. ``12 groups × 8 · 2 all good · 1 all bad · 9 teach``."""
+        whole = [row.stats for row in self.rows if row.whole and row.stats is not None]
+        counts = [
+            f"{len(self.rows)} groups × {max((row.size for row in self.rows), default=0)}",
+            f"{sum(stats.all_good for stats in whole)} all good",
+            f"{sum(stats.all_bad for stats in whole)} all bad",
+            f"{sum(stats.teaches for stats in whole)} teach",
+        ]
+        waiting = len(self.rows) - len(whole)
+        return " · ".join([*counts, f"{waiting} to come"] if waiting else counts)
+
+
+def group_rows(run: Run, history: GroupHistory, order: Order) -> GroupRows:
+    """The groups being sampled, else the newest step's.
+
+    Tasks that the step before sampled too have their row from the start, so that rows do
+    not jump as rollouts arrive.
+    """
+    sampling = _sampling(run)
+    rewards = dict(run.rollouts) if sampling else (_newest(run) or dict(run.rollouts))
+    size = _group_size(run, rewards)
+    if sampling:
+        before = _newest(run)
+        slugs = before.keys() | rewards.keys() if rewards.keys() <= before.keys() else rewards
+    else:
+        slugs, size = rewards, 0
+    rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s])) for s in slugs]
+    known = [reward for row in rows for reward in row.rewards if reward == reward]
+    return GroupRows(
+        sorted(rows, key=lambda row: _place(row, history, order)),
+        f"step {run.rollouts_step}" if sampling else label(run.head),
+        min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
+        max(1.0, *known) if known else 1.0,
+    )
+
+
+def _sampling(run: Run) -> bool:
+    """Whether rollouts of a step not yet taken have come."""
+    if not run.training or run.job is None or run.rollouts_step is None:
+        return False
+    return bool(run.rollouts) and (run.job.step or 0) < run.rollouts_step
+
+
+def _newest(run: Run) -> dict[str, Rewards]:
+    rewards: dict[str, Rewards] = {}
+    for group in run.groups:
+        rewards[group.task_slug] = (*rewards.get(group.task_slug, ()), *group.rewards)
+    return {slug: found for slug, found in rewards.items() if found}
+
+
+def _group_size(run: Run, rewards: Mapping[str, Rewards]) -> int:
+    asked = (run.job.parameters or {}).get("group_size") if run.job is not None else None
+    most = max((len(found) for found in rewards.values()), default=1)
+    return max(asked, most) if isinstance(asked, int) else most
+
+
+def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[bool, str]:
+    if order is Order.TASK:
+        return (False, row.task_slug)
+    marks = history.of(row.task_slug)
+    if row.whole and row.stats is not None:
+        return (not row.stats.teaches, row.task_slug)
+    return (bool(marks) and marks[-1].spread <= ZERO_SPREAD, row.task_slug)

@@ -1,0 +1,137 @@
+"""FocusChart: the metric that is looked at, large, with its axes."""
+
+from math import nan
+
+from textual.reactive import reactive
+from textual.strip import Strip
+
+from hud_tui.rl.axis import Axis, marks
+from hud_tui.rl.curves import DELTA_STEPS, Bucket, Curve
+from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.run import Run
+from hud_tui.rl.scale import Scale
+from hud_tui.rl.text import one_line
+from hud_tui.tui.widgets.lens import Lens, Sight, y_scale
+from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.tui.widgets.plot import Signal, Tick, area, plot
+
+TICK_ROWS = (3, 2, 4)
+"""Rows from one tick of the y axis to the next; whichever leaves the least empty."""
+TICK_CELLS = 16
+"""Cells between two ticks of the x axis, about."""
+
+
+class FocusChart(LinesView, can_focus=False):
+    """The moving average over the range of the raw values, drawn by plotext."""
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+    lens: reactive[Lens] = reactive(Lens, repaint=False)
+    key: reactive[str] = reactive("", repaint=False)
+    """The metric."""
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__()
+        self.sight = sight
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if run.series is not before.series or run.job is not before.job:
+            self.redraw()
+
+    def watch_lens(self) -> None:
+        self.redraw()
+
+    def watch_key(self) -> None:
+        self.redraw()
+
+    def draw(self, width: int) -> list[Strip]:
+        height = self.size.height
+        if self.key not in self.run.series.keys:
+            return [Strip([]), self._nothing(width)][: max(1, height)]
+        curve = self.sight.curve(self.run, self.key, self.lens)
+        strips = [self._heading(curve, width)]
+        if height < 4 or width < 20:
+            return strips
+        return [*strips, *self._figure(width, height - 1)]
+
+    def _figure(self, width: int, height: int) -> list[Strip]:
+        """The curve and its axes; the scale is found first, for its labels take room."""
+        run, lens = self.run, self.lens
+        raw = self.sight.buckets(run, self.key, lens, area(width, []))
+        rows = max(2, height - 3)  # from the lowest row of the plot to its highest
+        scales = [y_scale(raw, lens.log, max(1.0, rows / every)) for every in TICK_ROWS]
+        scale = min(scales, key=lambda scale: scale.high - scale.low)
+        labels = scale.labels
+        cells = area(width, labels)
+        if cells != area(width, []):
+            raw = self.sight.buckets(run, self.key, lens, cells)
+        fine = self.sight.buckets(run, self.key, lens, 2 * cells) if lens.weight else []
+        signals = [
+            Signal(*_range(raw, scale), self.tone("faint" if fine else "accent")),
+            Signal(*_average(fine, scale), self.tone("accent")),
+        ]
+        y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
+        x_ticks = self._x_ticks(cells)
+        drawn = [signal for signal in signals if signal.xs]
+        lines = plot(drawn, x_ticks, y_ticks, width, height, self.tone("dim"))
+        return [Strip(segments) for segments in lines]
+
+    def _x_ticks(self, cells: int) -> list[Tick]:
+        low, high = self.sight.reach(self.run, self.lens)
+        dots = (2 * cells - 1) / (high - low)
+        found = marks(self.lens.axis, low, high, max(1, cells // TICK_CELLS))
+        return [((value - low) * dots, label) for value, label in found]
+
+    def _heading(self, curve: Curve, width: int) -> Strip:
+        readout = curve.readout(self.run.series.length)
+        known = metric(self.key)
+        numbers = [("raw", short(readout.raw)), (f"Δ{DELTA_STEPS}", signed(readout.delta))]
+        if self.lens.weight:
+            numbers.insert(0, (f"ema {self.lens.weight:g}", short(readout.smooth)))
+        parts = [(f" {one_line(known.title, 40)} ", self.tone("strong"))]
+        for name, text in (number for number in numbers if number[1]):
+            parts += [(f"  {name} ", self.tone("dim")), (text.ljust(6), self.tone("plain"))]
+        left = line(*parts)
+        right = " · ".join(word for word in self._modes(curve) if word) + " "
+        room = width - left.cell_length - len(right) - 3
+        meaning = f"  {known.meaning}" if len(known.meaning) <= room - 2 else ""
+        middle = fit_text(meaning, max(0, width - left.cell_length - len(right)))
+        return line(*parts, (middle, self.tone("dim")), (right, self.tone("dim"))).crop(0, width)
+
+    def _modes(self, curve: Curve) -> list[str]:
+        missing = curve.missing
+        return [
+            f"⚠ {missing} steps without a number" if missing else "",
+            "log" if self.lens.log else "",
+            f"by {self.lens.axis}" if self.lens.axis is not Axis.STEP else "",
+            f"step {self.run.series.length}",
+        ]
+
+    def _nothing(self, width: int) -> Strip:
+        text = "The first step is being sampled." if self.run.training else "No steps yet."
+        return line((f" {text}".ljust(width), self.tone("dim")))
+
+
+def _range(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
+    """Least and greatest of each cell, one after the other: at most two points a column."""
+    xs: list[float] = []
+    ys: list[float] = []
+    for bucket in buckets:
+        if not bucket.joined:
+            xs.append(2 * bucket.column)
+            ys.append(nan)
+        low, high = scale.share(bucket.low), scale.share(bucket.high)
+        xs += [2 * bucket.column] if low == high else [2 * bucket.column] * 2
+        ys += [low] if low == high else [low, high]
+    return xs, ys
+
+
+def _average(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
+    xs: list[float] = []
+    ys: list[float] = []
+    for bucket in buckets:
+        if not bucket.joined:
+            xs.append(bucket.column)
+            ys.append(nan)
+        xs.append(bucket.column)
+        ys.append(scale.share(bucket.smooth))
+    return xs, ys

@@ -1,0 +1,136 @@
+"""GroupGrid: each task's rewards of the step under way, and how it fared before."""
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from textual.reactive import reactive
+from textual.strip import Strip
+
+from hud_tui.rl.group_rows import GroupRow, GroupRows, Order, group_rows
+from hud_tui.rl.groups import GroupStats, histogram
+from hud_tui.rl.history import GroupHistory, Mark
+from hud_tui.rl.metrics import short
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import one_line
+from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.tui.widgets.palette import eighth, reward_style
+
+BINS = 10
+VERDICT = 10
+NUMBERS = 17
+"""Cells of ``mean ± spread`` and the space after it."""
+HEADER_FROM = 9
+"""Rows of the pane from which there is room for the columns' names."""
+STRIP_FROM = 100
+"""Cells across from which there is room for the strip."""
+
+
+class GroupGrid(LinesView):
+    """One row a task. In the strip, colour is the mean and height the spread."""
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+    order: reactive[Order] = reactive(Order.TASK, repaint=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = GroupHistory()
+        self.shown = GroupRows()
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        same = run.rollouts is before.rollouts and run.head is before.head
+        if not same or run.job is not before.job:
+            self._follow()
+
+    def watch_order(self) -> None:
+        self._follow()
+
+    def _follow(self) -> None:
+        self.history.follow(self.run)
+        self.shown = group_rows(self.run, self.history, self.order)
+        self.redraw()
+
+    def title(self, width: int) -> str:
+        if not self.shown.rows:
+            return "groups"
+        words = [one_line(self.shown.name, 40), self.shown.summary, str(self.order)]
+        if len(" · ".join(words)) > width:
+            words.pop()
+        return fit_text(" · ".join(words), width).rstrip()
+
+    def draw(self, width: int) -> list[Strip]:
+        if not self.shown.rows:
+            coming = "Rewards appear here, task by task, as rollouts arrive."
+            text = coming if self.run.training else "This step came without groups."
+            return [line((f" {text}", self.tone("dim")))]
+        rows = [self._row(row, width) for row in self.shown.rows]
+        return [self._header(width), *rows] if self.size.height >= HEADER_FROM else rows
+
+    def _header(self, width: int) -> Strip:
+        scale = f"{short(self.shown.low)}{short(self.shown.high):>{BINS - 1}}"
+        text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'spread':<8}{scale}"
+        past = "until now: colour is the mean, height the spread"
+        room = width - len(text)
+        return line((text + (past.rjust(room - 1) if room > len(past) else ""), self.tone("faint")))
+
+    def _row(self, row: GroupRow, width: int) -> Strip:
+        slug = _slug_width(width)
+        parts = [
+            Segment(f" {fit_text(one_line(row.task_slug, 60), slug)} ", self.tone("plain")),
+            *self._numbers(row.stats),
+            *self._bars(row),
+            Segment("  "),
+            Segment(fit_text(verdict(row), VERDICT), self.tone("dim")),
+        ]
+        used = slug + 2 + NUMBERS + BINS + 2 + VERDICT
+        if width >= STRIP_FROM:
+            parts += strip(self.history.of(row.task_slug), width - used - 3, self.shown)
+        return Strip(parts)
+
+    def _numbers(self, stats: GroupStats | None) -> list[Segment]:
+        if stats is None:
+            return [Segment(" " * NUMBERS, self.tone("plain"))]
+        mean = reward_style(stats.mean, self.shown.low, self.shown.high)
+        return [
+            Segment(f"{short(stats.mean):>6}", mean),
+            Segment(f" ± {short(stats.spread):<6}  ", self.tone("dim")),
+        ]
+
+    def _bars(self, row: GroupRow) -> list[Segment]:
+        """The histogram: one bar a bin, the fullest as high as the row."""
+        low, high = self.shown.low, self.shown.high
+        counts = histogram(row.rewards, BINS, low, high)
+        bars = []
+        for place, count in enumerate(counts):
+            if count:
+                middle = low + (high - low) * place / (BINS - 1)
+                bars.append(Segment(eighth(count / max(counts)), reward_style(middle, low, high)))
+            else:
+                bars.append(Segment("·", self.tone("faint")))
+        return bars
+
+
+def _slug_width(width: int) -> int:
+    return 24 if width >= 140 else 20 if width >= STRIP_FROM else 16
+
+
+def verdict(row: GroupRow) -> str:
+    """What a group teaches, in few words; nothing where it teaches."""
+    if row.stats is None:
+        return "waiting"
+    if not row.whole:
+        return f"{len(row.rewards)} of {row.size}"
+    return "═ all good" if row.stats.all_good else "═ all bad" if row.stats.all_bad else ""
+
+
+def strip(marks: Sequence[Mark], width: int, shown: GroupRows) -> list[Segment]:
+    """A task's history, newest at the right, in `width` cells and a space."""
+    newest = list(marks)[-width:] if width > 0 else []
+    middle = (shown.high - shown.low) / 2  # no group in [low, high] can spread further
+    cells = [
+        Segment(
+            eighth(max(0.01, mark.spread / middle)),
+            reward_style(mark.mean, shown.low, shown.high),
+        )
+        for mark in newest
+    ]
+    return [Segment(" " * (width - len(newest) + 1)), *cells]
