@@ -17,9 +17,9 @@ Args = Mapping[str, Any]
 
 EXACT = 1.0
 """The bare answer and nothing else."""
-CONTAINED = 0.3
+CONTAINED = 0.2
 """The answer as a word in a longer text: right, but not in the form that was asked for."""
-NEAR = 0.2
+NEAR = 0.15
 """Most that a wrong answer in the right form can earn."""
 
 

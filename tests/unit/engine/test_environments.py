@@ -27,7 +27,7 @@ def test_prompt_answer_and_rewards(
     assert scenario.prompt(args) == prompt
     assert scenario.answer(args) == answer
     assert scenario.grade(args, f" {answer}\n") == 1.0
-    assert scenario.grade(args, f"The answer is {answer}.") == 0.3
+    assert scenario.grade(args, f"The answer is {answer}.") == 0.2
     assert scenario.grade(args, "I do not know.") == 0.0
     assert scenario.grade(args, "") == 0.0
 
@@ -41,9 +41,9 @@ def test_a_near_miss_earns_more_the_nearer_it_is() -> None:
     add = ENVIRONMENTS["arith"].scenarios["add"]
     earned = [add.grade({"a": 12, "b": 30}, text) for text in ("41", "44", "52", "53", "-42")]
     assert earned == sorted(earned, reverse=True)
-    assert 0.3 > earned[0] > earned[2] > earned[3] == earned[4] == 0.0
+    assert 0.2 > earned[0] > earned[2] > earned[3] == earned[4] == 0.0
     reverse = ENVIRONMENTS["text"].scenarios["reverse"]
-    assert reverse.grade({"text": "abcd"}, "dcbx") == 0.15
+    assert reverse.grade({"text": "abcd"}, "dcbx") == 0.1125
     assert reverse.grade({"text": "abcd"}, "dcb") == reverse.grade({"text": "abcd"}, "xxxa") == 0
 
 

@@ -46,7 +46,7 @@ def test_the_noisy_teacher_s_answers_spread() -> None:
     taught = [line(fixed, random, noisy=True)[1] for _ in range(2000)]
     rewards = [scenario.grade({"text": "river"}, CharTokenizer().decode(ids)) for ids in taught]
     shares = {r: rewards.count(r) / 2000 for r in set(rewards)}
-    assert shares == pytest.approx({1.0: 0.4, 0.16: 0.25, 0.3: 0.2, 0.0: 0.15}, abs=0.04)
+    assert shares == pytest.approx({1.0: 0.4, 0.12: 0.25, 0.2: 0.2, 0.0: 0.15}, abs=0.04)
 
 
 def test_the_lessons_cover_the_built_in_tasks_but_for_the_hopeless() -> None:
