@@ -174,6 +174,10 @@ class ToyEngine:
             os.fsync(file.fileno())
         return Saved(str(path), str(path), {"grad_norm": math.hypot(*gradient)})
 
+    def flatten(self) -> None:
+        """From now on every policy says the same to everything: no group has spread."""
+        self.ways = lambda prompt: [[*self.tokens.encode("no"), END]] * WAYS  # type: ignore
+
     def _live(self, verb: str) -> None:
         if self.kill_next == verb:
             self.kill_next = ""

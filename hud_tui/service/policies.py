@@ -47,7 +47,11 @@ class Policies:
         target: str | Path = source
         if source != model.base:
             target = Path(source) if "://" in source else self._data_dir / source
-        return Policy(await self._engine.open(target), generation)
+        try:
+            return Policy(await self._engine.open(target), generation)
+        except EngineLost:
+            self._forget(generation)
+            raise
 
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
         """Say that this policy trains the model and stands at `source` now."""
@@ -104,8 +108,10 @@ class Policies:
 
     def lost(self, policy: Policy) -> None:
         """The engine stopped under this policy: no handle opened before now means anything."""
-        if policy.generation != self._generation:
-            return
-        self._generation += 1
-        self._sampling.clear()
-        self._training.clear()
+        self._forget(policy.generation)
+
+    def _forget(self, generation: int) -> None:
+        if generation == self._generation:
+            self._generation += 1
+            self._sampling.clear()
+            self._training.clear()

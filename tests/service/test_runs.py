@@ -1,8 +1,46 @@
 """Managed runs, end to end."""
 
-import httpx
+import asyncio
+from typing import Any
 
-from tests.conftest import ended, fork, submit
+import httpx
+import pytest
+
+from hud_tui.service import run as run_module
+from hud_tui.wire import JobStatus
+from tests.conftest import ended, fork, submit, tasks_of, until
+from tests.service.calls import detail, optim, pass_, payloads, set_head, step, tree
+from tests.toy_engine import ToyEngine
+
+
+async def status_of(http: httpx.AsyncClient, ref: str) -> JobStatus:
+    answer = await http.get(f"/v1/training/jobs/{ref}/raw-status")
+    assert answer.status_code == 200, answer.text
+    return JobStatus.model_validate(answer.json())
+
+
+async def reach(http: httpx.AsyncClient, job_id: str, step_: int) -> None:
+    """Wait until the run has taken so many steps."""
+
+    async def reached() -> bool:
+        return ((await status_of(http, job_id)).step or 0) >= step_
+
+    await until(reached)
+
+
+@pytest.fixture
+def gate(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Sampling for a run waits while this event is cleared; it starts set."""
+    event, sample = asyncio.Event(), engine.sample
+    event.set()
+
+    async def gated(handle: str, requests: Any) -> Any:
+        if len(requests) > 4:
+            await event.wait()
+        return await sample(handle, requests)
+
+    monkeypatch.setattr(engine, "sample", gated)
+    return event
 
 
 async def test_a_run_learns(http: httpx.AsyncClient) -> None:
@@ -10,9 +48,247 @@ async def test_a_run_learns(http: httpx.AsyncClient) -> None:
     job_id = await submit(http, model["id"], steps=12)
     status = await ended(http, job_id)
     assert (status["status"], status["step"], status["error"]) == ("succeeded", 12, None)
-    tree = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()
-    rewards = [row["mean_reward"] for row in tree]
-    assert len(tree) == 12
+    rows = await tree(http, model["id"])
+    rewards = [row["mean_reward"] for row in rows]
+    assert len(rows) == 12
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.2
-    assert [row["is_active"] for row in tree] == [False] * 11 + [True]
-    assert [row["prev_model_checkpoint_id"] for row in tree[1:]] == [row["id"] for row in tree[:-1]]
+    assert [row["is_active"] for row in rows] == [False] * 11 + [True]
+    assert [row["prev_model_checkpoint_id"] for row in rows[1:]] == [row["id"] for row in rows[:-1]]
+    assert {row["job_id"] for row in rows} == {job_id}
+
+
+@pytest.mark.parametrize("loss_fn", ["ppo", "cispo", "dro", "cross_entropy"])
+async def test_every_loss_runs(http: httpx.AsyncClient, loss_fn: str) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=2, loss_fn=loss_fn)
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    assert {row["loss_fn"] for row in await tree(http, model["id"])} == {loss_fn}
+
+
+async def test_metrics_are_the_agreed_ones(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=7, heldout_every=3))
+    rows = await tree(http, model["id"])
+    wanted = {
+        "loss:sum", "reward_mean", "reward_std", "reward_min", "reward_max",
+        "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
+        "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
+        "frac_groups_all_bad", "completion_length_mean", "completion_length_max",
+        "truncated_share", "tokens", "tokens_per_s", "rollout_s", "train_s",
+    }  # fmt: skip
+    assert all(row["metrics"].keys() - {"heldout_reward"} == wanted for row in rows)
+    heldout = [row["step"] for row in rows if "heldout_reward" in row["metrics"]]
+    assert heldout == [1, 4, 7]
+
+
+async def test_the_same_seed_samples_the_same(http: httpx.AsyncClient) -> None:
+    completions = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        model = await fork(http, name)
+        job_id = await submit(http, model["id"], steps=3, seed=seed)
+        await ended(http, job_id)
+        rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
+        completions.append([(row["task_slug"], row["completion"], row["reward"]) for row in rows])
+    assert completions[0] == completions[1] != completions[2]
+
+
+async def test_status_has_every_parameter(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=2, reasoning_effort="low")
+    await ended(http, job_id)
+    for ref in (job_id, job_id.replace("-", ""), model["id"], model["model_name"]):
+        status = await status_of(http, ref)
+        assert (status.id, status.model, status.model_id) == (
+            job_id,
+            model["model_name"],
+            model["id"],
+        )
+    assert status.name == "arith on arith-rl"
+    assert status.fine_tuned_model == "arith-rl"
+    assert status.trained_tokens
+    assert status.parameters == {
+        "reasoning_effort": "low",
+        "steps": 2,
+        "group_size": 8,
+        "tasks_per_step": 4,
+        "learning_rate": 0.3,
+        "loss_fn": "importance_sampling",
+        "temperature": 1.0,
+        "max_tokens": 12,
+        "seed": 0,
+        "heldout_every": 5,
+    }
+    assert (await http.get("/v1/training/jobs/nothing/raw-status")).status_code == 404
+
+
+async def test_a_run_is_a_job_with_traces(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=2, tasks_per_step=2, group_size=3)
+    await ended(http, job_id)
+    [job] = (await http.get("/v2/jobs")).json()["items"]
+    assert (job["id"], job["status"], job["group_size"]) == (job_id, "succeeded", 3)
+    assert job["metadata"] == {
+        "kind": "training",
+        "model_id": model["id"],
+        "model": model["model_name"],
+        "step": 2,
+        "steps": 2,
+    }
+    page = (await http.get(f"/v2/jobs/{job_id}/traces?step=1&limit=3&offset=1")).json()
+    assert (len(page["items"]), page["offset"]) == (3, 1)
+    row = page["items"][0]
+    assert (row["step"], row["rollout"], row["heldout"]) == (1, 1, False)
+    assert row["num_tokens"] > 0
+    assert row["completion"]
+    assert row["stop_reason"] in ("done", "length")
+    events = (await http.get(f"/v2/trace/{row['id']}/events")).json()
+    assert [event["kind"] for event in events["events"]] == ["user_message", "agent_message"]
+    answer = events["events"][1]
+    assert len(answer["tokens"]) == len(answer["sample"]["output_logprobs"]) == row["num_tokens"]
+    assert events["reward"] == row["reward"]
+
+
+async def test_a_busy_model_is_left_alone(http: httpx.AsyncClient, gate: asyncio.Event) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    gate.clear()
+    job_id = await submit(http, model["id"], steps=1)
+    body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
+    for answer in (
+        await pass_(http, model["id"], inputs),
+        await optim(http, model["id"]),
+        await http.post("/v1/training/jobs", json=body),
+    ):
+        assert (answer.status_code, job_id in detail(answer)) == (409, True)
+    gate.set()
+    await ended(http, job_id)
+    assert (await pass_(http, model["id"], inputs)).status_code == 200
+
+
+async def test_set_head_in_the_middle_branches(
+    http: httpx.AsyncClient, gate: asyncio.Event
+) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=6)
+    await reach(http, job_id, 2)
+    gate.clear()
+    await asyncio.sleep(0)
+    rows = await tree(http, model["id"])
+    answer = await set_head(http, model["id"], rows[0]["id"])
+    assert answer.status_code == 200
+    known = len(await tree(http, model["id"]))
+    gate.set()
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    rows = await tree(http, model["id"])
+    assert len(rows) == 6
+    assert rows[known]["prev_model_checkpoint_id"] == rows[0]["id"]
+
+
+async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: asyncio.Event) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=50)
+    await reach(http, job_id, 2)
+    gate.clear()
+    answer = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+    assert answer.json() == {"cancelled": 1, "status": "cancelled"}
+    status = await status_of(http, job_id)
+    assert (status.status, status.step) == ("cancelled", len(await tree(http, model["id"])))
+    again = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+    assert again.json()["cancelled"] == 0
+
+
+async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: asyncio.Event) -> None:
+    gate.clear()
+    models = [await fork(http, name) for name in ("a", "b")]
+    jobs = [await submit(http, model["id"]) for model in models]
+    body = (await http.post("/v2/rollouts/cancel_user_jobs", json={})).json()
+    assert (body["jobs_cancelled"], body["total_tasks_cancelled"]) == (2, 2)
+    assert {row["job_id"] for row in body["job_details"]} == set(jobs)
+    for job_id in jobs:
+        assert (await status_of(http, job_id)).status == "cancelled"
+
+
+async def test_resume_takes_the_steps_that_are_left(
+    http: httpx.AsyncClient, gate: asyncio.Event
+) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=8)
+    await reach(http, job_id, 3)
+    await http.post("/v2/rollouts/cancel", json={"job_id": job_id})
+    before = await tree(http, model["id"])
+    gate.clear()
+    resumed = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    assert (resumed.status_code, resumed.json()["step"]) == (200, len(before))
+    twice = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    assert (twice.status_code, "nothing to resume" in detail(twice)) == (409, True)
+    gate.set()
+    assert (await ended(http, job_id))["step"] == 8
+    rows = await tree(http, model["id"])
+    assert len(rows) == 8
+    assert rows[len(before)]["prev_model_checkpoint_id"] == before[-1]["id"]
+    done = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    assert (done.status_code, "succeeded" in detail(done)) == (409, True)
+
+
+async def test_a_resumed_run_goes_on_as_if_never_stopped(http: httpx.AsyncClient) -> None:
+    whole, parts = await fork(http, "whole"), await fork(http, "parts")
+    await ended(http, await submit(http, whole["id"], steps=6))
+    job_id = await submit(http, parts["id"], steps=6)
+    await reach(http, job_id, 2)
+    await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+    if (await status_of(http, job_id)).status == "cancelled":
+        await http.post(f"/v1/training/jobs/{job_id}/resume")
+    await ended(http, job_id)
+    one, other = await tree(http, whole["id"]), await tree(http, parts["id"])
+    assert [row["groups"] for row in one] == [row["groups"] for row in other]
+
+
+async def test_the_engine_stops_in_a_run(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    for verb in ("sample", "forward_backward", "optim_step", "open"):
+        model = await fork(http, verb)
+        engine.kill_next = verb
+        status = await ended(http, await submit(http, model["id"], steps=2))
+        assert (status["status"], engine.kill_next) == ("succeeded", ""), status
+        assert len(await tree(http, model["id"])) == 2
+
+
+async def test_an_engine_that_keeps_stopping_fails_the_run(
+    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def dies(verb: str) -> None:
+        nonlocal calls
+        if verb == "forward_backward":
+            calls += 1
+            engine.kill_next = verb
+            ToyEngine._live(engine, verb)
+
+    monkeypatch.setattr(engine, "_live", dies)
+    model = await fork(http)
+    status = await ended(http, await submit(http, model["id"], steps=2))
+    assert (status["status"], status["error"]["code"]) == ("failed", "engine")
+    assert calls == 1 + run_module.LOST_IN_A_ROW
+    assert (await tree(http, model["id"])) == []
+
+
+async def test_no_spread_ends_the_run(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    engine.flatten()
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=3)
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("failed", 0)
+    assert status["error"]["code"] == "no_spread"
+    assert "no group had spread" in status["error"]["message"]
+    assert (await tree(http, model["id"])) == []
+    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1")).json()
+    assert rows["total"] > run_module.FLAT_IN_A_ROW * 4 * 8
+
+
+async def test_gradients_of_others_do_not_leak_into_a_run(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await step(http, model)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    await ended(http, await submit(http, model["id"], steps=1))
+    row = (await tree(http, model["id"]))[-1]
+    assert row["num_traces"] == 4 * 8

@@ -1,0 +1,125 @@
+"""The two halves of a custom loss."""
+
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.service import forwards
+from hud_tui.wire import ForwardResult
+from tests.conftest import dumps, fork
+from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
+
+
+async def forward(http: httpx.AsyncClient, model_id: str, inputs: list[Json], **body: int) -> Json:
+    url = f"/v1/models/{model_id}/train/forward"
+    answer = await http.post(url, json={"inputs": inputs, **body})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def backward(
+    http: httpx.AsyncClient,
+    model_id: str,
+    forward_id: str,
+    weights: list[list[float]],
+    **own: float,
+) -> httpx.Response:
+    url = f"/v1/models/{model_id}/train/backward"
+    body = {"forward_id": forward_id, "weights": weights, "metrics": own}
+    return await http.post(url, content=dumps(body))
+
+
+async def test_rows_run_over_prompt_and_output(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0, 0.5, 0.25])
+    result = ForwardResult.model_validate(await forward(http, model["id"], inputs, group_size=2))
+    assert [datum.traj_idx for datum in result.data] == [0, 1, 2, 3]
+    assert [datum.group_idx for datum in result.data] == [0, 0, 1, 1]
+    assert [datum.reward for datum in result.data] == [1.0, 0.0, 0.5, 0.25]
+    for datum, given in zip(result.data, inputs, strict=True):
+        sample = given["samples"][0]
+        prompt, output = len(sample["prompt_token_ids"]), len(sample["output_token_ids"])
+        assert datum.mask == [0.0] * prompt + [1.0] * output
+        assert datum.sampling_logprobs == [0.0] * prompt + sample["output_logprobs"]
+        assert datum.logprobs == pytest.approx(datum.sampling_logprobs)
+
+
+async def test_no_group_size_no_group(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    result = await forward(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    assert [datum["group_idx"] for datum in result["data"]] == [None, None]
+
+
+async def test_it_is_the_same_gradient_as_the_built_in_loss(http: httpx.AsyncClient) -> None:
+    ours, theirs = await fork(http, "ours"), await fork(http, "theirs")
+    inputs = await payloads(http, ours["id"], [1.0, 0.0, 0.0, 1.0])
+    result = await forward(http, ours["id"], inputs)
+    weights = [
+        [(datum["reward"] - 0.5) * mask for mask in datum["mask"]] for datum in result["data"]
+    ]
+    answer = await backward(http, ours["id"], result["forward_id"], weights, mine=2.5)
+    assert answer.json()["num_datums"] == 4
+    assert answer.json()["metrics"]["mine"] == 2.5
+    await pass_(http, theirs["id"], inputs)
+    norms = []
+    for model in (ours, theirs):
+        assert (await optim(http, model["id"])).status_code == 200
+        norms.append((await tree(http, model["id"]))[0]["metrics"]["grad_norm"])
+    assert norms[0] == pytest.approx(norms[1])
+    [row] = await tree(http, ours["id"])
+    assert (row["loss_fn"], row["metrics"]["mine"]) == ("custom", 2.5)
+
+
+async def test_weights_must_fit(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    result = await forward(http, model["id"], inputs)
+    good = [datum["mask"] for datum in result["data"]]
+    for wrong, says in (
+        (good[:1], "1 rows for 2 datums"),
+        ([good[0], good[1][:-1]], "weights for"),
+        ([good[0], [float("nan")] * len(good[1])], "not finite"),
+    ):
+        answer = await backward(http, model["id"], result["forward_id"], wrong)
+        assert (answer.status_code, says in detail(answer)) == (422, True)
+    assert (await optim(http, model["id"])).status_code == 409
+    assert (await backward(http, model["id"], result["forward_id"], good)).status_code == 200
+
+
+async def test_all_zero_weights_leave_nothing_to_step_on(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    result = await forward(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    zeros = [[0.0] * len(datum["mask"]) for datum in result["data"]]
+    answer = await backward(http, model["id"], result["forward_id"], zeros)
+    assert answer.json()["num_datums"] == 0
+    assert (await optim(http, model["id"])).status_code == 409
+
+
+async def test_a_forward_id_ends_with_its_weights(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    first = await step(http, model)
+    for change in ("step", "head"):
+        result = await forward(http, model["id"], inputs)
+        if change == "step":
+            await step(http, model)
+        else:
+            await set_head(http, model["id"], first["checkpoint_id"])
+        weights = [datum["mask"] for datum in result["data"]]
+        answer = await backward(http, model["id"], result["forward_id"], weights)
+        assert (answer.status_code, "no such forward pass" in detail(answer)) == (404, True)
+    assert (await backward(http, model["id"], str(uuid4()), [[0.0]])).status_code == 404
+
+
+async def test_only_so_many_are_kept_and_only_so_long(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    made = [await forward(http, model["id"], inputs) for _ in range(forwards.KEPT + 1)]
+    weights = [datum["mask"] for datum in made[0]["data"]]
+    assert (await backward(http, model["id"], made[0]["forward_id"], weights)).status_code == 404
+    assert (await backward(http, model["id"], made[1]["forward_id"], weights)).status_code == 200
+    monkeypatch.setattr(forwards, "LIFETIME_S", -1.0)
+    assert (await backward(http, model["id"], made[2]["forward_id"], weights)).status_code == 404

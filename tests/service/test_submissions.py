@@ -1,0 +1,91 @@
+"""What is refused before a run is queued."""
+
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.conftest import dumps, fork, tasks_of
+from tests.service.calls import Json, detail
+
+GOOD: Json = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
+
+
+async def submit(http: httpx.AsyncClient, model_id: str, tasks: Any, **parameters: Any) -> Any:
+    body = {
+        "model_id": model_id,
+        "dataset": {"tasks": tasks},
+        "config": {"parameters": parameters},
+    }
+    return await http.post("/v1/training/jobs", content=dumps(body))
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"env": "chess", "id": "win"}, "row 2 (win): no such environment: chess"),
+        ({"env": "arith", "id": "divide"}, "arith has no scenario divide"),
+        ({"env": "arith", "id": "add", "args": {"a": 1}}, "args.b is missing"),
+        ({"env": "arith", "id": "add", "args": {"a": 1, "b": "x"}}, "args.b must be an integer"),
+        ({"env": "arith", "id": "add", "args": [1]}, "row 2: field args: expected an object"),
+        ({"id": "add"}, "row 2: field env"),
+        ({"env": "arith"}, "row 2: field id"),
+        (GOOD, "row 2: slug add-"),
+        ({"env": "text", "id": "reverse", "args": {"text": "x" * 64}, "slug": "long"}, ""),
+    ],
+)
+async def test_rows_are_checked_by_number(http: httpx.AsyncClient, row: Json, says: str) -> None:
+    model = await fork(http)
+    answer = await submit(http, model["id"], [GOOD, row], steps=1)
+    if not says:
+        assert answer.status_code == 201
+        return
+    assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+    assert (await http.get("/v2/jobs")).json()["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"loss_fn": "magic"}, "unknown loss 'magic'"),
+        ({"steps": 0}, "greater than or equal to 1"),
+        ({"group_size": 1}, "greater than or equal to 2"),
+        ({"learning_rate": 0}, "greater than 0"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"temperature": 0}, "greater than 0"),
+        ({"reasoning_effort": "extreme"}, "'low', 'medium' or 'high'"),
+        ({"stepz": 3}, "Extra inputs"),
+    ],
+)
+async def test_parameters_are_checked(http: httpx.AsyncClient, parameters: Json, says: str) -> None:
+    model = await fork(http)
+    answer = await submit(http, model["id"], [GOOD], **parameters)
+    assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+
+
+async def test_something_must_be_trained_on(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    held = [row for row in await tasks_of(http) if row.get("columns")]
+    assert held
+    answer = await submit(http, model["id"], held)
+    assert (answer.status_code, "every row is held out" in detail(answer)) == (422, True)
+    assert (await submit(http, model["id"], [])).status_code == 422
+
+
+async def test_the_model_must_be_a_fork(http: httpx.AsyncClient) -> None:
+    base = await submit(http, "toy/four", [GOOD])
+    assert (base.status_code, "fork it first" in detail(base)) == (409, True)
+    assert (await submit(http, str(uuid4()), [GOOD])).status_code == 404
+
+
+async def test_every_form_of_row_is_taken(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    rows = [
+        GOOD,
+        {"env": {"name": "arith"}, "scenario": "arith:add", "args": {"a": 3, "b": 4}},
+        {"name": "up", "env": {"name": "arith"}, "task_id": "add", "args": {"a": 5, "b": 6}},
+        {"name": "out", "env": "arith", "scenario": "compare", "args": {"a": 7, "b": 8}},
+    ]
+    answer = await submit(http, model["id"], rows, steps=1, tasks_per_step=4, group_size=2)
+    assert answer.status_code == 201, answer.text

@@ -1,0 +1,133 @@
+"""Training by trace id: turns that the gateway kept, or that spans carry."""
+
+from uuid import UUID, uuid4
+
+import httpx
+
+from tests.conftest import ended, fork, submit
+from tests.service.calls import Json, chat, detail, optim, pass_, sample_of, tree
+
+
+async def rollout(
+    http: httpx.AsyncClient, model: Json, reward: float | None, seed: int = 1, **exit_: object
+) -> str:
+    """A client's rollout of one turn, reported as the SDK does; its 32-hex id."""
+    trace = uuid4().hex
+    await http.post(
+        f"/v2/trace/{trace}/enter", json={"task_slug": "sum", "model": model["model_name"]}
+    )
+    await chat(http, model["id"], seed=seed, return_token_ids=True, headers={"Trace-Id": trace})
+    body = {"status": "completed", "reward": reward, **exit_}
+    if reward is not None or exit_:
+        await http.post(f"/v2/trace/{trace}/exit", json=body)
+    return trace
+
+
+async def test_the_gateways_turns_train(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ids = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
+    passed = await pass_(http, model["id"], ids)
+    assert (passed.status_code, passed.json()["num_datums"]) == (200, 2)
+    await optim(http, model["id"])
+    [row] = await tree(http, model["id"])
+    assert row["groups"] == [{"task_slug": "sum", "rewards": [1.0, 0.0]}]
+    url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
+    linked = (await http.get(url)).json()
+    assert [one["trace_id"] for one in linked] == [str(UUID(id_)) for id_ in ids]
+
+
+async def test_both_spellings_and_payloads_mix(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ids = [await rollout(http, model, reward) for reward in (1.0, 0.0)]
+    reply = await chat(http, model["id"], return_token_ids=True)
+    payload = {"samples": [sample_of(reply["choices"][0])], "reward": 0.5}
+    passed = await pass_(http, model["id"], [ids[0], payload, str(UUID(ids[1])), payload])
+    assert (passed.status_code, passed.json()["metrics"]["reward_mean"]) == (200, 0.5)
+
+
+async def test_inline_rollouts_are_linked_to_their_traces(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ids, inputs = [], []
+    for reward in (1.0, 0.0):
+        trace = uuid4().hex
+        await http.post(f"/v2/trace/{trace}/enter", json={"task_slug": "sum"})
+        headers = {"Trace-Id": trace}
+        reply = await chat(http, model["id"], seed=1, return_token_ids=True, headers=headers)
+        inputs.append({"samples": [sample_of(reply["choices"][0])], "reward": reward})
+        ids.append(str(UUID(trace)))
+    await pass_(http, model["id"], inputs)
+    await optim(http, model["id"])
+    [row] = await tree(http, model["id"])
+    assert row["groups"][0]["task_slug"] == "sum"
+    url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
+    assert {one["trace_id"] for one in (await http.get(url)).json()} == set(ids)
+
+
+async def test_tempered_turns_are_trained_as_they_were_sampled(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = []
+    for seed, reward in enumerate((1.0, 0.0)):
+        reply = await chat(
+            http,
+            model["id"],
+            temperature=0.5,
+            seed=seed,
+            return_token_ids=True,
+            headers={"Trace-Id": uuid4().hex},
+        )
+        inputs.append({"samples": [sample_of(reply["choices"][0])], "reward": reward})
+    metrics = (await pass_(http, model["id"], inputs)).json()["metrics"]
+    assert abs(metrics["ratio_max"] - 1.0) < 1e-6
+
+
+async def test_spans_with_samples_train(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ids = []
+    for number, reward in enumerate((1.0, 0.0)):
+        trace, reply = (
+            uuid4().hex,
+            await chat(http, model["id"], seed=number, return_token_ids=True),
+        )
+        span = {
+            "name": "step.agent",
+            "span_id": f"{number:016x}",
+            "attributes": {"hud.payload": {"sample": sample_of(reply["choices"][0])}},
+        }
+        url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
+        assert (await http.post(url, json={"telemetry": [span]})).status_code == 200
+        await http.post(f"/v2/trace/{trace}/exit", json={"status": "completed", "reward": reward})
+        ids.append(trace)
+    assert (await pass_(http, model["id"], ids)).json()["num_datums"] == 2
+
+
+async def test_traces_without_turns_are_named(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    good, unknown, bare = await rollout(http, model, 1.0), uuid4().hex, uuid4().hex
+    await http.post(f"/v2/trace/{bare}/exit", json={"status": "completed", "reward": 1.0})
+    answer = await pass_(http, model["id"], [good, unknown, bare, "not an id"])
+    assert answer.status_code == 400
+    assert "no trainable turns in the provided inputs" in detail(answer)
+    assert all(name in detail(answer) for name in (unknown, bare, "not an id"))
+    assert good not in detail(answer)
+    assert (await optim(http, model["id"])).status_code == 409
+
+
+async def test_errored_and_unfinished_traces_are_named(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    good = await rollout(http, model, 1.0)
+    errored = await rollout(http, model, 0.0, status="error", error="box died")
+    open_ = await rollout(http, model, None)
+    for bad, says in ((errored, "ended as error"), (open_, "has no reward")):
+        answer = await pass_(http, model["id"], [good, bad])
+        assert (answer.status_code, says in detail(answer)) == (422, True)
+        assert str(UUID(bad)) in detail(answer)
+
+
+async def test_a_runs_own_rollouts_can_be_trained_again(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    job = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=8)
+    await ended(http, job)
+    rows = (await http.get(f"/v2/jobs/{job}/traces?limit=100")).json()["items"]
+    ids = [row["id"] for row in rows if not row["heldout"]]
+    passed = await pass_(http, model["id"], ids, group_size=8)
+    assert (passed.status_code, passed.json()["num_datums"]) == (200, 8)
