@@ -47,6 +47,8 @@ class Lanes:
         self._edition = 0
         self.lanes = 1
         """Lanes that the drawing is wide."""
+        self.branches = 0
+        """Tips of the tree."""
 
     def show(self, tree: Tree) -> None:
         """Follow the tree to a later version; it must extend (`Tree.extends`) the one shown."""
@@ -122,6 +124,11 @@ class Lanes:
         self._set_open(kept)
         return changed
 
+    @property
+    def all_open(self) -> bool:
+        """Whether no straight run is folded."""
+        return not any(piece.folded for pieces in self._pieces for piece in pieces)
+
     def unfold_all(self) -> None:
         """Show every step of the tree as it is now."""
         self._set_open([(nodes[0], nodes[-1]) for nodes in self.segments.nodes])
@@ -142,6 +149,7 @@ class Lanes:
         self._strands = strands(self.segments, self.tree.head)
         self._place = {strand.segment: place for place, strand in enumerate(self._strands)}
         self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
+        self.branches = sum(strand.joint for strand in self._strands) + bool(self._strands)
         self._parts = self._open_parts()
         self._pieces = [self._cut(strand) for strand in self._strands]
         self._count(0)

@@ -79,7 +79,6 @@ class HudApp(App[None]):
         """The key that was typed, for this session; None where it is configured."""
         self._follower: Follower | None = None
         self._journals: dict[str, Journal] = {}
-        self._journals: dict[str, Journal] = {}
         self._told_lost = self._offer_resume = self._leaving = False
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         for theme in THEMES:
@@ -140,7 +139,7 @@ class HudApp(App[None]):
 
         frame = self.set_interval(FRAME_S, lambda: self._frame(follower))
         try:
-            await follower.follow(self._job_changed, self._head_moved)
+            await follower.follow(self._hear)
         except HudError as error:
             self.tell(error)
         finally:
@@ -161,29 +160,6 @@ class HudApp(App[None]):
         view = self.shown_view
         if view is not None:
             view.run, view.freshness = self.run_now, self.freshness
-
-    def fold(self, event: Event) -> Run:
-        """Show what was learned beside the feed, e.g. the tree as read after a set_head."""
-        assert self._follower is not None
-        run = self._follower.fold(event)
-        self.show_run()
-        return run
-
-    @property
-    def journal(self) -> Journal:
-        """The head moves of the followed model."""
-        from hud_tui.tui.journal import Journal
-
-        model = self.run_now.model
-        return self._journals.setdefault(model.id if model is not None else "", Journal())
-
-    def _head_moved(self, event: HeadMoved) -> None:
-        move = self.journal.heard(event)
-        if move is not None:
-            from hud_tui.rl.head import named
-
-            text = f"somebody set the head to {named(self.run_now, move.after)} · z undoes"
-            self.notify(text, severity="warning", markup=False, timeout=15)
 
     @property
     def shown_view(self) -> HudScreen | None:
@@ -210,8 +186,11 @@ class HudApp(App[None]):
         """Tell what the user must know whatever is on the screen."""
         from hud_tui.events import HeadMoved, JobChanged
 
-        if isinstance(event, HeadMoved) and self.journal.heard(event) is not None:
-            self._say("The head was set by somebody else. z in Checkpoints undoes it.")
+        if isinstance(event, HeadMoved) and (move := self.journal.heard(event)) is not None:
+            from hud_tui.rl.head import named
+
+            to = named(self.run_now, move.after)
+            self._say(f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
         elif isinstance(event, JobChanged) and self._offer_resume:
             self._offer_resume = False
             if event.job.status == "interrupted":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 COMPARED = 6
 """Metrics that are compared, after the reward, where both have them."""
+LOW = 18
+"""Lines of a screen where the dialog goes without margins."""
+NARROW = 70
+"""Columns of a screen without room for the table."""
 LEFT_OUT = frozenset(
-    {"num_traces", "num_datums", "num_tokens", "tokens", "rollout_s", "train_s", "tokens_per_s"}
+    "num_traces num_datums num_tokens tokens rollout_s train_s tokens_per_s loss:sum"
+    " reward_min reward_max ratio_max sampling_logprob_mean".split()
 )
 """Metrics that say nothing of which weights are better."""
-
-_AFTER = {0: "$text-muted", 1: "bold $accent"}
 
 
 class HeadDialog(ConfirmDialog):
@@ -39,6 +43,7 @@ class HeadDialog(ConfirmDialog):
             target: Id of the checkpoint that will be served.
             note: What the user should know first, e.g. that the head has moved.
         """
+        self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.note = view, target, note
         self.change = head_change(view.run, target)
         model = view.run.model
@@ -61,27 +66,47 @@ class HeadDialog(ConfirmDialog):
             self.query_one(".dialog-line", Static).update(self._text())
 
     def _text(self) -> Content:
-        return preview(self.change, self.note, self.view.hud.clock())
+        narrow = self.view.size.width < NARROW
+        return preview(self.change, self.note, self.view.hud.clock(), narrow)
 
 
-def preview(change: HeadChange, note: str, now: float) -> Content:
+Compared = tuple[str, str, str, str]
+"""What is compared, served now, will be served, the difference."""
+
+
+def preview(change: HeadChange, note: str, now: float, narrow: bool = False) -> Content:
     """What setting the head will do, as lines.
 
     Args:
         note: Shown first, in a warning's colour; may be empty.
         now: Unix seconds, for the checkpoints' ages.
+        narrow: Whether there is no room for a table.
     """
-    rows = [("", "served now", "will be served", "")]
-    rows.append(("checkpoint", name(change.now), name(change.then), ""))
-    rows.append(("from", _age(change.now, now), _age(change.then, now), ""))
+    rows = [("checkpoint", name(change.now), name(change.then), "")]
+    rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
     rows += _metrics(change)
-    parts: list[Content] = [Content.styled(f"⚠ {note}\n\n", "bold $warning")] if note else []
+    warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
+    table = _narrow(rows) if narrow else _wide(rows)
+    said = Content("\n" + "\n".join(consequences(change)))
+    return Content("\n").join([*warning, *table, said])
+
+
+def _wide(rows: list[Compared]) -> Iterator[Content]:
+    yield Content.styled(f"{'served now':>32}{'will be served':>18}", "$text-muted")
     for number, (title, before, after, delta) in enumerate(rows):
-        parts.append(Content.styled(f"{title:<16}", "$text-muted"))
-        parts.append(Content.styled(f"{before:>16}", "$text-muted" if number == 0 else ""))
-        parts.append(Content.styled(f"{after:>18}", _AFTER.get(number, "")))
-        parts.append(Content(f"   {delta}\n"))
-    return Content("").join([*parts, Content("\n" + "\n".join(consequences(change)))])
+        yield Content.assemble(
+            (f"{title:<16}", "$text-muted"),
+            f"{before:>16}",
+            (f"{after:>18}", "" if number else "bold $accent"),
+            f"   {delta}",
+        )
+
+
+def _narrow(rows: list[Compared]) -> Iterator[Content]:
+    _, now, then, _ = rows[0]
+    yield Content.assemble((now, ""), (" → ", "$text-muted"), (then, "bold $accent"))
+    for title, before, after, delta in rows[2:]:
+        yield Content.assemble((f"{title[:11]:<12}", "$text-muted"), f"{before}→{after} {delta}")
 
 
 def consequences(change: HeadChange) -> list[str]:
@@ -101,7 +126,7 @@ def consequences(change: HeadChange) -> list[str]:
     return lines
 
 
-def _metrics(change: HeadChange) -> list[tuple[str, str, str, str]]:
+def _metrics(change: HeadChange) -> list[Compared]:
     after = metrics_of(change.then)
     before = {} if change.now is None else metrics_of(change.now)
     keys = [key for key in ranked(list(after)) if key not in LEFT_OUT]

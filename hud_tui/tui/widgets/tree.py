@@ -32,7 +32,7 @@ AGE_S = 1.0
 """Seconds between two looks at whether an age on the screen has changed."""
 
 
-class CheckpointTree(ScrollView, can_focus=True):
+class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     """Every checkpoint of a model. The cursor stays on its checkpoint when data arrives."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
@@ -143,6 +143,16 @@ class CheckpointTree(ScrollView, can_focus=True):
         """Put the cursor on a checkpoint, or on ROOT; unfold nothing but this one."""
         self.follow = False
         self._shown_change(lambda: self._land(position))
+
+    def go_to_head(self) -> None:
+        """Put the cursor on what is served."""
+        head = self.checkpoints.head
+        self.go(ROOT if head is None else head)
+
+    @property
+    def all_open(self) -> bool:
+        """Whether no straight run is folded."""
+        return self.lanes.all_open
 
     def toggle(self) -> bool:
         """Fold or unfold the run under the cursor; False where there is nothing to."""

@@ -15,8 +15,8 @@ from hud_tui.tui.widgets.palette import EIGHTHS, eighth, reward_style
 
 GAP = 2
 """Cells between two columns."""
-MARKS = 3
-"""Cells for ``▶`` and ``★`` at the left."""
+MARKS = 4
+"""Cells for ``▶`` and ``★`` at the left, with the margin."""
 LANES_MOST = 24
 """Cells that lanes may take; deeper ones are cut at the left."""
 
@@ -31,6 +31,8 @@ class Column:
     """The column of the highest rank is the first to go where the screen is narrow."""
     right: bool = True
     """Whether it is aligned to the right, as numbers are."""
+    key: str = ""
+    """The metric that it shows, where it shows one."""
 
     def pad(self, text: str) -> str:
         """A text brought to the column's width in cells."""
@@ -40,13 +42,22 @@ class Column:
 
 
 NAME = Column("checkpoint", 12, 0, right=False)
-REWARD = Column("reward", 8, 1)
+REWARD = Column("reward", 7, 1)
 DELTA = Column("Δ", 8, 2)
 LOSS = Column("loss", 19, 4, right=False)
 RATE = Column("lr", 6, 5)
 TRACES = Column("traces", 6, 6)
 AGE = Column("age", 5, 3)
-COLUMNS = (NAME, REWARD, DELTA, LOSS, RATE, TRACES, AGE)
+MORE = (
+    Column("spread", 6, 7, key="reward_std"),
+    Column("kl", 6, 8, key="kl_sample_train"),
+    Column("entropy", 7, 9, key="entropy"),
+    Column("zero-spread", 11, 10, key="frac_groups_zero_spread"),
+    Column("clip", 6, 11, key="clip_fraction"),
+    Column("length", 6, 12, key="completion_length_mean"),
+)
+"""What a wide screen has room for."""
+COLUMNS = (NAME, REWARD, DELTA, LOSS, RATE, TRACES, *MORE, AGE)
 PLAIN = Style()
 
 
@@ -86,6 +97,8 @@ def cell(
         return [Segment(column.pad(signed(delta)), PLAIN if better else dim)]
     if column is NAME:
         return [Segment(column.pad(one_line(label(node), 40)))]
+    if column.key:
+        return [Segment(column.pad(short(node.metrics.get(column.key))), dim)]
     text = {
         LOSS.title: one_line(node.loss_fn or "–", 40),
         RATE.title: short(node.learning_rate),

@@ -90,7 +90,7 @@ def _marks(run: Run, row: Row) -> str:
     head = run.tree.head
     served = row.kind is Kind.BASE if head is None else row.kind is Kind.NODE and row.newest == head
     best = row.kind is Kind.NODE and row.newest == run.tree.best
-    return f"{'▶' if served and run.loaded else ' '}{'★' if best else ' '}".ljust(MARKS)
+    return f" {'▶' if served and run.loaded else ' '}{'★' if best else ' '}".ljust(MARKS)
 
 
 def _lanes(look: Look, row: Row) -> Iterator[Segment]:
@@ -121,8 +121,8 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
     yield Segment(" " * GAP)
     yield Segment(NAME.pad(f"{last - first + 1:,} steps".replace(",", " ")), look.dim)
     rewards = f"{short(tree.reward(row.oldest))} → {short(tree.reward(row.newest))}"
-    yield Segment(f"  {rewards:<17}", look.dim)
-    room = look.width - look.gutter - NAME.width - 2 * GAP - 17
+    yield Segment(f"  {rewards:<16}", look.dim)
+    room = look.width - look.gutter - NAME.width - 2 * GAP - 16
     if room >= 8:
         yield Segment(" ")
         yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)

@@ -1,0 +1,222 @@
+"""CheckpointDetails: all that is known of the checkpoint under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from hud_tui.rl.ages import age
+from hud_tui.rl.lanes import Lanes
+from hud_tui.rl.metrics import metric, ranked, short, signed
+from hud_tui.rl.run import Run
+from hud_tui.rl.segments import ROOT
+from hud_tui.rl.series import metrics_of
+from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import label
+from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
+from hud_tui.tui.widgets.tree_lines import base_name, curve
+from hud_tui.wire import Checkpoint, Group
+
+TITLE = 8
+"""Cells of a line's title."""
+METRIC = 18
+"""Cells of a metric's title."""
+COLUMN = 36
+"""Cells of one column of lines; a pane with room for two has two."""
+GROUPS_MOST = 6
+"""Groups that are named, of those that fell and of those that rose."""
+GROUP_NAME = 18
+"""Cells of a group's name."""
+GROUP_LEAST = 0.02
+"""A smaller change of a group's mean is not worth a line."""
+IN_LINES = frozenset(
+    {
+        "reward_mean",
+        "reward_std",
+        "reward_min",
+        "reward_max",
+        "learning_rate",
+        "num_traces",
+        "num_datums",
+        "num_tokens",
+    }
+)
+"""Metrics that the lines above the table say already."""
+
+
+class CheckpointDetails(VerticalScroll, can_focus=True):
+    """The details pane; Tab goes to it, and it scrolls."""
+
+    def compose(self) -> Iterator[Static]:
+        yield Static("", id="details-text", markup=False)
+
+    def show(self, text: Content) -> None:
+        """Show the details of another checkpoint, from their beginning where it is one."""
+        self.query_one("#details-text", Static).update(text)
+
+
+def details(run: Run, lanes: Lanes, position: int, now: float, width: int) -> Content:
+    """A checkpoint's details, as lines of `width` cells; ROOT is the base weights."""
+    if position == ROOT:
+        return _base(run)
+    lines = [_title(run, position), *_columns(list(_facts(run, position, now)), width)]
+    lines += [*_lineage(run, lanes, position, 1, width), Content()]
+    lines += _columns(list(_metrics(run, position)), width)
+    lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
+    return Content("\n").join(lines)
+
+
+def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> Content:
+    """What a folded run holds, and how to see it."""
+    tree = run.tree
+    first, last = tree[oldest], tree[newest]
+    steps = tree.depth(newest) - tree.depth(oldest) + 1
+    lines = [
+        Content.styled(f"{steps:,} steps, folded".replace(",", " "), "bold"),
+        _line("from", f"{_name(first)}   {short(first.mean_reward)}"),
+        _line("to", f"{_name(last)}   {short(last.mean_reward)}"),
+        *_lineage(run, lanes, newest, tree.depth(oldest), width),
+        Content(),
+        Content.assemble(("enter", "bold"), (" unfolds them", "$text-muted")),
+    ]
+    return Content("\n").join(lines)
+
+
+def _base(run: Run) -> Content:
+    served = run.tree.head is None
+    title = Content.assemble(("base weights", "bold"), ("   ▶ served", "$accent") if served else "")
+    about = "What the first step started from. Only a step's weights can be made the head."
+    lines = [title, _line("model", base_name(run) or "–"), Content.styled(about, "$text-muted")]
+    return Content("\n").join(lines)
+
+
+def _title(run: Run, position: int) -> Content:
+    parts = [Content.styled(_name(run.tree[position]), "bold")]
+    if position == run.tree.head:
+        parts.append(Content.styled("   ▶ served", "$accent"))
+    if position == run.tree.best:
+        parts.append(Content("   ★ best"))
+    return Content("").join(parts)
+
+
+def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
+    """The lines that every checkpoint has."""
+    tree, node = run.tree, run.tree[position]
+    known = metrics_of(node)
+    parent = tree.parent(position)
+    yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
+    yield _line("reward", _reward(node.mean_reward, known))
+    yield _line("change", _change(run, position))
+    yield _line("loss", f"{one_line(node.loss_fn or '–', 20)}  lr {short(node.learning_rate)}")
+    yield _line("datums", f"{_count(node.num_datums)} of {_count(node.num_traces)} traces")
+    yield _line("tokens", _count(node.num_tokens))
+    job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
+    yield _line("made", f"{age(node.created_at, now)} ago{job}")
+    yield _line("step", f"{node.step or '–'}   {_steps(tree.depth(position))} from base")
+
+
+def _reward(reward: float | None, known: Mapping[str, float]) -> str:
+    spread = f" ± {short(known['reward_std'])}" if "reward_std" in known else ""
+    ends = [f"{word} {short(known[f'reward_{word}'])}" for word in ("min", "max")
+            if f"reward_{word}" in known]  # fmt: skip
+    return "   ".join([f"{short(reward)}{spread}", *ends])
+
+
+def _change(run: Run, position: int) -> str:
+    parent = f"{signed(run.tree.delta(position)) or '–'} parent"
+    own, head = run.tree[position].mean_reward, run.head
+    if head is None or head.mean_reward is None or own is None or position == run.tree.head:
+        return parent
+    return f"{parent}  {signed(own - head.mean_reward)} ▶"
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}".replace(",", " ")
+
+
+def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Iterator[Content]:
+    """The reward along the way there, in the ramp's colours."""
+    rewards = curve(run, lanes, newest, first, max(8, width - TITLE))
+    best = None if run.tree.best is None else run.tree.reward(run.tree.best)
+    top = max(1.0, best or 0.0)
+    if len(rewards) < 2:
+        return
+    bars = [Content.styled("lineage".ljust(TITLE), "$text-muted")]
+    for reward in rewards:
+        colour = RAMP[ramp_index(reward, 0.0, top)]
+        bars.append(Content.styled(eighth(max(reward, 1e-6) / top), colour))
+    yield Content("").join(bars)
+
+
+def _metrics(run: Run, position: int) -> Iterator[Content]:
+    """Every other metric, and how far it is from the head's."""
+    own = metrics_of(run.tree[position])
+    served = {} if run.head is None or position == run.tree.head else metrics_of(run.head)
+    keys = [key for key in ranked(list(own)) if key not in IN_LINES]
+    if keys:
+        against = "vs ▶" if served else ""
+        yield Content.styled(f"{'metric':<{METRIC}}{'value':>7}   {against}", "$text-muted")
+    for key in keys:
+        delta = signed(own[key] - served[key]) if key in served else ""
+        title = one_line(metric(key).title, METRIC - 1)
+        yield Content.assemble(
+            (f"{title:<{METRIC}}", "$text-muted"),
+            f"{short(own[key]):>7}",
+            (f"   {delta}", "$text-muted"),
+        )
+
+
+def _groups(run: Run, position: int) -> Iterator[Content]:
+    """Groups whose mean reward differs from the head's; of the head, from its parent's."""
+    tree = run.tree
+    other = tree.parent(position) if position == tree.head else tree.head
+    if other is None or other == ROOT:
+        return
+    own, against = _means(tree[position].groups), _means(tree[other].groups)
+    older, newer = (against, own) if position == tree.head else (own, against)
+    shared = older.keys() & newer.keys()
+    changes = sorted(((newer[slug] - older[slug], slug) for slug in shared), key=lambda c: c[0])
+    where = f"since {_name(tree[other])}" if position == tree.head else "from here to ▶"
+    fell = [slug for change, slug in changes if change <= -GROUP_LEAST][:GROUPS_MOST]
+    rose = [slug for change, slug in reversed(changes) if change >= GROUP_LEAST][:GROUPS_MOST]
+    for word, slugs in (("fell", fell), ("rose", rose)):
+        if slugs:
+            yield Content()
+            yield Content.styled(f"groups that {word} {where}", "$text-muted")
+        for slug in slugs:
+            change = f"{short(older[slug]):>6} → {short(newer[slug]):<6}"
+            name = one_line(slug, GROUP_NAME)
+            yield Content(f"{name:<{GROUP_NAME}}{change} {signed(newer[slug] - older[slug])}")
+
+
+def _means(groups: Sequence[Group]) -> dict[str, float]:
+    return {group.task_slug: fmean(group.rewards) for group in groups if group.rewards}
+
+
+def _columns(lines: list[Content], width: int) -> list[Content]:
+    """Lines in two columns where there is room, read downwards."""
+    if width < 2 * COLUMN + 2:
+        return lines
+    half = -(-len(lines) // 2)
+    column = (width + 2) // 2
+    left = [
+        line.truncate(column - 2).pad_right(max(0, column - line.cell_length)) for line in lines
+    ]
+    right = [*lines[half:], Content()]
+    return [left[i] + right[i] for i in range(half)]
+
+
+def _line(title: str, text: str) -> Content:
+    return Content.assemble((title.ljust(TITLE), "$text-muted"), text)
+
+
+def _name(node: Checkpoint) -> str:
+    return one_line(label(node), 40)
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count:,} steps".replace(",", " ")

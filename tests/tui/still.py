@@ -1,0 +1,145 @@
+"""The app over a service that stands still: given trees, a fixed clock, nothing to wait for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any
+
+from hud_tui.events import Event, JobChanged, TreeRead
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+
+NOW = 1_800_000_000.0
+"""The clock of every still, Unix seconds."""
+MODEL = Model(
+    id="m-1",
+    model_name="arith-rl",
+    name="arith-rl",
+    is_trainable=True,
+    base_model="tiny/mixed-0.2M",
+    checkpoint_count=1,
+)
+
+
+class StillFeed:
+    """Yields its events, then nothing more for ever."""
+
+    source, trouble, retry_at = "stream", "", None
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+
+    @property
+    def heard_at(self) -> float:
+        return monotonic() - 0.5
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        for event in self.events:
+            yield event
+        await asyncio.Event().wait()
+
+
+class StillClient:
+    """What the views ask of a client, answered from memory."""
+
+    def __init__(self, tree: Sequence[Checkpoint], job: JobStatus | None = None) -> None:
+        self.settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud")
+        self.tree, self.job_now = tree, job
+
+    def feed(self, model_id: str) -> StillFeed:
+        events: list[Event] = [TreeRead(checkpoints=tuple(self.tree))]
+        if self.job_now is not None:
+            events.append(JobChanged(job=self.job_now))
+        return StillFeed(events)
+
+    async def models(self) -> list[Model]:
+        return [MODEL]
+
+    async def jobs(self, limit: int = 200) -> list[Any]:
+        return []
+
+    async def checkpoints(self, model_id: str) -> list[Checkpoint]:
+        return list(self.tree)
+
+    async def aclose(self) -> None:
+        pass
+
+
+def still(client: Any, command: str = "checkpoints", **start: Any) -> HudApp:
+    """The app on a command's view, over a client."""
+
+    async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> Any:
+        return client
+
+    return HudApp(connect, "local", Start(command, model="arith-rl", **start), clock=lambda: NOW)
+
+
+def step(
+    position: int, parent: int, reward: float, head: bool = False, **fields: Any
+) -> Checkpoint:
+    """A checkpoint as the embedded service writes it, one every 5 s up to NOW."""
+    made = datetime.fromtimestamp(NOW - 5 * fields.pop("ago", 0), UTC)
+    means = {"add-7": reward, "sub-31": reward**2, "count-e": 1 - reward, "rev": reward / 2}
+    metrics = {
+        "loss:sum": -3.0 - reward,
+        "reward_std": 0.24,
+        "reward_min": 0.0,
+        "reward_max": 1.0,
+        "kl_sample_train": 0.003 + position % 5 / 5000,
+        "entropy": 1.6 - reward,
+        "clip_fraction": 0.05,
+        "grad_norm": 0.8 + position % 3 / 10,
+        "frac_groups_zero_spread": reward / 4,
+        "completion_length_mean": 4 + reward,
+    }
+    return Checkpoint(
+        id=f"3f2b7c1e-0000-4000-8000-{position:012}",
+        name=f"step-{position + 1:06}",
+        prev_model_checkpoint_id=None if parent < 0 else f"3f2b7c1e-0000-4000-8000-{parent:012}",
+        is_active=head,
+        created_at=made.isoformat(),
+        num_traces=128,
+        num_datums=118,
+        num_tokens=4812,
+        mean_reward=reward,
+        metrics=metrics,
+        step=position + 1,
+        job_id="7f3a9c00-0000-4000-8000-000000000000",
+        groups=[Group(task_slug=slug, rewards=[mean, mean]) for slug, mean in means.items()],
+        **{"learning_rate": 3e-4, "loss_fn": "importance_sampling", **fields},
+    )
+
+
+def reward_at(depth: int) -> float:
+    """A curve that rises as a run's does, with noise that is always the same."""
+    return round(min(0.98, 0.3 + 0.6 * (1 - 0.985**depth) + (depth * 7919 % 13 - 6) / 200), 4)
+
+
+def chain(length: int) -> list[Checkpoint]:
+    """A run of `length` steps that went straight on."""
+    return [
+        step(i, i - 1, reward_at(i), head=i == length - 1, ago=length - i) for i in range(length)
+    ]
+
+
+def branched() -> list[Checkpoint]:
+    """A run, a bad branch that was left, one on that, and the run that was continued."""
+    tree = [step(i, i - 1, reward_at(i), ago=170 - i) for i in range(100)]
+    tree += [
+        step(
+            i, i - 1, reward_at(100) - (i - 99) / 40, ago=170 - i, loss_fn="ppo", learning_rate=1e-3
+        )
+        for i in range(100, 112)
+    ]
+    tree += [
+        step(i, 105 if i == 112 else i - 1, 0.5 + i % 3 / 50, ago=170 - i, loss_fn="cispo")
+        for i in range(112, 116)
+    ]
+    tree += [
+        step(i, 99 if i == 116 else i - 1, reward_at(i), head=i == 169, ago=170 - i)
+        for i in range(116, 170)
+    ]
+    return tree
