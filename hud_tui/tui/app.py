@@ -31,7 +31,7 @@ from hud_tui.tui.widgets.palette import ascii_filter
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
-    from hud_tui.events import Event, HeadMoved
+    from hud_tui.events import Event
     from hud_tui.rl.progress import Liveness
     from hud_tui.rl.run import Run
     from hud_tui.tui.follow import Follower

@@ -8,7 +8,6 @@ from math import floor
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from hud_tui.events import Event
 from hud_tui.rl.progress import Liveness, State, liveness, step_seconds
 from hud_tui.rl.run import Run
 

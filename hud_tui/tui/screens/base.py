@@ -13,7 +13,7 @@ from textual.widget import Widget
 from hud_tui.errors import HudError
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import clean
+from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.top_line import TopLine
 
@@ -68,5 +68,9 @@ class HudScreen(Screen[None]):
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
-        text = clean(f"{error.message}\n{error.hint}".strip(), 600)
-        self.notify(text, severity="error", markup=False, timeout=10)
+        self.hud.tell(error)
+
+    def copy(self, text: str) -> None:
+        """Put an id or a name on the clipboard, and say so."""
+        self.app.copy_to_clipboard(text)
+        self.notify(f"copied {one_line(text, 60)}", markup=False, timeout=2)

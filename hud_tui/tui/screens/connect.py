@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 TITLE = "hud-tui   reinforcement learning, steered from the terminal"
 ASK = (
-    ("enter", "the embedded service", "trains a tiny model on this machine: no key, no network"),
-    ("h", "HUD, with a key", "typed in, kept for this session only, never shown"),
-    ("q", "quit", "then set HUD_API_KEY to go to HUD without asking"),
+    ("enter", "the embedded service", "a tiny model, trained here: no key"),
+    ("h", "HUD, with a key", "typed in; kept for this session only"),
+    ("q", "quit", "set HUD_API_KEY to go to HUD at once"),
 )
 AGAIN = (
     ("r", "try again", ""),
-    ("l", "the embedded service", "on this machine: no key, no network"),
-    ("h", "HUD, with a key", "typed in, kept for this session only, never shown"),
+    ("l", "the embedded service", "a tiny model, trained here: no key"),
+    ("h", "HUD, with a key", "typed in; kept for this session only"),
     ("q", "quit", ""),
 )
 

@@ -4,10 +4,11 @@ Printable keys never change the service by themselves: they open one of these, w
 says what will happen. Lines may hold text from a server: they are never parsed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -20,7 +21,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
 
 T = TypeVar("T")
-Line = str | Text
+Line = str | Text | Content
 
 
 class Dialog(ModalScreen[T]):
@@ -110,6 +111,7 @@ class InputDialog(Dialog[str | None]):
         action_label: str,
         value: str = "",
         check: Callable[[str], str] = lambda text: "",
+        accept: Callable[[str], Awaitable[str]] | None = None,
         password: bool = False,
         placeholder: str = "",
     ) -> None:
@@ -117,10 +119,11 @@ class InputDialog(Dialog[str | None]):
         Args:
             value: The text to begin with.
             check: What is wrong with a text, in one line; empty when it will do.
+            accept: Acts on the text while the dialog waits; the same kind of answer.
             password: Whether to show dots in place of what is typed.
         """
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
-        self.value, self.check = value, check
+        self.value, self.check, self.accept = value, check, accept
         self.password, self.placeholder = password, placeholder
 
     def fields(self) -> Iterable[Widget]:
@@ -149,9 +152,13 @@ class InputDialog(Dialog[str | None]):
         else:
             self.submit(self.query_one(Input).value.strip())
 
-    def submit(self, text: str) -> None:
+    @work(exclusive=True)
+    async def submit(self, text: str) -> None:
         """Close with the text, or say what is wrong with it."""
         problem = self.check(text)
+        if not problem and self.accept is not None:
+            self.complain("…")
+            problem = await self.accept(text)
         if problem:
             self.complain(problem)
         else:

@@ -36,7 +36,7 @@ class HelpScreen(ModalScreen[Doable | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help") as box:
-            box.border_title = f"Keys of {self.place.capitalize()}"
+            box.border_title = f"keys of {self.place}"
             yield Input(placeholder="search", id="help-search", compact=True)
             yield OptionList(id="help-list", markup=False)
             yield Static("↑ ↓ choose   enter does it   esc back", id="help-foot")

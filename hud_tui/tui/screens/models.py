@@ -1,13 +1,263 @@
-"""ModelsScreen."""
+"""ModelsScreen: the catalog; choose the model to follow, or fork one.
 
+On a first start it explains the way to a first run, and Enter forks the base under the
+cursor without asking: the name it will have is on the screen.
+"""
+
+from __future__ import annotations
+
+from asyncio import Semaphore, gather
+from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import on, work
 from textual.binding import BindingType
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Input, Static
 
+from hud_tui.errors import HudError
+from hud_tui.rl.catalog import Kind, free_name, kind, own
+from hud_tui.rl.names import find_model
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import one_line
+from hud_tui.tui.forking import ask_fork, fork
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.model_rows import COLUMNS, Facts, facts_of, model_rows
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.wire import Model
+
+AT_ONCE = 4
+"""Checkpoint trees that are read at the same time."""
+FIRST_BASE = "mixed"
+"""The base a first start begins with, where its name has this word."""
+WELCOME = """\
+[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains a tiny \
+language model on the CPU. Nothing leaves this machine, and nothing costs anything.
+
+[b $accent]1[/]  Enter forks a base: a copy that is yours to train     [$text-muted]you are here[/]
+[b]2[/]  Enter checks the tasks it will learn from, and shows the run
+[b]3[/]  Enter submits the run, and you watch the reward rise"""
 
 
 class ModelsScreen(HudScreen):
     VIEW = "models"
     BINDINGS: ClassVar[list[BindingType]] = bindings("models")
+
+    models: reactive[tuple[Model, ...] | None] = reactive(None, init=False)
+    """The catalog; None until it was read."""
+    first_start: reactive[bool] = reactive(False)
+    """On the embedded service, before there is a model of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: dict[str, Facts] = {}
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(WELCOME, id="welcome")
+        yield Input(placeholder="filter by name, base or provider", id="filter", compact=True)
+        yield RowList(COLUMNS, id="models")
+        yield Static("reading the catalog …", id="note", markup=False)
+
+    @property
+    def rows(self) -> RowList:
+        return self.query_one("#models", RowList)
+
+    @property
+    def filter_field(self) -> Input:
+        return self.query_one("#filter", Input)
+
+    @property
+    def chosen(self) -> Model | None:
+        """The model under the cursor."""
+        return next((m for m in self.models or () if m.id == self.rows.key), None)
+
+    def on_mount(self) -> None:
+        self.rows.focus()
+        if self.hud.start.command == "fork" and self.hud.start.source:
+            self.fork_named(self.hud.start.source, self.hud.start.name)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.read()
+
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        """Read the catalog, then what the trees of one's own models say, a few at a time."""
+        models = await self.attempt(self.client.models())
+        if models is None:
+            return
+        self.models = tuple(models)
+        self.first_start = self.client.settings.local and not own(models)
+        turn = Semaphore(AT_ONCE)
+        await gather(*(self._read_tree(model, turn) for model in own(models)))
+
+    async def _read_tree(self, model: Model, turn: Semaphore) -> None:
+        if model.checkpoint_count == 0 or self._is_followed(model):
+            return
+        async with turn:
+            try:
+                self.facts[model.id] = facts_of(await self.client.checkpoints(model.id))
+            except HudError:
+                return  # the row says so by staying empty; reading the catalog did tell
+        self.show_rows()
+
+    def _is_followed(self, model: Model) -> bool:
+        return self.run.loaded and self.run.model is not None and self.run.model.id == model.id
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if run.model is not None and run.loaded and run.tree is not before.tree:
+            head = run.head
+            self.facts[run.model.id] = Facts.of(head, len(run.tree))
+        if run.tree is not before.tree or run.model is not before.model:
+            self.show_rows()
+
+    def watch_models(self, models: tuple[Model, ...] | None) -> None:
+        fresh = bool(self.rows.rows)
+        self.show_rows()
+        if not fresh:
+            self._begin_on(models or ())
+
+    def _begin_on(self, models: Iterable[Model]) -> None:
+        """Put the cursor where Enter does what is wanted most likely."""
+        followed = self.run.model or next(iter(own(models)), None)
+        bases = [model for model in models if kind(model) is Kind.BASE]
+        first = [model for model in bases if FIRST_BASE in model.model_name]
+        wanted = followed or next(iter(first or bases), None)
+        if wanted is not None:
+            self.rows.select(wanted.id)
+
+    def watch_first_start(self, first: bool) -> None:
+        self.query_one("#welcome").display = first
+
+    def show_rows(self) -> None:
+        """Draw the catalog as it is known now."""
+        if self.models is None or not self.is_mounted:
+            return
+        followed = self.run.model.id if self.run.model is not None else None
+        text, now = self.filter_field.value, self.hud.clock()
+        self.rows.show(model_rows(self.models, self.facts, followed, text, now))
+        self._note()
+
+    def _note(self) -> None:
+        """Say what Enter does to the model under the cursor."""
+        self.query_one("#note", Static).update(self._note_text())
+
+    def _note_text(self) -> Content:
+        model = self.chosen
+        if model is None:
+            return Content("no model has this text · esc shows all" if self.models else "no models")
+        name = one_line(model.model_name, 50)
+        match kind(model):
+            case Kind.OWN:
+                return Content.assemble(("enter", "bold"), f"  follows {name}")
+            case Kind.BASE if self.first_start:
+                new = free_name(model.model_name, self.models or ())
+                enter = Content.assemble(("enter", "bold $accent"), f"  forks {name} as ")
+                return Content.assemble(
+                    enter, (new, "bold"), "   ", ("F", "bold"), "  another name"
+                )
+            case Kind.BASE:
+                return Content.assemble(("enter", "bold"), f"  forks {name}: a copy to train")
+            case Kind.SERVED:
+                return Content(f"{name} is served, but cannot be trained or forked")
+
+    @on(RowList.Moved)
+    def _cursor_moved(self) -> None:
+        self._note()
+
+    @on(RowList.Opened)
+    def _row_opened(self) -> None:
+        self.action_choose()
+
+    def action_choose(self) -> None:
+        """Enter: follow one's own model, fork a base."""
+        model = self.chosen
+        if model is None:
+            return
+        match kind(model):
+            case Kind.OWN:
+                self.follow(model)
+            case Kind.BASE if self.first_start:
+                self.fork_first(model)
+            case Kind.BASE:
+                self.fork_from(model)
+            case Kind.SERVED:
+                self.notify(self._note_text().plain, markup=False)
+
+    def action_fork(self) -> None:
+        model = self.chosen
+        if model is None or kind(model) is Kind.SERVED:
+            self.notify("choose a trainable model to fork", severity="warning")
+        else:
+            self.fork_from(model)
+
+    @work(exclusive=True, group="act")
+    async def follow(self, model: Model) -> None:
+        """Follow a model; show its run, or where to start one."""
+        self.hud.choose(model)
+        facts = self.facts.get(model.id)
+        steps = facts.steps if facts is not None else model.checkpoint_count or 0
+        await self.hud.action_view("live" if steps else "launch")
+
+    @work(exclusive=True, group="act")
+    async def fork_first(self, source: Model) -> None:
+        """The first fork of all, under a free name, and on to its first run."""
+        name = free_name(source.model_name, self.models or ())
+        model = await self.attempt(fork(self.client, source, name))
+        if model is not None:
+            self.hud.first_fork = model.id
+            self.hud.choose(model)
+            await self.hud.action_view("launch")
+
+    @work(exclusive=True, group="act")
+    async def fork_from(self, source: Model, name: str | None = None) -> None:
+        """Ask for a name, fork, and go on to a run of the new model."""
+        model = await ask_fork(self.hud, source, self.models or (), name)
+        if model is None:
+            self.read()
+            return
+        if self.first_start:
+            self.hud.first_fork = model.id
+        self.hud.choose(model)
+        await self.hud.action_view("launch")
+
+    @work(exclusive=True, group="start")
+    async def fork_named(self, source: str, name: str | None) -> None:
+        """The command line's ``fork``: the dialog, filled in."""
+        models = await self.attempt(self.client.models())
+        if models is None:
+            return
+        try:
+            self.fork_from(find_model(source, models), name)
+        except HudError as error:
+            self.tell(error)
+
+    def action_filter(self) -> None:
+        self.filter_field.display = True
+        self.filter_field.focus()
+
+    @on(Input.Changed, "#filter")
+    def _filter(self) -> None:
+        self.show_rows()
+
+    @on(Input.Submitted, "#filter")
+    def _filtered(self) -> None:
+        self.rows.focus()
+
+    def action_leave(self) -> None:
+        """Esc: out of the filter; once more clears it."""
+        if self.focused is self.filter_field:
+            self.rows.focus()
+        else:
+            self.filter_field.value = ""
+        self.filter_field.display = bool(self.filter_field.value)
+
+    def action_refresh(self) -> None:
+        self.read()
+
+    def action_copy(self) -> None:
+        if self.chosen is not None:
+            self.copy(self.chosen.model_name)

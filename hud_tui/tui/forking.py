@@ -1,0 +1,75 @@
+"""Forking: a name is asked for, the fork is sent once, and a lost answer is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hud_tui.errors import HudConflict, HudError, HudUnreachable
+from hud_tui.rl.catalog import free_name, name_problem
+from hud_tui.rl.text import one_line
+from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.wire import Model
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.tui.app import HudApp
+
+
+async def ask_fork(
+    app: HudApp, source: Model, models: Sequence[Model], name: str | None = None
+) -> Model | None:
+    """Ask for a name, and fork; what the service objects to is said in the dialog.
+
+    Args:
+        source: The model to fork.
+        models: The catalog, for names that are taken.
+        name: What to propose; None for a free one.
+
+    Returns:
+        The new model; None if the user left.
+    """
+    forked: list[Model] = []
+
+    async def accept(text: str) -> str:
+        try:
+            forked.append(await fork(app.connected, source, text))
+        except HudConflict as error:
+            return one_line(error.detail)
+        except HudError as error:
+            return one_line(f"{error.message} {error.hint}", 300)
+        return ""
+
+    lines = [
+        f"A copy of {one_line(source.model_name, 60)} that is yours to train.",
+        "It starts at the source's head; the source stays as it is.",
+    ]
+    proposed = name or free_name(source.model_name, models)
+    await app.push_screen_wait(
+        InputDialog(
+            f"Fork {source.model_name}",
+            lines,
+            "Fork",
+            value=proposed,
+            check=lambda text: name_problem(text, models),
+            accept=accept,
+        )
+    )
+    return forked[0] if forked else None
+
+
+async def fork(client: HudClient, source: Model, name: str) -> Model:
+    """Fork, once; where the answer is lost, the catalog says whether it happened.
+
+    Raises:
+        HudConflict: The name is taken.
+        HudError: The service refuses, or cannot be asked.
+    """
+    try:
+        return await client.fork(source.id, name)
+    except HudUnreachable:
+        wanted = name.casefold()
+        found = [m for m in await client.models() if (m.name or m.model_name).casefold() == wanted]
+        if not found:
+            raise
+        return found[0]

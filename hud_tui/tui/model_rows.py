@@ -1,0 +1,130 @@
+"""The catalog's rows: one's own models first, then bases to fork, then what is only served."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from hud_tui.rl.catalog import Kind, kind
+from hud_tui.rl.metrics import short
+from hud_tui.rl.progress import seconds
+from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import label
+from hud_tui.tui.widgets.palette import RAMP, ramp_index
+from hud_tui.tui.widgets.row_list import Column, Row
+from hud_tui.wire import Checkpoint, Model
+
+COLUMNS = (
+    Column("", 1),
+    Column("model"),
+    Column("train", 5, rank=6),
+    Column("head", 14, rank=3),
+    Column("steps", 6, right=True, rank=1),
+    Column("reward", 6, right=True, rank=2),
+    Column("age", 6, right=True, rank=4),
+    Column("base", 18, rank=5),
+)
+HEADINGS = {
+    Kind.OWN: "yours to train",
+    Kind.BASE: "bases to fork",
+    Kind.SERVED: "served, not trainable",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a model's tree says, in a row."""
+
+    head: str
+    steps: int
+    reward: float | None
+    """Mean reward of the head."""
+
+    @classmethod
+    def of(cls, head: Checkpoint | None, steps: int) -> "Facts":
+        return cls(one_line(label(head), 40), steps, head.mean_reward if head else None)
+
+
+def facts_of(tree: Sequence[Checkpoint]) -> Facts:
+    """The row's part of a whole tree."""
+    return Facts.of(next((node for node in tree if node.is_active), None), len(tree))
+
+
+def model_rows(
+    models: Iterable[Model],
+    facts: Mapping[str, Facts],
+    followed: str | None,
+    text: str,
+    now: float,
+) -> list[Row]:
+    """Rows under a heading each kind.
+
+    Args:
+        models: The catalog.
+        facts: What is known of trees, by model id.
+        followed: Id of the model that the other views show.
+        text: Only models with each of these words in a name, base or provider.
+        now: Unix seconds, for ages.
+    """
+    words = text.casefold().split()
+    shown = sorted(
+        (model for model in models if _matches(model, words)),
+        key=lambda model: seconds(model.created_at) or 0.0,
+        reverse=True,
+    )
+    rows: list[Row] = []
+    for one, heading in HEADINGS.items():
+        members = [model for model in shown if kind(model) is one]
+        if one is Kind.BASE:
+            members.reverse()
+        if members:
+            rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
+        rows += [_row(model, facts.get(model.id), model.id == followed, now) for model in members]
+    return rows
+
+
+def _matches(model: Model, words: list[str]) -> bool:
+    provider = model.provider.name if model.provider is not None else ""
+    text = f"{model.model_name} {model.name} {_base(model)} {provider}".casefold()
+    return all(word in text for word in words)
+
+
+def _row(model: Model, facts: Facts | None, followed: bool, now: float) -> Row:
+    known = facts or Facts("", model.checkpoint_count or 0, None)
+    train = "✔" if model.is_trainable else "–"
+    own = kind(model) is Kind.OWN
+    cells = (
+        Content.styled("●" if followed else " ", "$accent"),
+        Content.styled(one_line(model.model_name, 80), "bold" if followed else ""),
+        Content.styled(train, "$text-muted"),
+        Content.styled(f"▶ {known.head}" if known.head else "", "$accent"),
+        Content(str(known.steps) if own else ""),
+        reward(known.reward) if own else Content(),
+        Content.styled(age(model.created_at, now), "$text-muted"),
+        Content.styled(_base(model), "$text-muted"),
+    )
+    return Row(model.id, cells)
+
+
+def reward(value: float | None) -> Content:
+    """A reward in the colour that it has everywhere; the scale is 0 to 1."""
+    if value is None:
+        return Content()
+    return Content.styled(short(value), RAMP[ramp_index(value, 0.0, 1.0)])
+
+
+def age(stamp: str | None, now: float) -> str:
+    """How long ago, in its largest unit, e.g. ``3 h``; empty where unknown."""
+    at = seconds(stamp)
+    if at is None:
+        return ""
+    passed = max(0, int(now - at))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if passed >= size:
+            return f"{passed // size} {unit}"
+    return f"{passed} s"
+
+
+def _base(model: Model) -> str:
+    provider = model.provider.name if model.provider is not None else None
+    return one_line(model.base_model or provider or "", 40)
