@@ -99,7 +99,10 @@ class Run:
             return self
         fresh = event.step != self.rollouts_step
         rollouts = {} if fresh else dict(self.rollouts)
-        rollouts[event.task_slug] = (*rollouts.get(event.task_slug, ()), event.reward)
+        rewards = list(rollouts.get(event.task_slug, ()))
+        place = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
+        rewards[place : place + 1] = [event.reward]  # a step sampled again replaces its rollouts
+        rollouts[event.task_slug] = tuple(rewards)
         return replace(self, rollouts=rollouts, rollouts_step=event.step)
 
     def _step(self, event: StepTaken) -> "Run":

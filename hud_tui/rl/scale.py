@@ -97,6 +97,8 @@ def _log(low: float, high: float, ticks: int) -> Scale:
     if not ticks:
         return Scale(low, high, log=True)
     marks = _log_marks(low, high, ticks)
+    if len(marks) < 3:  # within a decade, linear values are the rounder ones
+        marks = tuple(mark for mark in fit(low, high, intervals=ticks).ticks if low <= mark <= high)
     return Scale(low, high, log=True, ticks=marks if len(marks) > 1 else (low, high))
 
 

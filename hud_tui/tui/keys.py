@@ -137,19 +137,19 @@ LAUNCH: tuple[Action, ...] = (
     Action("launch", "leave", "escape", "back", "Back to the tasksets.", False),
 )
 LIVE: tuple[Action, ...] = (
-    Action("live", "choose", "enter", "focus chart", "Show the metric under the cursor large."),
+    Action("live", "choose", "enter", "enlarge", "Show the metric under the cursor large."),
+    Action("live", "pane(1)", "tab", "pane", "Go to the next pane."),
     Action("live", "smooth(1)", "s", "smooth", "Smooth the curves more."),
+    Action("live", "freeze", "f", "freeze", "Hold what is on the screen; again to follow."),
+    Action("live", "cancel_run", "X", "cancel", "End the run, after asking."),
+    Action("live", "resume_run", "R", "resume", "Take up a run that was stopped, after asking."),
+    Action("live", "log", "L", "log", "Logarithmic or linear curves."),
+    Action("live", "axis", "x", "x axis", "Measure by steps, by time or by tokens."),
+    Action("live", "groups", "g", "groups", "Go to the groups."),
+    Action("live", "order", "o", "order", "Sort the groups: by task, or teaching first."),
     Action(
         "live", "smooth(-1)", "S", "smooth less", "Smooth less; the raw curves at the end.", False
     ),
-    Action("live", "axis", "x", "x axis", "Measure by steps, by time or by tokens."),
-    Action("live", "log", "L", "log", "Logarithmic or linear curves."),
-    Action("live", "freeze", "f", "freeze", "Hold what is on the screen; again to follow."),
-    Action("live", "groups", "g", "groups", "Go to the groups."),
-    Action("live", "order", "o", "order", "Sort the groups: by task, or teaching first."),
-    Action("live", "cancel_run", "X", "cancel run", "End the run, after asking."),
-    Action("live", "resume_run", "R", "resume", "Take up a run that was stopped, after asking."),
-    Action("live", "pane(1)", "tab", "next pane", "Go to the next pane."),
     Action("live", "pane(-1)", "shift+tab", "last pane", "Go to the pane before.", False),
     Action("live", "move(-1, 0)", "left,h", "left", "One metric to the left.", False),
     Action("live", "move(1, 0)", "right,l", "right", "One metric to the right.", False),

@@ -38,6 +38,10 @@ WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
 RESUMABLE = frozenset({"interrupted", "failed", "cancelled"})
+VIEW_ACTIONS = frozenset(
+    {"choose", "smooth", "axis", "log", "freeze", "groups", "order", "pane", "move", "page"}
+)
+"""What changes the view of a run alone."""
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""
 
@@ -105,7 +109,9 @@ class LiveScreen(HudScreen):
         if self.focus_key not in run.series.keys and run.series.keys:
             self.focus_key = ranked(run.series.keys)[0]
         nothing = nothing_yet(run)
-        self.set_class(nothing is not None, "-nothing")
+        if self.has_class("-nothing") != (nothing is not None):
+            self.set_class(nothing is not None, "-nothing")
+            self.refresh_bindings()
         if nothing is not None:
             self.query_one("#nothing", Static).update(nothing)
 
@@ -179,8 +185,10 @@ class LiveScreen(HudScreen):
     # The job
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Cancelling and resuming are keys only where there is something to act on."""
+        """A key is one only where there is something that it acts on."""
         job = self.run.job
+        if self.has_class("-nothing") and action in VIEW_ACTIONS:
+            return False
         if action == "cancel_run":
             return job is not None and job.id is not None and self.run.training
         if action == "resume_run":

@@ -91,16 +91,19 @@ class FocusChart(LinesView, can_focus=False):
         for name, text in (number for number in numbers if number[1]):
             parts += [(f"  {name} ", self.tone("dim")), (text.ljust(6), self.tone("plain"))]
         left = line(*parts)
-        right = " · ".join(word for word in self._modes(curve) if word) + " "
-        room = width - left.cell_length - len(right) - 3
-        meaning = f"  {known.meaning}" if len(known.meaning) <= room - 2 else ""
-        middle = fit_text(meaning, max(0, width - left.cell_length - len(right)))
+        words = [word for word in self._modes(curve) if word]
+        while words and left.cell_length + len(" · ".join(words)) + 3 > width:
+            words.pop()
+        right = " · ".join(words) + " "
+        room = max(0, width - left.cell_length - len(right))
+        meaning = f"  {known.meaning}" if len(known.meaning) + 4 <= room else ""
+        middle = fit_text(meaning, room)
         return line(*parts, (middle, self.tone("dim")), (right, self.tone("dim"))).crop(0, width)
 
     def _modes(self, curve: Curve) -> list[str]:
         missing = curve.missing
         return [
-            f"⚠ {missing} steps without a number" if missing else "",
+            f"⚠ {missing} missing" if missing else "",
             "log" if self.lens.log else "",
             f"by {self.lens.axis}" if self.lens.axis is not Axis.STEP else "",
             f"step {self.run.series.length}",

@@ -21,6 +21,8 @@ NUMBERS = 17
 """Cells of ``mean ± spread`` and the space after it."""
 HEADER_FROM = 9
 """Rows of the pane from which there is room for the columns' names."""
+NARROW = 58
+"""Cells across below which there is no room for the verdict."""
 STRIP_FROM = 100
 """Cells across from which there is room for the strip."""
 
@@ -110,6 +112,9 @@ class GroupGrid(LinesView):
 
 
 def _slug_width(width: int) -> int:
+    """Cells of a task's name; where it is narrow, what the numbers and bars leave."""
+    if width < NARROW:
+        return max(6, width - NUMBERS - BINS - 2)
     return 24 if width >= 140 else 20 if width >= STRIP_FROM else 16
 
 
