@@ -1,0 +1,62 @@
+"""A line to a service that can be cut."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """Forwards bytes both ways until it is cut."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname, parts.port)
+        self._lines: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+        self.forwarded = 0
+        """Bytes that came from the service."""
+
+    def cut(self) -> None:
+        """End every line as a broken network would; new ones may be opened."""
+        for line in self._lines:
+            line.transport.abort()
+        self._lines.clear()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, here = await asyncio.open_connection(*self._target)
+        self._lines |= {writer, here}
+        for source, sink, counted in ((reader, here, False), (there, writer, True)):
+            task = asyncio.create_task(self._copy(source, sink, counted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _copy(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, counted: bool
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(65536):
+                self.forwarded += len(data) if counted else 0
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    async def close(self) -> None:
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def proxy(url: str) -> AsyncIterator[Proxy]:
+    """A line to the service at this URL."""
+    line = Proxy(url)
+    server = await asyncio.start_server(line.accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    line.url = f"http://127.0.0.1:{port}"
+    try:
+        yield line
+    finally:
+        server.close()
+        await line.close()
+        await server.wait_closed()

@@ -1,0 +1,321 @@
+"""The feed of a model's training: streamed, cut, resumed, polled."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from time import monotonic
+
+import httpx
+import pytest
+
+from hud_tui.client import feed as client_feed
+from hud_tui.client import poll
+from hud_tui.client.client import HudClient
+from hud_tui.client.feed import Feed
+from hud_tui.errors import HudNotFound, HudUnauthorized
+from hud_tui.events import Event, HeadMoved, JobChanged, RolloutDone, StepTaken, TreeRead
+from hud_tui.rl.status import ENDED
+from hud_tui.service.app import create_app
+from hud_tui.service.routes import events as stream
+from hud_tui.service.service import Service
+from hud_tui.settings import local_settings
+from hud_tui.wire import Checkpoint, Model
+from tests.conftest import Served, on_socket, until
+from tests.service.clients import answered, fork_of, over_socket, run_of
+from tests.service.proxy import proxy
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reconnect and poll without the waits that are meant for people."""
+    monkeypatch.setattr(client_feed, "backoff", lambda attempt: 0.01)
+    monkeypatch.setattr(poll, "BUSY_S", 0.01)
+    monkeypatch.setattr(poll, "IDLE_S", 0.01)
+
+
+@pytest.fixture
+async def client(served: Served) -> AsyncIterator[HudClient]:
+    async with over_socket(served) as client:
+        yield client
+
+
+async def to_the_end(events: AsyncGenerator[Event, None]) -> list[Event]:
+    """What comes until a job has ended."""
+    seen = []
+    async with asyncio.timeout(20):
+        async for event in events:
+            seen.append(event)
+            if isinstance(event, JobChanged) and event.job.status in ENDED:
+                return seen
+    raise AssertionError("a feed never ends")
+
+
+async def follow_a_run(
+    client: HudClient, model: Model, steps: int, feed: Feed | None = None
+) -> list[Event]:
+    """The events of a run, from the tree before it to its end."""
+    body = await run_of(client, model, steps=steps, group_size=2, tasks_per_step=2)
+    async with aclosing(aiter(feed or client.feed(model.id))) as events:
+        first = await anext(events)
+        await client.submit(body)
+        return [first, *await to_the_end(events)]
+
+
+async def test_a_run_as_it_is_streamed(client: HudClient) -> None:
+    model = await fork_of(client)
+    feed = client.feed(model.id)
+    assert feed.source == "connecting"
+    events = await follow_a_run(client, model, 2, feed)
+    assert events[0] == TreeRead(checkpoints=())
+    assert feed.source == "stream"
+    assert feed.trouble == ""
+    steps = [e.type for e in events if e.type in ("checkpoint", "head", "step")]
+    assert steps == ["checkpoint", "head", "step"] * 2
+    rollouts = [event for event in events if isinstance(event, RolloutDone) and not event.heldout]
+    assert {event.step for event in rollouts} == {1, 2}
+
+
+async def test_the_tree_and_the_last_job_come_first(client: HudClient) -> None:
+    model = await fork_of(client)
+    await follow_a_run(client, model, 2)
+    async with aclosing(aiter(client.feed(model.id))) as events:
+        tree, job = await anext(events), await anext(events)
+    assert isinstance(tree, TreeRead)
+    assert list(tree.checkpoints) == await client.checkpoints(model.id)
+    assert isinstance(job, JobChanged)
+    assert job.job.status == "succeeded"
+
+
+async def test_a_cut_line_loses_nothing_and_doubles_nothing(
+    client: HudClient, served: Served
+) -> None:
+    model = await fork_of(client)
+    body = await run_of(client, model, steps=6, group_size=2, tasks_per_step=2)
+    async with proxy(served.url) as line:
+        settings = local_settings(line.url, served.api_key, "")
+        cut_client = HudClient(settings)
+        async with (
+            aclosing(aiter(client.feed(model.id))) as whole,
+            aclosing(aiter(cut_client.feed(model.id))) as cut,
+        ):
+            await anext(whole)
+            await anext(cut)
+            await client.submit(body)
+            wanted = asyncio.create_task(to_the_end(whole))
+            seen: list[Event] = []
+            async for event in cut:
+                seen.append(event)
+                if isinstance(event, JobChanged) and event.job.status in ENDED:
+                    break
+                if len(seen) % 3 == 0:
+                    line.cut()
+            assert seen == await wanted
+        await cut_client.aclose()
+
+
+async def test_a_cut_before_the_first_event_loses_nothing(
+    client: HudClient, served: Served
+) -> None:
+    model = await fork_of(client)
+    async with proxy(served.url) as line:
+        cut_client = HudClient(local_settings(line.url, served.api_key, ""))
+        async with aclosing(aiter(cut_client.feed(model.id))) as events:
+            await anext(events)
+            line.cut()
+            body = await run_of(client, model, steps=1, group_size=2, tasks_per_step=1)
+            await client.submit(body)
+            seen = await to_the_end(events)
+        await cut_client.aclose()
+    assert [e.type for e in seen if e.type in ("checkpoint", "head", "step")] == [
+        *("checkpoint", "head", "step")
+    ]
+
+
+async def test_trouble_is_told_while_the_service_is_away(service: Service) -> None:
+    async with on_socket(service) as url:
+        client = HudClient(local_settings(url, service.api_key, ""))
+        model = await fork_of(client)
+        feed = client.feed(model.id)
+        seen: list[Event] = []
+
+        async def read() -> None:
+            async for event in feed:
+                seen.append(event)
+
+        reading = asyncio.create_task(read())
+        await until(lambda: len(seen) == 1)
+    await until(lambda: feed.trouble != "")
+    assert feed.source == "connecting"
+    assert feed.retry_at is not None
+    async with on_socket(service, int(url.rpartition(":")[2])):
+        await until(lambda: feed.trouble == "")
+        assert (feed.source, feed.retry_at) == ("stream", None)
+        await client.submit(await run_of(client, model, steps=1, group_size=2, tasks_per_step=1))
+        await until(lambda: any(isinstance(event, StepTaken) for event in seen))
+        reading.cancel()
+        await asyncio.wait([reading])
+        await client.aclose()
+
+
+async def test_a_keep_alive_counts_as_heard(
+    client: HudClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "KEEP_ALIVE_S", 0.01)
+    model = await fork_of(client)
+    feed = client.feed(model.id)
+    async with aclosing(aiter(feed)) as events:
+        await anext(events)
+        first = feed.heard_at
+        waiting = asyncio.ensure_future(anext(events))
+        await until(lambda: feed.heard_at != first)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+async def test_leaving_is_immediate(client: HudClient) -> None:
+    model = await fork_of(client)
+    async with aclosing(aiter(client.feed(model.id))) as events:
+        await anext(events)
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        began = monotonic()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    assert monotonic() - began < 1.0
+
+
+async def test_a_model_that_is_none_and_a_key_that_is_wrong_end_the_feed(served: Served) -> None:
+    async with over_socket(served) as client:
+        with pytest.raises(HudNotFound):
+            await anext(aiter(client.feed("no-such-model")))
+    stranger = HudClient(local_settings(served.url, "wrong", ""))
+    with pytest.raises(HudUnauthorized):
+        await anext(aiter(stranger.feed("no-such-model")))
+    await stranger.aclose()
+
+
+class Plain(httpx.AsyncBaseTransport):
+    """The embedded service without what only it has, as HUD is."""
+
+    def __init__(self, service: Service, strip: tuple[str, ...] = ()) -> None:
+        self._inner = httpx.ASGITransport(create_app(service))
+        self._strip = strip
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/train/events"):
+            return httpx.Response(404, json={"detail": "Not Found"}, request=request)
+        answer = await self._inner.handle_async_request(request)
+        if not request.url.path.endswith("/checkpoints"):
+            return answer
+        rows = json.loads(await answer.aread())
+        kept = [{k: v for k, v in row.items() if k not in self._strip} for row in rows]
+        return httpx.Response(answer.status_code, json=kept, request=request)
+
+
+def polled(service: Service, *strip: str) -> HudClient:
+    settings = local_settings("http://127.0.0.1", service.api_key, "")
+    return HudClient(settings, Plain(service, strip))
+
+
+async def test_polling_makes_the_same_events(service: Service) -> None:
+    client = polled(service)
+    model = await fork_of(client)
+    feed = client.feed(model.id)
+    events = await follow_a_run(client, model, 3, feed)
+    assert feed.source == "poll"
+    assert isinstance(events[0], TreeRead)
+    tree = await client.checkpoints(model.id)
+    kinds = {kind: [e for e in events if e.type == kind] for kind in ("checkpoint", "step", "head")}
+    assert [e.checkpoint.id for e in kinds["checkpoint"]] == [c.id for c in tree]  # type: ignore[union-attr]
+    assert [(e.step, e.checkpoint_id) for e in kinds["step"]] == [  # type: ignore[union-attr]
+        (c.step, c.id) for c in tree
+    ]
+    last = kinds["head"][-1]
+    assert isinstance(last, HeadMoved)
+    assert (last.checkpoint_id, last.cause) == (tree[-1].id, "step")
+    await client.aclose()
+
+
+async def test_polling_sees_a_head_that_somebody_set(service: Service) -> None:
+    client = polled(service)
+    model = await fork_of(client)
+    await follow_a_run(client, model, 2)
+    [first, last] = await client.checkpoints(model.id)
+    async with aclosing(aiter(client.feed(model.id))) as events:
+        await anext(events)
+        await anext(events)
+        await client.set_head(model.id, first.id)
+        moved = await anext(events)
+    assert moved == HeadMoved(checkpoint_id=first.id, previous=last.id, cause="set")
+    await client.aclose()
+
+
+async def test_groups_are_joined_from_traces_where_checkpoints_have_none(service: Service) -> None:
+    client = polled(service, "groups", "job_id")
+    model = await fork_of(client)
+    steps = [e for e in await follow_a_run(client, model, 1) if isinstance(e, StepTaken)]
+    whole = polled(service)
+    [checkpoint] = await whole.checkpoints(model.id)
+
+    def told(groups: list[object]) -> object:
+        return sorted((g.task_slug, sorted(g.rewards)) for g in groups)  # type: ignore[attr-defined]
+
+    assert told([*steps[0].groups]) == told([*checkpoint.groups])
+    await client.aclose()
+    await whole.aclose()
+
+
+def sse(*frames: str) -> Callable[[httpx.Request], httpx.Response]:
+    """A service whose stream says this, then ends; and whose tree has one checkpoint."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/train/events"):
+            headers = {"Content-Type": "text/event-stream; charset=utf-8"}
+            return httpx.Response(200, content=_sent(frames), headers=headers)
+        if request.url.path.endswith("/checkpoints"):
+            return httpx.Response(200, json=[{"id": "c1", "is_active": True}])
+        return httpx.Response(404, json={"detail": "none"})
+
+    return answer
+
+
+async def _sent(frames: tuple[str, ...]) -> AsyncIterator[bytes]:
+    for frame in frames:
+        yield frame.encode()
+
+
+TREE = TreeRead(checkpoints=(Checkpoint(id="c1", is_active=True),))
+HEAD = HeadMoved(checkpoint_id="c1")
+
+
+async def first_events(server: Callable[[httpx.Request], httpx.Response], n: int) -> list[Event]:
+    async with answered(server) as client, aclosing(aiter(client.feed("m"))) as events:
+        return [await anext(events) for _ in range(n)]
+
+
+async def test_a_reset_reads_the_tree_again() -> None:
+    server = sse('id: 1\nevent: head\ndata: {"checkpoint_id":"c1"}\n\n', "event: reset\n\n")
+    assert await first_events(server, 3) == [TREE, HEAD, TREE]
+
+
+async def test_kinds_that_are_not_known_are_left_out() -> None:
+    server = sse("event: weather\ndata: {}\n\n", 'event: head\ndata: {"checkpoint_id":"c1"}\n\n')
+    assert await first_events(server, 2) == [TREE, HEAD]
+
+
+async def test_an_event_that_cannot_be_read_is_made_up_for_by_the_tree() -> None:
+    server = sse("id: 1\nevent: head\ndata: {nonsense}\n\n")
+    assert await first_events(server, 2) == [TREE, TREE]
+
+
+async def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_feed, "MAX_LINE", 1000)
+    async with answered(sse("data: " + "x" * 5000)) as client:
+        feed = client.feed("m")
+        async with aclosing(aiter(feed)) as events:
+            await anext(events)
+            waiting = asyncio.ensure_future(anext(events))
+            await until(lambda: "without an end" in feed.trouble)
+            waiting.cancel()
+            await asyncio.wait([waiting])
