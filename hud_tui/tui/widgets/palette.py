@@ -1,7 +1,7 @@
 """The one reward ramp, and what to draw where a terminal has no Unicode.
 
 The ramp is sequential and reads the same to a colour-blind eye: brightness rises with
-the reward. It leaves out the darkest fifth of its source and lifts the two colours that
+the reward. It leaves out the darkest fifth of its source and lifts the three that
 follow, which a dark terminal would swallow.
 
 Source: viridis (van der Walt and Smith 2015, matplotlib), sampled at nine points.
@@ -17,9 +17,9 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 RAMP = (
-    "#5b5ea6",
-    "#46639b",
-    "#30698e",
+    "#4f529b",
+    "#455f98",
+    "#32709a",
     "#277d8e",
     "#1f938b",
     "#28ae80",

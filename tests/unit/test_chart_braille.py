@@ -1,0 +1,85 @@
+"""Which dots a curve sets, and which characters they are."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.curves import Bucket
+from hud_tui.rl.scale import Scale
+from hud_tui.tui.widgets.braille import LEFT, RIGHT, Drawing, draw, rows
+from hud_tui.tui.widgets.palette import BRAILLE
+
+UNIT = Scale(0.0, 1.0)
+points = st.lists(st.tuples(st.integers(0, 19), st.floats(0, 1), st.floats(0, 1)), min_size=1)
+
+
+def buckets(found: list[tuple[int, float, float]]) -> list[Bucket]:
+    """Points as a curve: one a column, left to right."""
+    columns = {column: (min(a, b), max(a, b)) for column, a, b in found}
+    return [
+        Bucket(column, low, high, (low + high) / 2, True)
+        for column, (low, high) in sorted(columns.items())
+    ]
+
+
+def text(drawing: Drawing, height: int) -> list[str]:
+    return ["".join(run.text for run in row) for row in rows(drawing, height)]
+
+
+def test_the_dots_of_a_cell_are_unicode_s() -> None:
+    assert chr(BRAILLE + LEFT[0b0001]) == "⡀"
+    assert chr(BRAILLE + LEFT[0b1000]) == "⠁"
+    assert chr(BRAILLE + RIGHT[0b0001]) == "⢀"
+    assert chr(BRAILLE + RIGHT[0b1000]) == "⠈"
+    assert chr(BRAILLE + (LEFT[15] | RIGHT[15])) == "⣿"
+
+
+def test_a_rising_line() -> None:
+    line = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 1.0, 1.0, 1.0, True)]
+    assert text(draw(line, UNIT, 8, 8, smoothed=False), 2) == ["  ⡠⠊", "⡠⠊  "]
+
+
+def test_a_gap_is_not_bridged() -> None:
+    line = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 0.0, 0.0, 0.0, False)]
+    assert text(draw(line, UNIT, 8, 4, smoothed=False), 1) == ["⡀  ⢀"]
+
+
+def test_the_average_lies_over_the_range() -> None:
+    bucket = Bucket(0, 0.0, 1.0, 0.5, True)
+    drawing = draw([bucket], UNIT, 2, 12, smoothed=True)
+    assert [row[0].kind for row in rows(drawing, 3)] == ["envelope", "line", "envelope"]
+
+
+@given(points)
+def test_every_point_is_drawn_and_nothing_beyond_the_extremes(
+    found: list[tuple[int, float, float]],
+) -> None:
+    curve = buckets(found)
+    drawing = draw(curve, UNIT, 20, 16, smoothed=True)
+    low = min(round(b.low * 15) for b in curve)
+    high = max(round(b.high * 15) for b in curve)
+    for dots in (*drawing.line, *drawing.envelope):
+        assert dots >> (high + 1) == 0
+        assert dots & ((1 << low) - 1) == 0
+    for bucket in curve:
+        assert drawing.line[bucket.column]
+        assert drawing.envelope[bucket.column]
+
+
+@given(points)
+def test_a_joined_curve_has_no_hole(found: list[tuple[int, float, float]]) -> None:
+    curve = buckets(found)
+    dots = draw(curve, UNIT, 20, 16, smoothed=False).line
+    reach = range(curve[0].column, curve[-1].column + 1)
+    for column in reach:
+        assert dots[column]
+    for column in reach[1:]:
+        grown = dots[column] | dots[column] << 1 | dots[column] >> 1
+        assert grown & dots[column - 1], "neighbouring columns touch"
+
+
+@given(points, st.integers(1, 4))
+def test_every_row_has_the_chart_s_width(
+    found: list[tuple[int, float, float]], height: int
+) -> None:
+    drawn = text(draw(buckets(found), UNIT, 20, 4 * height, smoothed=True), height)
+    assert [len(row) for row in drawn] == [10] * height

@@ -1,0 +1,120 @@
+"""Which groups the Live view shows, in which order, and how each fared before."""
+
+from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone
+from hud_tui.rl.group_rows import GroupRows, Order, group_rows
+from hud_tui.rl.history import RECENT, GroupHistory
+from hud_tui.rl.run import Run
+from hud_tui.wire import Checkpoint, Group
+from tests.tui import runs
+
+
+def node(step: int, parent: int | None, **rewards: list[float]) -> Checkpoint:
+    groups = [Group(task_slug=slug, rewards=found) for slug, found in rewards.items()]
+    before = None if parent is None else f"c{parent}"
+    return Checkpoint(id=f"c{step}", prev_model_checkpoint_id=before, is_active=True, groups=groups)
+
+
+def grown(*nodes: Checkpoint) -> Run:
+    run = Run()
+    for one in nodes:
+        run = run.fold(CheckpointAdded(checkpoint=one))
+    return run
+
+
+def means(history: GroupHistory, slug: str) -> list[float]:
+    return [mark.mean for mark in history.of(slug)]
+
+
+def test_history_grows_with_the_lineage() -> None:
+    history = GroupHistory()
+    first = grown(node(1, None, a=[0.0, 1.0]), node(2, 1, b=[1.0, 1.0]))
+    history.follow(first)
+    history.follow(first.fold(CheckpointAdded(checkpoint=node(3, 2, a=[1.0, 1.0]))))
+    assert means(history, "a") == [0.5, 1.0]
+    assert [mark.spread for mark in history.of("a")] == [0.5, 0.0]
+    assert means(history, "b") == [1.0]
+    assert means(history, "unknown") == []
+
+
+def test_history_forgets_a_branch_that_was_left() -> None:
+    history = GroupHistory()
+    run = grown(node(1, None, a=[0.0]), node(2, 1, a=[0.5]), node(3, 2, a=[1.0]))
+    history.follow(run)
+    back = run.fold(HeadMoved(checkpoint_id="c1", cause="set"))
+    history.follow(back)
+    assert means(history, "a") == [0.0]
+    history.follow(back.fold(CheckpointAdded(checkpoint=node(4, 1, a=[0.25]))))
+    assert means(history, "a") == [0.0, 0.25]
+
+
+def test_history_reads_the_recent_steps_of_a_long_run_only() -> None:
+    history = GroupHistory()
+    history.follow(grown(*(node(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT))))
+    assert means(history, "a") == [float(n) for n in range(2 * RECENT, 3 * RECENT)]
+
+
+def rows_of(run: Run, order: Order = Order.TASK) -> GroupRows:
+    history = GroupHistory()
+    history.follow(run)
+    return group_rows(run, history, order)
+
+
+def test_a_taken_step_shows_its_groups() -> None:
+    shown = rows_of(grown(node(1, None, b=[0.0, 1.0], a=[1.0, 1.0], c=[0.0, 0.0])))
+    assert [row.task_slug for row in shown.rows] == ["a", "b", "c"]
+    assert shown.summary == "3 groups × 2 · 1 all good · 1 all bad · 1 teach"
+
+
+def test_teaching_groups_come_first_where_asked() -> None:
+    run = grown(node(1, None, a=[1.0, 1.0], b=[0.0, 1.0], c=[0.0, 0.0], d=[0.0, 1.0]))
+    shown = rows_of(run, Order.TEACHES)
+    assert [row.task_slug for row in shown.rows] == ["b", "d", "a", "c"]
+
+
+def test_a_step_being_sampled_shows_what_has_come() -> None:
+    shown = rows_of(runs.sampling(runs.run_of(5), 13))
+    assert shown.name == "step 6"
+    assert len(shown.rows) == 12, "the step before sampled the same tasks: each has its row"
+    came = {row.task_slug: len(row.rewards) for row in shown.rows if row.rewards}
+    assert came == {runs.slug(0): 8, runs.slug(1): 5}
+    assert shown.summary.endswith("11 to come")
+
+
+def test_rows_hold_still_while_rollouts_arrive() -> None:
+    run = runs.run_of(5)
+    for order in Order:
+        orders = {
+            tuple(row.task_slug for row in rows_of(runs.sampling(run, n), order).rows)
+            for n in range(1, 64, 7)
+        }
+        assert len(orders) == 1
+
+
+def test_tasks_of_another_batch_do_not_wait_for_the_old_ones() -> None:
+    run = runs.run_of(5)
+    event = RolloutDone(trace_id="t", step=6, task_slug="new", rollout=0, reward=0.5)
+    assert [row.task_slug for row in rows_of(run.fold(event)).rows] == ["new"]
+
+
+def test_when_the_step_is_taken_its_own_groups_are_shown() -> None:
+    run = runs.sampling(runs.run_of(5), 96)
+    six = runs.checkpoints(6)[-1]
+    run = run.fold(CheckpointAdded(checkpoint=six)).fold(JobChanged(job=runs.job(6, 400)))
+    shown = rows_of(run)
+    assert shown.name == "step-000006"
+    assert [row.rewards for row in shown.rows] == [
+        tuple(g.rewards) for g in sorted(six.groups, key=lambda g: g.task_slug)
+    ]
+
+
+def test_a_step_sampled_again_replaces_its_rollouts() -> None:
+    event = RolloutDone(trace_id="t", step=1, task_slug="a", rollout=0, reward=0.0)
+    run = Run().fold(event).fold(event.model_copy(update={"rollout": 1, "reward": 1.0}))
+    assert run.fold(event.model_copy(update={"reward": 0.5})).rollouts == {"a": (0.5, 1.0)}
+    assert run.fold(event).rollouts == run.rollouts
+
+
+def test_the_scale_holds_rewards_beyond_the_unit() -> None:
+    shown = rows_of(grown(node(1, None, a=[-2.0, 3.0])))
+    assert (shown.low, shown.high) == (-2.0, 3.0)
+    assert (rows_of(Run()).low, rows_of(Run()).high) == (0.0, 1.0)
