@@ -167,6 +167,8 @@ def _locked(data_dir: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     """A socket bound to the address. Raises CannotServe: it is taken, or not this machine's."""
+    if not 0 <= port < 2**16:  # getaddrinfo wraps it around
+        raise CannotServe(f"cannot listen on {host}:{port}: a port is 0 to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, proto, _, address = found[0]

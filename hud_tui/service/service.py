@@ -86,8 +86,12 @@ def load_key(path: Path) -> str:
 def sweep(directory: Path, kept: set[str]) -> None:
     """Remove what steps that never finished have left beside the tree's files."""
     for path in directory.iterdir():
-        if path.name not in kept:
+        if path.name in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _recover(db: Db, bases: list[str]) -> set[str]:

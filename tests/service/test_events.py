@@ -1,0 +1,225 @@
+"""The event stream, over a real socket: order, resume without loss, honest resets."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from httpx_sse import EventSource, ServerSentEvent
+
+from hud_tui.events import EVENT, Event, JobChanged, StepTaken
+from hud_tui.service.routes import events as stream
+from hud_tui.service.service import Service
+from hud_tui.service.store import events as log
+from tests.conftest import PATIENCE_S, Served, bearer, ended, fork, on_socket, submit
+from tests.service.calls import chat, set_head, step, tree
+from tests.toy_engine import ToyEngine
+
+
+@pytest.fixture
+async def wire(served: Served) -> AsyncIterator[httpx.AsyncClient]:
+    """Calls the service over its socket."""
+    async with connected(served.url, served.api_key) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connected(url: str, api_key: str) -> AsyncIterator[httpx.AsyncClient]:
+    headers = bearer(api_key)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
+        yield client
+
+
+@asynccontextmanager
+async def restarted(data: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A service of its own on a directory that may have been served before."""
+    async with (
+        Service(data, ToyEngine()) as service,
+        on_socket(service) as url,
+        connected(url, service.api_key) as http,
+    ):
+        yield http
+
+
+@asynccontextmanager
+async def following(
+    http: httpx.AsyncClient, model_id: str, last: str | None = None
+) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    headers = {"Last-Event-ID": last} if last is not None else {}
+    url = f"/v1/models/{model_id}/train/events"
+    async with http.stream("GET", url, headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield EventSource(answer).aiter_sse()
+
+
+async def take(events: AsyncIterator[ServerSentEvent], count: int) -> list[ServerSentEvent]:
+    return [await anext(events) for _ in range(count)]
+
+
+async def until_done(events: AsyncIterator[ServerSentEvent]) -> list[ServerSentEvent]:
+    """Everything up to the end of a run."""
+    found = []
+    async for event in events:
+        found.append(event)
+        if is_done(event):
+            return found
+    raise AssertionError("the stream ended first")
+
+
+def is_done(event: ServerSentEvent) -> bool:
+    known = read(event)
+    return isinstance(known, JobChanged) and known.job.status == "succeeded"
+
+
+def read(event: ServerSentEvent) -> Event:
+    known = EVENT.validate_json(event.data)
+    assert known.type == event.event
+    return known
+
+
+async def test_a_step_arrives_in_order(wire: httpx.AsyncClient) -> None:
+    model = await fork(wire)
+    async with following(wire, model["id"]) as events:
+        await submit(wire, model["id"], steps=2)
+        found = await until_done(events)
+    kinds = [event.event for event in found]
+    assert kinds[:3] == ["job", "job", "rollout"]
+    others = [kind for kind in kinds if kind != "rollout"]
+    assert others == ["job", "job", *["checkpoint", "head", "step", "job"] * 2, "job"]
+    ids = [int(event.id) for event in found]
+    assert ids == sorted(set(ids))
+    taken = [read(event) for event in found if event.event == "step"]
+    assert all(isinstance(one, StepTaken) and one.groups[0].trace_ids for one in taken)
+
+
+async def test_resume_loses_nothing(wire: httpx.AsyncClient) -> None:
+    model = await fork(wire)
+    async with following(wire, model["id"]) as events:
+        job_id = await submit(wire, model["id"], steps=3)
+        whole = await until_done(events)
+    await ended(wire, job_id)
+    for cut in range(0, len(whole), 17):
+        async with following(wire, model["id"], whole[cut].id) as events:
+            rest = await take(events, len(whole) - cut - 1)
+        assert [(one.id, one.data) for one in rest] == [
+            (one.id, one.data) for one in whole[cut + 1 :]
+        ]
+
+
+async def test_a_cut_line_resumes_while_the_run_goes_on(wire: httpx.AsyncClient) -> None:
+    model = await fork(wire)
+    found: list[ServerSentEvent] = []
+    async with following(wire, model["id"]) as events:
+        job_id = await submit(wire, model["id"], steps=6)
+        found += await take(events, 3)
+    while not is_done(found[-1]):
+        async with following(wire, model["id"], found[-1].id) as events:
+            async for event in events:
+                found.append(event)
+                if is_done(event) or len(found) % 40 == 0:
+                    break
+    assert (await ended(wire, job_id))["step"] == 6
+    ids = [int(event.id) for event in found]
+    assert ids == sorted(set(ids))
+    assert sum(event.event == "step" for event in found) == 6
+    assert sum(event.event == "checkpoint" for event in found) == 6
+
+
+async def test_without_an_id_it_starts_now(wire: httpx.AsyncClient) -> None:
+    model = await fork(wire)
+    await step(wire, model)
+    async with following(wire, model["id"]) as events:
+        second = await step(wire, model)
+        [added] = await take(events, 1)
+    assert added.event == "checkpoint"
+    assert second["checkpoint_id"] in added.data
+
+
+async def test_it_says_at_once_that_it_is_open_and_keeps_saying(
+    wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "KEEP_ALIVE_S", 0.01)
+    model = await fork(wire)
+    await step(wire, model)
+    async with wire.stream("GET", f"/v1/models/{model['id']}/train/events") as answer:
+        lines = answer.aiter_lines()
+        assert [await anext(lines) for _ in range(4)] == [": open", "", ": still here", ""]
+        assert int(answer.headers["X-Last-Event-ID"]) >= 3
+
+
+async def test_set_head_and_outside_rollouts_are_told(wire: httpx.AsyncClient) -> None:
+    model = await fork(wire)
+    first = await step(wire, model)
+    await step(wire, model)
+    async with following(wire, model["id"]) as events:
+        await set_head(wire, model["id"], first["checkpoint_id"])
+        await set_head(wire, model["id"], first["checkpoint_id"])
+        trace = "a" * 32
+        entry = {"model": model["model_name"], "task_slug": "t"}
+        await wire.post(f"/v2/trace/{trace}/enter", json=entry)
+        await chat(wire, model["id"], headers={"Trace-Id": trace})
+        for _ in range(2):
+            await wire.post(f"/v2/trace/{trace}/exit", json={"reward": 0.5})
+        await step(wire, model)
+        found = [read(event) for event in await take(events, 3)]
+    assert [event.type for event in found] == ["head", "rollout", "checkpoint"]
+    head, rollout, _ = found
+    assert (head.checkpoint_id, head.cause) == (first["checkpoint_id"], "set")  # type: ignore[union-attr]
+    assert (rollout.task_slug, rollout.reward) == ("t", 0.5)  # type: ignore[union-attr]
+
+
+async def test_ids_survive_a_restart(tmp_path: Path) -> None:
+    data = tmp_path / "kept"
+    async with restarted(data) as http:
+        model = await fork(http)
+        async with following(http, model["id"]) as events:
+            await step(http, model)
+            before = await take(events, 3)
+    async with restarted(data) as http:
+        async with following(http, model["id"], before[0].id) as events:
+            await step(http, model)
+            after = await take(events, 5)
+        assert len(await tree(http, model["id"])) == 2
+    assert [one.data for one in after[:2]] == [one.data for one in before[1:]]
+    assert [int(one.id) for one in after] == sorted({int(one.id) for one in after})
+
+
+@pytest.mark.parametrize("last", ["999999", "-3", "x", "", "9" * 40])
+async def test_an_id_that_was_never_given_resets(wire: httpx.AsyncClient, last: str) -> None:
+    model = await fork(wire)
+    await step(wire, model)
+    async with following(wire, model["id"], last) as events:
+        [reset] = await take(events, 1)
+        assert (reset.event, reset.data) == ("reset", "{}")
+        await step(wire, model)
+        [added] = await take(events, 1)
+    assert added.event == "checkpoint"
+
+
+async def test_an_id_that_is_no_longer_kept_resets(
+    wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "KEPT", 4)
+    monkeypatch.setattr(log, "PRUNE_EVERY", 2)
+    model = await fork(wire)
+    async with following(wire, model["id"]) as events:
+        await step(wire, model)
+        first = (await take(events, 1))[0]
+        for _ in range(3):
+            await step(wire, model)
+        newest = (await take(events, 11))[-1]
+    async with following(wire, model["id"], first.id) as events:
+        assert (await take(events, 1))[0].event == "reset"
+    async with following(wire, model["id"], str(int(newest.id) - 2)) as events:
+        assert [one.event for one in await take(events, 2)] == ["head", "step"]
+
+
+async def test_streams_end_when_the_service_stops(served: Served) -> None:
+    async with connected(served.url, served.api_key) as http:
+        model = await fork(http)
+        async with http.stream("GET", f"/v1/models/{model['id']}/train/events") as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": open"
+            served.service.parts.hub.close()
+            assert [line async for line in lines] == [""]

@@ -1,0 +1,186 @@
+"""Chat completions."""
+
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.wire import ChatReply
+from tests.conftest import fork
+from tests.service.calls import QUESTION, chat, detail, set_head, step
+
+
+async def test_a_reply_carries_the_exact_tokens(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    body = await chat(http, model["model_name"], return_token_ids=True, seed=1)
+    reply = ChatReply.model_validate(body)
+    [choice] = reply.choices
+    assert choice.token_ids is not None
+    assert choice.prompt_token_ids is not None
+    content = body["choices"][0]["logprobs"]["content"]
+    assert len(content) == len(choice.token_ids)
+    assert all(token["logprob"] <= 0 and token["token"] for token in content)
+    assert reply.model == model["model_name"]
+    assert reply.usage == {
+        "prompt_tokens": len(choice.prompt_token_ids),
+        "completion_tokens": len(choice.token_ids),
+        "total_tokens": len(choice.prompt_token_ids) + len(choice.token_ids),
+    }
+    assert choice.finish_reason == "stop"
+
+
+async def test_tokens_come_only_when_asked_for(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    choice = (await chat(http, model["id"]))["choices"][0]
+    assert "token_ids" not in choice
+    assert choice["logprobs"] is None
+    choice = (await chat(http, model["id"], logprobs=True))["choices"][0]
+    assert "token_ids" not in choice
+    assert choice["logprobs"]["content"]
+
+
+async def test_both_paths_and_bases_answer(http: httpx.AsyncClient) -> None:
+    body = {"model": "toy/four", "messages": [{"role": "user", "content": QUESTION}]}
+    for path in ("/chat/completions", "/v1/chat/completions"):
+        assert (await http.post(path, json=body)).status_code == 200
+
+
+async def test_a_seed_repeats_and_n_differ(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ask = {"seed": 9, "n": 12, "temperature": 1.5}
+    one, two = await chat(http, model["id"], **ask), await chat(http, model["id"], **ask)
+    assert one["choices"] == two["choices"]
+    assert [choice["index"] for choice in one["choices"]] == list(range(12))
+    assert len({choice["message"]["content"] for choice in one["choices"]}) > 1
+    cold = await chat(http, model["id"], temperature=0, n=5)
+    assert len({choice["message"]["content"] for choice in cold["choices"]}) == 1
+    assert (await chat(http, model["id"], seed=-(2**70)))["choices"]
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_max_tokens_cuts(http: httpx.AsyncClient, name: str) -> None:
+    model = await fork(http)
+    body = {name: 1, "n": 8, "return_token_ids": True}
+    choices = (await chat(http, model["id"], **body))["choices"]
+    assert {len(choice["token_ids"]) for choice in choices} == {1}
+    assert {choice["finish_reason"] for choice in choices} == {"length"}
+
+
+@pytest.mark.parametrize("stop", [" ", ["xyz", " "]])
+async def test_stop_ends_the_text_and_stays_in_the_tokens(
+    http: httpx.AsyncClient, stop: Any
+) -> None:
+    model = await fork(http)
+    choices = await chat(http, model["id"], stop=stop, n=20, seed=1, return_token_ids=True)
+    stopped = [c for c in choices["choices"] if c["message"]["content"] in ("It", "I")]
+    assert stopped
+    for choice in stopped:
+        assert choice["token_ids"][-1] == ord(" ")
+        assert choice["finish_reason"] == "stop"
+
+
+async def test_a_pin_samples_that_checkpoint(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ask = {"seed": 2, "n": 10, "return_token_ids": True}
+    first = await step(http, model)
+    then = await chat(http, model["id"], **ask)
+    for _ in range(5):
+        last = await step(http, model)
+    for pin in (first["checkpoint_id"], "step-000001", first["sampler_path"]):
+        pinned = await chat(http, model["id"], checkpoint=pin, **ask)
+        assert pinned["choices"] == then["choices"]
+        assert pinned["checkpoint"] == first["checkpoint_id"]
+    head = await chat(http, model["id"], **ask)
+    assert head["checkpoint"] == last["checkpoint_id"]
+    assert head["choices"] != then["choices"]
+    await set_head(http, model["id"], first["checkpoint_id"])
+    assert (await chat(http, model["id"], **ask))["choices"] == then["choices"]
+
+
+async def test_many_pins_close_the_oldest(http: httpx.AsyncClient, engine: Any) -> None:
+    model = await fork(http)
+    steps = [await step(http, model) for _ in range(12)]
+    for _ in range(2):
+        for one in steps:
+            await chat(http, model["id"], checkpoint=one["checkpoint_id"])
+    assert len(engine.policies) <= 8 + 1
+
+
+async def test_a_later_turn_continues_the_exact_tokens(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    for system in ([], [{"role": "system", "content": "Be short."}]):
+        messages = [*system, {"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
+        first = await chat(http, model["id"], messages=messages, return_token_ids=True)
+        [choice] = first["choices"]
+        prior = [*choice["prompt_token_ids"], *choice["token_ids"]]
+        messages += [choice["message"], {"role": "tool", "tool_call_id": "x", "content": "9"}]
+        second = await chat(
+            http,
+            model["id"],
+            messages=messages,
+            prompt_token_ids=prior,
+            continuation_from=2,
+            return_token_ids=True,
+        )
+        got = second["choices"][0]["prompt_token_ids"]
+        assert got[: len(prior)] == prior
+        rest = await chat(http, model["id"], messages=messages[-1:], return_token_ids=True)
+        assert got[len(prior) :] == rest["choices"][0]["prompt_token_ids"]
+
+
+async def test_tools_are_shown_to_the_model(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    tool = {"type": "function", "function": {"name": "plus", "parameters": {"type": "object"}}}
+    plain = await chat(http, model["id"], return_token_ids=True)
+    shown = await chat(http, model["id"], tools=[tool], return_token_ids=True)
+    lengths = [len(reply["choices"][0]["prompt_token_ids"]) for reply in (plain, shown)]
+    assert lengths[1] > lengths[0]
+
+
+async def test_a_prompt_beyond_the_context_says_so(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    body = {"model": model["id"], "messages": [{"role": "user", "content": "x" * 200}]}
+    answer = await http.post("/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert "128 tokens" in detail(answer)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"model": "nobody"}, 404, "no such model: nobody"),
+        ({"checkpoint": str(uuid4())}, 404, "no such checkpoint"),
+        ({"stream": True}, 400, "streaming is not offered"),
+        ({"messages": []}, 400, "messages is empty"),
+        ({"messages": [{"role": "oracle", "content": "x"}]}, 400, "role must be"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "text parts"),
+        ({"prompt_token_ids": [4000], "continuation_from": 1}, 400, "outside the vocabulary"),
+        ({"temperature": -1}, 422, "greater than or equal to 0"),
+        ({"n": 65}, 422, "less than or equal to 64"),
+    ],
+)
+async def test_what_cannot_be_answered(
+    http: httpx.AsyncClient, body: dict[str, Any], status: int, says: str
+) -> None:
+    model = await fork(http)
+    whole = {"model": model["id"], "messages": [{"role": "user", "content": "x"}], **body}
+    answer = await http.post("/chat/completions", json=whole)
+    assert (answer.status_code, says in detail(answer)) == (status, True), answer.text
+    assert says in answer.json()["error"]["message"]
+
+
+async def test_a_trace_id_must_be_one(http: httpx.AsyncClient) -> None:
+    body = {"model": "toy/four", "messages": [{"role": "user", "content": "x"}]}
+    answer = await http.post("/chat/completions", json=body, headers={"Trace-Id": "nope"})
+    assert (answer.status_code, "Trace-Id" in detail(answer)) == (400, True)
+
+
+async def test_a_turn_asked_again_counts_once(http: httpx.AsyncClient) -> None:
+    model, headers = await fork(http), {"Trace-Id": uuid4().hex}
+    for seed in (1, 2):
+        reply = await chat(http, model["id"], seed=seed, headers=headers, return_token_ids=True)
+    events = (await http.get(f"/v2/trace/{headers['Trace-Id']}/events")).json()["events"]
+    assert [event["kind"] for event in events] == ["user_message", "agent_message"]
+    assert events[1]["sample"]["output_token_ids"] == reply["choices"][0]["token_ids"]

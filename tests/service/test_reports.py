@@ -1,0 +1,144 @@
+"""Jobs and traces that a client reports, and reading them back."""
+
+from uuid import UUID, uuid4
+
+import httpx
+
+from hud_tui.wire import Job, Page, Trace, TraceEvents
+from tests.conftest import fork
+from tests.service.calls import chat, detail
+
+
+async def test_a_reported_job_is_listed(http: httpx.AsyncClient) -> None:
+    job, traces = uuid4().hex, [uuid4().hex for _ in range(3)]
+    for _ in range(2):
+        body = {"name": "mine", "group": 2}
+        assert (await http.post(f"/v2/trace/job/{job}/enter", json=body)).status_code == 200
+    [row] = Page[Job].model_validate((await http.get("/v2/jobs")).json()).items
+    assert (row.id, row.name, row.status, row.group_size) == (
+        str(UUID(job)),
+        "mine",
+        "pending",
+        2,
+    )
+    for number, trace in enumerate(traces):
+        entry = {"job_id": job, "task_slug": f"t{number}", "group_id": "g"}
+        assert (await http.post(f"/v2/trace/{trace}/enter", json=entry)).status_code == 200
+    assert (await http.get(f"/v2/jobs/{job}")).json()["status"] == "running"
+    for number, trace in enumerate(traces):
+        leave = {"status": "completed", "reward": number / 2, "stop_reason": "done"}
+        assert (await http.post(f"/v2/trace/{trace}/exit", json=leave)).status_code == 200
+    assert (await http.get(f"/v2/jobs/{job}")).json()["status"] == "completed"
+    page = Page[Trace].model_validate((await http.get(f"/v2/jobs/{job}/traces?limit=2")).json())
+    assert (page.total, [one.id for one in page.items]) == (3, [str(UUID(t)) for t in traces[:2]])
+    assert [one.reward for one in page.items] == [0.0, 0.5]
+    assert {one.group_id for one in page.items} == {"g"}
+    summary = (await http.get(f"/v2/jobs/{job}/summary")).json()
+    assert (summary["total_traces"], summary["total_tasks"], summary["avg_reward"]) == (3, 3, 0.5)
+
+
+async def test_exit_is_idempotent_and_may_come_alone(http: httpx.AsyncClient) -> None:
+    trace = uuid4().hex
+    body = {
+        "status": "error",
+        "reward": 0.0,
+        "error": "box died",
+        "evaluation_result": {"score": 0.0},
+    }
+    for _ in range(2):
+        assert (await http.post(f"/v2/trace/{trace}/exit", json=body)).status_code == 200
+    row = (await http.get(f"/v2/trace/{UUID(trace)}")).json()
+    assert (row["status"], row["reward"], row["error"]) == ("error", 0.0, "box died")
+    assert row["evaluation_result"] == {"score": 0.0}
+
+
+async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
+    trace, url = uuid4().hex, "/telemetry/v3/api/trace/{}/telemetry-upload"
+    spans = [
+        span(1, "step.user", {"messages": [{"role": "user", "content": [{"text": "2+2?"}]}]}),
+        span(2, "step.agent", {"content": "four", "tool_calls": [{"name": "say"}]}),
+        span(3, "step.tool", {"call": {"name": "say", "arguments": {"x": 4}}, "result": "said"}),
+        span(4, "step.task", {"task_call": {"phase": "evaluate", "name": "sum"}}),
+        {"span_id": "odd", "name": "other", "attributes": None},
+    ]
+    for batch in (spans[2:], spans):
+        answer = await http.post(url.format(trace), json={"telemetry": batch})
+        assert answer.status_code == 200
+    await http.post(f"/v2/trace/{trace}/exit", json={"reward": 1.0})
+    answer = await http.get(f"/v2/trace/{UUID(trace)}/events")
+    found = TraceEvents.model_validate(answer.json())
+    kinds = [event.kind for event in found.events]
+    assert kinds == ["system", "user_message", "agent_message", "tool_call", "system"]
+    assert [event.text for event in found.events[1:3]] == ["2+2?", "four"]
+    assert (found.events[3].tool_name, found.events[3].result_text) == ("say", "said")
+    assert (found.latest_seq, found.status, found.reward) == (4, "completed", 1.0)
+    later = (await http.get(f"/v2/trace/{trace}/events?since_seq=3")).json()["events"]
+    assert [event["seq"] for event in later] == [4]
+    assert (await http.get(f"/v2/trace/{trace}/events?since_seq=x")).status_code == 422
+
+
+async def test_turns_tell_it_where_no_span_does(http: httpx.AsyncClient) -> None:
+    model, trace = await fork(http), uuid4().hex
+    await chat(http, model["id"], headers={"Trace-Id": trace}, seed=1)
+    found = (await http.get(f"/v2/trace/{trace}/events")).json()
+    assert found["status"] == "running"
+    assert [event["kind"] for event in found["events"]] == ["user_message", "agent_message"]
+    assert "".join(found["events"][1]["tokens"]).startswith(found["events"][1]["text"])
+
+
+async def test_cancelling_what_a_client_reports(http: httpx.AsyncClient) -> None:
+    job, one, two = (uuid4().hex for _ in range(3))
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
+    for trace in (one, two):
+        await http.post(f"/v2/trace/{trace}/enter", json={"job_id": job})
+    body = {"job_id": job, "trace_id": one}
+    assert (await http.post("/v2/rollouts/cancel", json=body)).json() == {"status": "cancelled"}
+    everything = (await http.post("/v2/rollouts/cancel_user_jobs", json={})).json()
+    assert everything["job_details"] == [{"job_id": str(UUID(job)), "cancelled": 1}]
+    again = await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
+    assert again.json()["cancelled"] == 0
+
+
+async def test_a_job_can_be_renamed(http: httpx.AsyncClient) -> None:
+    job = uuid4().hex
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "old"})
+    assert (await http.patch(f"/v2/jobs/{job}", json={"name": "new"})).json()["name"] == "new"
+    assert (await http.get(f"/v2/jobs/{job}")).json()["name"] == "new"
+
+
+async def test_jobs_page_newest_first_and_by_taskset(http: httpx.AsyncClient) -> None:
+    taskset = (await http.get("/v2/tasksets/by-name/arith")).json()["taskset_id"]
+    for number in range(3):
+        body = {"name": f"job {number}", "taskset_id": taskset if number == 1 else None}
+        await http.post(f"/v2/trace/job/{uuid4().hex}/enter", json=body)
+    page = (await http.get("/v2/jobs?limit=2")).json()
+    assert ([row["name"] for row in page["items"]], page["total"]) == (["job 2", "job 1"], 3)
+    mine = (await http.get(f"/v2/jobs?taskset_id={taskset}")).json()
+    assert [(row["name"], row["taskset_name"]) for row in mine["items"]] == [("job 1", "arith")]
+    assert mine["total"] == 1
+
+
+async def test_unknown_ones_are_404(http: httpx.AsyncClient) -> None:
+    unknown = str(uuid4())
+    for path in (
+        f"jobs/{unknown}",
+        f"jobs/{unknown}/traces",
+        f"jobs/{unknown}/summary",
+        f"trace/{unknown}",
+        f"trace/{unknown}/events",
+        "jobs/nonsense",
+        "trace/nonsense",
+    ):
+        answer = await http.get(f"/v2/{path}")
+        assert (answer.status_code, "no such" in detail(answer)) == (404, True)
+    answer = await http.post("/v2/rollouts/cancel_job", json={"job_id": unknown})
+    assert answer.status_code == 404
+
+
+def span(number: int, name: str, payload: dict[str, object]) -> dict[str, object]:
+    return {
+        "name": name,
+        "span_id": f"{number:016x}",
+        "start_time": f"2026-01-01T00:00:0{number}Z",
+        "attributes": {"hud.payload": payload},
+    }

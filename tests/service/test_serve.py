@@ -1,0 +1,140 @@
+"""`serve`: a real process, from its ready line to its exit code."""
+
+import asyncio
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.service.service import load_key
+from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
+
+
+def serve(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    command = [sys.executable, "-m", "hud_tui.service", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+async def test_it_says_how_it_can_be_called_and_stops_cleanly(tmp_path: Path) -> None:
+    data = tmp_path / "deep" / "data"
+    async with serve_process(data) as process, process.client() as http:
+        assert process.ready.pid == process.process.pid
+        assert process.ready.data_dir == str(data)
+        assert process.ready.telemetry_url == process.ready.url + "/telemetry/v3/api"
+        model = await fork(http)
+        job_id = await submit(http, model["id"], steps=5000)
+
+        async def running() -> bool:
+            url = f"/v1/training/jobs/{job_id}/raw-status"
+            return bool((await http.get(url)).json()["step"] >= 1)
+
+        await until(running)
+        async with http.stream("GET", f"/v1/models/{model['id']}/train/events") as stream:
+            assert await anext(stream.aiter_lines()) == ": open"
+            process.process.send_signal(signal.SIGTERM)
+            code = await asyncio.wait_for(process.process.wait(), PATIENCE_S)
+        assert code == 0
+        assert process.process.stdout is not None
+        assert await process.process.stdout.read() == b""
+    async with serve_process(data) as process, process.client() as http:
+        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+        assert (status["status"], status["error"]["code"]) == ("interrupted", "interrupted")
+        resumed = await http.post(f"/v1/training/jobs/{job_id}/resume")
+        assert resumed.status_code == 200
+        process.process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.process.wait(), PATIENCE_S) == 0
+
+
+async def test_a_directory_is_served_once(tmp_path: Path) -> None:
+    async with serve_process(tmp_path):
+        second = await asyncio.to_thread(serve, "--data-dir", str(tmp_path))
+    assert (second.returncode, second.stdout) == (1, "")
+    assert "is served by another process" in second.stderr
+
+
+def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = serve("--data-dir", str(tmp_path), "--port", port)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+
+
+@pytest.mark.parametrize("port", ["-1", "70000"])
+def test_an_impossible_port_is_said(tmp_path: Path, port: str) -> None:
+    result = serve("--data-dir", str(tmp_path), "--port", port)
+    assert result.returncode == 1
+    assert "cannot listen" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    result = serve("--data-dir", str(tmp_path / "file" / "data"))
+    assert result.returncode == 1
+    assert "cannot use" in result.stderr
+
+
+def test_a_broken_database_is_said(tmp_path: Path) -> None:
+    (tmp_path / "service.db").write_text("this is no database, and long enough to be read as one")
+    result = serve("--data-dir", str(tmp_path))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "cannot open" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+async def test_another_address_is_warned_of(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui.service", "--data-dir", str(tmp_path)),
+        *("--host", "0.0.0.0"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        ready = json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE_S))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = await process.communicate()
+    assert ready["url"].startswith("http://0.0.0.0:")
+    assert b"can be reached from other machines" in errors
+
+
+def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "service.key"
+    key = load_key(path)
+    assert len(key) > 30
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert load_key(path) == key
+
+
+def test_the_service_loads_neither_numpy_nor_a_face(tmp_path: Path) -> None:
+    script = (
+        "import sys, hud_tui.service.serve;"
+        "print([m for m in ('numpy', 'tinker', 'textual', 'httpx') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.strip() == "[]"
+
+
+async def test_a_body_too_large_is_answered_over_a_socket(tmp_path: Path) -> None:
+    async with serve_process(tmp_path) as process, process.client() as http:
+        big = b'{"telemetry": ["' + b"x" * (65 * 1024 * 1024) + b'"]}'
+        url = f"/telemetry/v3/api/trace/{'0' * 32}/telemetry-upload"
+        answer = await http.post(url, content=big)
+        assert answer.status_code == 413
+        assert (await http.get("/v2/auth/me")).status_code == 200
+
+
+async def test_a_foreign_host_header_is_refused_over_a_socket(tmp_path: Path) -> None:
+    async with serve_process(tmp_path) as process, process.client() as http:
+        answer: httpx.Response = await http.get("/v2/models", headers={"Host": "evil.example"})
+        assert answer.status_code == 421

@@ -1,0 +1,158 @@
+"""The store: migrations, transactions, what the schema refuses, and leftovers."""
+
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.service.clock import now
+from hud_tui.service.service import Service, sweep
+from hud_tui.service.store import Db, TooNew, checkpoints, connect, events, insert, models, runs
+from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
+from hud_tui.service.store.schema import MIGRATIONS
+from hud_tui.wire import JobError
+from tests.conftest import fork
+from tests.service.calls import step
+from tests.toy_engine import ToyEngine
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Db:
+    db = connect(tmp_path / "service.db")
+    models.offer_bases(db, ["toy/four"])
+    models.fork(db, models.find(db, "toy/four"), "fork")
+    return db
+
+
+def new(model_id: str, parent: str | None, id_: str = "c1") -> NewCheckpoint:
+    return NewCheckpoint(
+        id=id_,
+        model_id=model_id,
+        parent_id=parent,
+        sampler_path=f"{id_}/s",
+        state_path=f"{id_}/s",
+        learning_rate=0.1,
+        loss_fn="ppo",
+        num_traces=1,
+        num_datums=1,
+        num_tokens=1,
+        mean_reward=0.0,
+        metrics={},
+    )
+
+
+def test_a_file_is_durable_and_strict(db: Db) -> None:
+    assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert db.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert db.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+    assert db.execute("PRAGMA user_version").fetchone()[0] == len(MIGRATIONS)
+    with pytest.raises(sqlite3.IntegrityError):
+        db.execute("UPDATE model SET created_at = 'yesterday'")
+
+
+def test_opening_again_migrates_nothing(db: Db, tmp_path: Path) -> None:
+    db.close()
+    again = connect(tmp_path / "service.db")
+    assert models.find(again, "fork").name == "fork"
+
+
+def test_a_newer_file_is_left_alone(db: Db, tmp_path: Path) -> None:
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    db.close()
+    with pytest.raises(TooNew):
+        connect(tmp_path / "service.db")
+
+
+def test_a_step_needs_its_parent_to_be_the_head(db: Db) -> None:
+    model = models.find(db, "fork")
+    checkpoints.append(db, new(model.id, None))
+    with pytest.raises(HeadHasMoved):
+        checkpoints.append(db, new(model.id, None, "c2"))
+    assert checkpoints.head_id(db, model.id) == "c1"
+
+
+def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:
+    model = models.find(db, "fork")
+    other = models.fork(db, models.find(db, "toy/four"), "other")
+    checkpoints.append(db, new(model.id, None))
+    columns = {"name": "x", "sampler_path": "x", "state_path": "x", "body": "{}", "step": 9}
+    for parent, owner in (("nothing", model.id), ("c1", other.id)):
+        with pytest.raises(sqlite3.IntegrityError):
+            insert(db, "checkpoint", id="c3", model_id=owner, parent_id=parent, **columns)
+    with pytest.raises(sqlite3.IntegrityError):
+        db.execute("INSERT INTO head VALUES (?, 'c1')", (other.id,))
+
+
+def test_the_schema_refuses_two_runs_on_a_model(db: Db) -> None:
+    model = models.find(db, "fork")
+    row = {"kind": "training", "status": "running", "model_id": model.id, "created_at": now()}
+    insert(db, "job", id="j1", **row)
+    with pytest.raises(sqlite3.IntegrityError):
+        insert(db, "job", id="j2", **row)
+    insert(db, "job", id="j3", **{**row, "status": "failed"})
+
+
+def test_a_restart_interrupts_what_ran(db: Db) -> None:
+    model = models.find(db, "fork")
+    parameters = {"group_size": 2, "steps": 3}
+    runs.submit(db, "00000000-0000-0000-0000-000000000001", model.id, "run", parameters, [])
+    runs.interrupt_all(db)
+    job = runs.status(runs.training(db, model.id))
+    assert job.status == "interrupted"
+    assert isinstance(job.error, JobError)
+    assert [event.type for event in events.after(db, model.id, 0)] == ["job", "job"]
+
+
+async def test_a_failed_change_leaves_nothing(service: Service) -> None:
+    def change(db: Db) -> None:
+        insert(db, "taskset", id="x", name="x", name_key="x", created_at=0.0)
+        raise KeyError
+
+    store = service.parts.store
+    with pytest.raises(KeyError):
+        await store.write(change)
+    query = "SELECT count(*) FROM taskset WHERE id = 'x'"
+    assert await store.read(lambda db: db.execute(query).fetchone()[0]) == 0
+
+
+async def test_leftovers_of_unfinished_steps_are_swept(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with Service(data, ToyEngine()) as service:
+        directory = data / "checkpoints"
+        (directory / "unfinished").mkdir()
+        (directory / "unfinished" / "half.tmp").write_text("…")
+        (directory / "stray").write_text("…")
+        assert service.api_key
+    async with Service(data, ToyEngine()):
+        assert list(directory.iterdir()) == []
+
+
+async def test_the_trees_files_are_kept(http: httpx.AsyncClient, service: Service) -> None:
+    taken = await step(http, await fork(http))
+    directory = service.data_dir / "checkpoints"
+    (directory / "unfinished").mkdir()
+    sweep(directory, await service.parts.store.read(checkpoints.ids))
+    assert [path.name for path in directory.iterdir()] == [taken["checkpoint_id"]]
+    assert (service.data_dir / taken["state_path"]).is_file()
+
+
+async def test_a_step_that_cannot_be_saved_leaves_the_head(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await fork(http)
+    first = await step(http, model)
+
+    def full(*args: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "append", full)
+        with pytest.raises(sqlite3.OperationalError):
+            await step(http, model)
+    files = [path.name for path in (service.data_dir / "checkpoints").iterdir()]
+    assert files == [first["checkpoint_id"]]
+    second = await step(http, model)
+    rows = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()
+    assert [row["id"] for row in rows] == [first["checkpoint_id"], second["checkpoint_id"]]
+    assert rows[1]["prev_model_checkpoint_id"] == first["checkpoint_id"]

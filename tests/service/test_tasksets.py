@@ -1,0 +1,143 @@
+"""Tasksets and the registry of environments."""
+
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from hud_tui.service.environments import ENVIRONMENTS
+from hud_tui.service.tasksets import TASKSETS
+from hud_tui.wire import (
+    EnvironmentConfig,
+    Page,
+    RegistryItem,
+    ScenarioRecord,
+    Taskset,
+    TasksetExport,
+    UploadResult,
+)
+from tests.conftest import tasks_of
+from tests.service.calls import Json, detail
+
+
+def upload_row(name: str, **more: object) -> Json:
+    return {
+        "name": name,
+        "env": {"name": "arith"},
+        "task_id": "add",
+        "args": {"a": 1, "b": 2},
+        **more,
+    }
+
+
+async def upload(http: httpx.AsyncClient, name: str, tasks: list[Json]) -> UploadResult:
+    answer = await http.post("/v2/tasks/upload", json={"taskset_name": name, "tasks": tasks})
+    assert answer.status_code == 201, answer.text
+    return UploadResult.model_validate(answer.json())
+
+
+async def test_the_built_in_ones_are_there(http: httpx.AsyncClient) -> None:
+    page = Page[Taskset].model_validate((await http.get("/v2/tasksets")).json())
+    assert [taskset.name for taskset in page.items] == list(TASKSETS)
+    for taskset in page.items:
+        assert taskset.task_count == len(TASKSETS[taskset.name].tasks)
+        assert taskset.description == TASKSETS[taskset.name].description
+        assert await tasks_of(http, taskset.name.upper()) == list(TASKSETS[taskset.name].tasks)
+    window = (await http.get("/v2/tasksets?limit=1&offset=1")).json()
+    assert (len(window["items"]), window["total"]) == (1, len(TASKSETS))
+
+
+async def test_upload_creates_then_updates(http: httpx.AsyncClient) -> None:
+    first = await upload(http, "My Set", [upload_row("a"), upload_row("b")])
+    assert (first.tasks_created, first.tasks_updated) == (2, 0)
+    second = await upload(
+        http, "my  set", [upload_row("b", args={"a": 9, "b": 9}), upload_row("c")]
+    )
+    assert second.taskset_id == first.taskset_id
+    assert (second.tasks_created, second.tasks_updated) == (1, 1)
+    url = f"/v2/tasksets/{UUID(first.taskset_id).hex}"
+    assert Taskset.model_validate((await http.get(url)).json()).task_count == 3
+    export = TasksetExport.model_validate((await http.get(f"{url}/export")).json())
+    assert export.name == "My Set"
+    assert [row["name"] for row in export.tasks] == ["a", "b", "c"]
+    assert export.tasks[1]["args"] == {"a": 9, "b": 9}
+
+
+async def test_export_gives_back_what_came(http: httpx.AsyncClient) -> None:
+    rows = [
+        upload_row("full", columns={"split": "heldout"}, validation=[{"name": "x"}], verifier=None),
+        {"name": "bare", "env": {"name": "e"}, "task_id": "t"},
+        {"name": "null", "env": {"name": "e"}, "task_id": "t", "args": None},
+        {
+            "env": "arith",
+            "id": "add",
+            "args": {"a": 1, "b": 1},
+            "slug": "v6",
+            "columns": {"k": [1]},
+        },
+    ]
+    result = await upload(http, "kept", rows)
+    tasks = (await http.get(f"/v2/tasksets/{result.taskset_id}/export")).json()["tasks"]
+    assert tasks[0] == {
+        "name": "full",
+        "env": "arith",
+        "scenario": "add",
+        "args": {"a": 1, "b": 2},
+        "columns": {"split": "heldout"},
+        "validation": [{"name": "x"}],
+        "verifier": None,
+    }
+    assert tasks[1] == {"name": "bare", "env": "e", "scenario": "t"}
+    assert tasks[2] == {"name": "null", "env": "e", "scenario": "t", "args": None}
+    assert tasks[3] == rows[3]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"taskset_name": "x", "tasks": []}, 422, "at least 1 item"),
+        ({"taskset_name": "x", "tasks": [{"env": "e"}]}, 400, "row 1: field id"),
+        ({"taskset_name": "x", "tasks": [upload_row("a"), upload_row("a")]}, 400, "row 2: slug a"),
+        ({"taskset_name": " ", "tasks": [upload_row("a")]}, 422, "blank"),
+        ({"tasks": [upload_row("a")]}, 422, "taskset_name or taskset_id"),
+        ({"taskset_id": str(uuid4()), "tasks": [upload_row("a")]}, 404, "no such taskset"),
+    ],
+)
+async def test_uploads_that_are_refused(
+    http: httpx.AsyncClient, body: Json, status: int, says: str
+) -> None:
+    answer = await http.post("/v2/tasks/upload", json=body)
+    assert (answer.status_code, says in detail(answer)) == (status, True), answer.text
+    assert (await http.get("/v2/tasksets")).json()["total"] == len(TASKSETS)
+
+
+async def test_unknown_tasksets_are_404(http: httpx.AsyncClient) -> None:
+    for path in ("by-name/nothing", str(uuid4()), f"{uuid4()}/export", "not-an-id"):
+        assert (await http.get(f"/v2/tasksets/{path}")).status_code == 404
+
+
+async def test_the_registry_lists_environments(http: httpx.AsyncClient) -> None:
+    page = Page[RegistryItem].model_validate((await http.get("/v2/registry?limit=500")).json())
+    assert [item.name for item in page.items] == list(ENVIRONMENTS)
+    found = (await http.get("/v2/registry?search=ARITH")).json()
+    assert [item["name"] for item in found["items"]] == ["arith"]
+    assert (await http.get("/v2/registry?search=chess")).json()["items"] == []
+    for item in page.items:
+        assert (await http.get(f"/v2/registry/{item.id}")).json()["name"] == item.name
+        rows = (await http.get(f"/v2/registry/{item.id}/scenarios")).json()
+        scenarios = [ScenarioRecord.model_validate(row) for row in rows]
+        known = ENVIRONMENTS[item.name].scenarios
+        assert [one.name for one in scenarios] == list(known)
+        assert [one.args_schema for one in scenarios] == [s.args_schema for s in known.values()]
+        build = (await http.get(f"/v2/builds/{rows[0]['build_id']}/status")).json()
+        assert build["status"] == "SUCCEEDED"
+        assert [task["id"] for task in build["manifest"]["tasks"]] == list(known)
+
+
+async def test_preflight_can_ask_for_an_environment(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/environments/text/mcp-config")
+    config = EnvironmentConfig.model_validate(answer.json())
+    assert config.scenarios == list(ENVIRONMENTS["text"].scenarios)
+    for path in ("/environments/chess/mcp-config", f"/v2/registry/{uuid4()}", "/v2/registry/x"):
+        assert (await http.get(path)).status_code == 404
+    assert (await http.get(f"/v2/builds/{uuid4()}/status")).status_code == 404
