@@ -1,0 +1,303 @@
+"""The Live view, driven by its keys: every one of them, at three sizes."""
+
+from dataclasses import replace
+
+import pytest
+
+from hud_tui.events import CheckpointAdded
+from hud_tui.rl.axis import Axis
+from hud_tui.rl.group_rows import Order
+from hud_tui.rl.progress import Liveness, State
+from hud_tui.rl.run import Run
+from hud_tui.rl.smoothing import WEIGHTS
+from hud_tui.tui.keys import of_view, spell
+from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.tui.widgets.focus_chart import FocusChart
+from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.lines import LinesView
+from hud_tui.tui.widgets.metric_grid import MetricGrid
+from hud_tui.tui.widgets.run_status import RunStatus
+from tests.conftest import until
+from tests.tui import runs
+from tests.tui.stage import LIVE, Stage
+
+SIZES = ((80, 24), (120, 40), (40, 12))
+
+
+def text_of(pane: LinesView) -> str:
+    """What the pane shows, its title included."""
+    lines = [pane.render_line(row).text for row in range(pane.size.height)]
+    return "\n".join([pane.border_title or "", *lines])
+
+
+def status_of(stage: Stage) -> str:
+    return stage.live.query_one(RunStatus).line.plain
+
+
+def newer(run: Run, steps: int = 1) -> Run:
+    """The run after more steps."""
+    nodes = runs.checkpoints(run.series.length + steps)[run.series.length :]
+    for node in nodes:
+        run = run.fold(CheckpointAdded(checkpoint=node))
+    return run
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> None:
+    stage = Stage(runs.sampling(runs.run_of(30), 50))
+    async with stage.run_test(size=size) as pilot:
+        for action in of_view("live"):
+            if action.name in ("cancel_run", "resume_run"):
+                continue
+            for key in action.keys.split(","):
+                await pilot.press(key)
+                assert stage.screen is stage.live, f"{spell(key)} stays on the view"
+        for pane in stage.live.query(LinesView):
+            if pane.display and pane.size:
+                assert pane.region in stage.screen.region
+                assert all(strip.cell_length <= pane._width for strip in pane._strips)
+
+
+async def test_enter_enlarges_the_metric_under_the_cursor() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        assert "mean reward" in text_of(chart)
+        await pilot.press("right", "enter")
+        assert stage.live.focus_key == "heldout_reward"
+        assert "held-out reward" in text_of(chart)
+        await pilot.press("down", "l", "h", "k", "enter")
+        assert stage.live.focus_key == "heldout_reward"
+
+
+async def test_the_cursor_stays_on_its_metric_when_others_arrive() -> None:
+    run = runs.with_metrics({"zebra": [1.0, 2.0], "yak": [3.0, 4.0]})
+    stage = Stage(run)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("right")
+        assert stage.live.metrics.cursor == "yak"
+        stage.play(
+            runs.with_metrics({"reward_mean": [0.1] * 3, "zebra": [1.0] * 3, "yak": [3.0] * 3})
+        )
+        await pilot.pause()
+        assert stage.live.metrics.cursor == "yak"
+        await pilot.press("enter")
+        assert stage.live.focus_key == "yak"
+
+
+async def test_a_click_enlarges_a_metric() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.click(MetricGrid, offset=(35, 2))
+        await until(lambda: stage.live.focus_key == "heldout_reward")
+
+
+async def test_the_grid_scrolls_to_the_cursor() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        grid = stage.live.metrics
+        assert "more rows below" in text_of(grid)
+        await pilot.press("down", "down")
+        assert "clip frac" in text_of(grid)
+        await pilot.press("pagedown", "pagedown", "pagedown", "pagedown")
+        assert "more rows below" not in text_of(grid)
+        await pilot.press("pageup")
+        assert "more rows below" in text_of(grid)
+
+
+async def test_smoothing_is_said_and_stops_at_its_ends() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        before = text_of(chart)
+        await pilot.press("s")
+        assert "ema 0.9" in text_of(chart)
+        assert text_of(chart) != before
+        await pilot.press(*["s"] * 9)
+        assert stage.live.lens.weight == WEIGHTS[-1]
+        await pilot.press(*["S"] * 9)
+        assert stage.live.lens.weight == 0
+        assert "ema" not in text_of(chart)
+
+
+async def test_log_and_the_x_axis_are_said() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press("L", "x")
+        assert "log · by time · step 30" in text_of(chart)
+        assert "20s" in text_of(chart)
+        await pilot.press("x")
+        assert "by tokens" in text_of(chart)
+        assert "20k" in text_of(chart)
+        await pilot.press("x", "L")
+        assert stage.live.lens.axis is Axis.STEP
+        assert "log" not in text_of(chart)
+
+
+async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f")
+        before = [text_of(pane) for pane in stage.live.query(LinesView)]
+        stage.play(newer(stage.scene, 4))
+        await pilot.pause()
+        assert [text_of(pane) for pane in stage.live.query(LinesView)] == before
+        assert "⏸ frozen at step 30 · 4 steps behind" in status_of(stage)
+        await pilot.press("f")
+        assert "step 34" in text_of(stage.live.query_one(FocusChart))
+        assert "⏸" not in status_of(stage)
+
+
+async def test_another_model_thaws_the_screen() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f")
+        model = runs.MODEL.model_copy(update={"id": "m2", "model_name": "other"})
+        stage.play(replace(runs.run_of(3), model=model))
+        assert not stage.live.frozen
+        assert stage.live.shown.series.length == 3
+
+
+async def test_tab_goes_round_the_panes_and_shows_them_where_there_is_room_for_one() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(40, 12)) as pilot:
+        for kind in (GroupGrid, EventLog, MetricGrid):
+            await pilot.press("tab")
+            await until(lambda kind=kind: isinstance(stage.focused, kind))
+            assert stage.live.query_one(kind).size.height > 0
+        await pilot.press("shift+tab")
+        await until(lambda: isinstance(stage.focused, EventLog))
+        assert not stage.live.query_one(FocusChart).display
+        await pilot.press("g")
+        await until(lambda: isinstance(stage.focused, GroupGrid))
+
+
+async def test_o_sorts_the_groups() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        grid = stage.live.query_one(GroupGrid)
+        assert "by task" in text_of(grid)
+        await pilot.press("o")
+        assert grid.order is Order.TEACHES
+        assert "teaching first" in text_of(grid)
+        assert "═ all bad" not in text_of(grid).splitlines()[3]
+        await pilot.press("g", "end", "down", "down", "j", "pagedown")
+        assert "═ all" in text_of(grid)
+
+
+async def test_groups_are_shown_as_rollouts_arrive() -> None:
+    run = runs.run_of(5)
+    stage = Stage(runs.sampling(run, 5))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        grid = stage.live.query_one(GroupGrid)
+        assert "5 of 8" in text_of(grid)
+        assert "12 groups × 8" in text_of(grid)
+        stage.play(runs.sampling(run, 96))
+        await pilot.pause()
+        assert "to come" not in text_of(grid)
+        assert "teach" in text_of(grid)
+
+
+async def test_the_strip_needs_room() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        grid = stage.live.query_one(GroupGrid)
+        assert "height the spread" in text_of(grid)
+        await pilot.resize_terminal(90, 40)
+        await until(lambda: "height the spread" not in text_of(grid))
+
+
+async def test_events_are_read_in_peace_while_others_arrive() -> None:
+    run = runs.run_of(30)
+    for node in runs.checkpoints(29)[:20]:
+        run = run.fold(runs.taken(node))
+    stage = Stage(run)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        log = stage.live.query_one(EventLog)
+        await pilot.press("tab", "tab")
+        await until(lambda: isinstance(stage.focused, EventLog))
+        await pilot.press("down", "down", "down")
+        read = text_of(log)
+        stage.play(run.fold(runs.taken(runs.checkpoints(31)[-1])))
+        await until(lambda: log.scroll_offset.y == 4)
+        assert text_of(log) == read
+
+
+@pytest.mark.parametrize(
+    ("freshness", "said"),
+    [
+        (LIVE, "↻ stream, heard 0 s ago"),
+        (Liveness(State.LIVE, "poll", 3.0), "↻ poll, heard 3 s ago"),
+        (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
+        (Liveness(State.STALLED, "stream", 12.0), "⚠ stalled: no event for 12 s, usual step 0.8 s"),
+        (
+            Liveness(State.RECONNECTING, "stream", 9.0, "no answer \x1b[31m", 4.0),
+            "⚠ reconnecting in 4 s: no answer ␛[31m",
+        ),
+    ],
+)
+async def test_the_screen_says_how_fresh_it_is(freshness: Liveness, said: str) -> None:
+    stage = Stage(runs.run_of(30), freshness)
+    async with stage.run_test(size=(120, 40)):
+        assert said in status_of(stage)
+        assert "step 30/400" in status_of(stage)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (Run(), "No model yet. Press 1 to choose one."),
+        (Run(model=runs.MODEL), "Reading the checkpoint tree …"),
+        (Run(model=runs.MODEL, loaded=True), "No run yet. Press 2 to launch one."),
+    ],
+)
+async def test_an_empty_view_says_what_to_press(run: Run, said: str) -> None:
+    stage = Stage(run)
+    async with stage.run_test(size=(80, 24)) as pilot:
+        nothing = stage.live.query_one("#nothing")
+        assert nothing.display
+        assert said in str(nothing.render())
+        await pilot.press("s", "f", "enter", "tab", "X", "R", "y", "g")
+        assert not stage.live.frozen
+        stage.play(runs.run_of(3))
+        await pilot.pause()
+        assert not nothing.display
+        assert stage.live.query_one(FocusChart).size.height > 3
+
+
+async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
+    stage = Stage(runs.odd_metrics())
+    async with stage.run_test(size=(120, 40)) as pilot:
+        assert "[bold red]not[/x] ␛[31mred" in text_of(stage.live.metrics)
+        assert "⚠ 11 missing" in text_of(stage.live.query_one(FocusChart))
+        for _ in stage.live.shown.series.keys:
+            for key in ("right", "enter", "L", "s", "S"):
+                await pilot.press(key)
+        assert stage.live.focus_key == "infinite"
+
+
+async def test_a_hidden_view_draws_nothing_and_catches_up() -> None:
+    stage = Stage(runs.run_of(5))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("question_mark")
+        await until(lambda: not isinstance(stage.screen, LiveScreen))
+        stage.scene = newer(stage.scene, 3)
+        assert stage.live.shown.series.length == 5
+        await pilot.press("escape")
+        await until(lambda: stage.live.shown.series.length == 8)
+
+
+async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        asked: list[tuple[LinesView, int]] = []
+        monkeypatch.setattr(LinesView, "refresh_line", lambda pane, y: asked.append((pane, y)))
+        stage.play(stage.scene, Liveness(State.LIVE, "stream", 1.0))
+        assert asked == []
+        stage.play(newer(stage.scene))
+        still = {id(pane) for pane, _ in asked}
+        assert id(stage.live.query_one(EventLog)) not in still
+        assert id(stage.live.query_one(FocusChart)) in still
