@@ -110,6 +110,11 @@ LIST = (
     Action("list", "last", "end,G", "last", "To the last row.", False),
 )
 
+PICKER = (
+    Action("picker", "pick(-1)", "left,h", "before", "The choice before.", False),
+    Action("picker", "pick(1)", "right,l,space", "next", "The next choice.", False),
+)
+
 DIALOG = (
     Action("dialog", "confirm", "y", "Do it", "Do what the dialog says.", False),
     Action("dialog", "cancel", "escape,n", "Cancel", "Leave everything as it is.", False),
@@ -178,9 +183,23 @@ CHECKPOINTS: tuple[Action, ...] = (
     Action("checkpoints", "refresh", "r", "refresh", "Read the tree again.", False),
     Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it.", False),
 )
-JOBS: tuple[Action, ...] = ()
+JOBS: tuple[Action, ...] = (
+    Action("jobs", "open", "enter", "open", "The job's rollouts; then one rollout."),
+    Action("jobs", "leave", "escape", "back", "One level out; first out of the filter."),
+    Action("jobs", "rollout(1)", "right_curly_bracket", "next", "The next rollout."),
+    Action("jobs", "rollout(-1)", "left_curly_bracket", "previous", "The rollout before."),
+    Action("jobs", "step(-1)", "left_square_bracket", "older step", "One step, or page, older."),
+    Action("jobs", "step(1)", "right_square_bracket", "newer step", "One step, or page, newer."),
+    Action(
+        "jobs", "cancel_job", "X", "stop job", "Stop the job between two rollouts, after asking."
+    ),
+    Action("jobs", "resume_job", "R", "resume", "Let a stopped run go on, after asking."),
+    Action("jobs", "filter", "slash", "filter", "By any text of the rows."),
+    Action("jobs", "copy", "y", "copy", "Copy the answer that is shown, or the id."),
+    Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
+)
 
-ACTIONS = (*APP, *CONNECT, *LIST, *DIALOG, *MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *JOBS)
+ACTIONS = (*APP, *CONNECT, *LIST, *PICKER, *DIALOG, *MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *JOBS)
 
 
 def bindings(view: str) -> list[BindingType]:

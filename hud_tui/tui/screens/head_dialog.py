@@ -27,8 +27,11 @@ LOW = 18
 NARROW = 70
 """Columns of a screen without room for the table."""
 LEFT_OUT = frozenset(
-    "num_traces num_datums num_tokens tokens rollout_s train_s tokens_per_s loss:sum"
-    " reward_min reward_max ratio_max sampling_logprob_mean".split()
+    {
+        *("num_traces", "num_datums", "num_tokens", "tokens", "tokens_per_s"),
+        *("rollout_s", "train_s", "loss:sum", "reward_min", "reward_max"),
+        *("ratio_max", "sampling_logprob_mean"),
+    }
 )
 """Metrics that say nothing of which weights are better."""
 
@@ -86,9 +89,11 @@ def preview(change: HeadChange, note: str, now: float, narrow: bool = False) -> 
     rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
     rows += _metrics(change)
     warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
-    table = _narrow(rows) if narrow else _wide(rows)
-    said = Content("\n" + "\n".join(consequences(change)))
-    return Content("\n").join([*warning, *table, said])
+    said = Content("\n".join(consequences(change)))
+    if narrow:
+        head, *rest = _narrow(rows)
+        return Content("\n").join([*warning, head, said, *rest])
+    return Content("\n").join([*warning, *_wide(rows), Content(), said])
 
 
 def _wide(rows: list[Compared]) -> Iterator[Content]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -18,6 +17,7 @@ from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
+from hud_tui.tui.widgets.scroll_pane import ScrollPane
 from hud_tui.tui.widgets.tree_lines import base_name, curve
 from hud_tui.wire import Checkpoint, Group
 
@@ -48,7 +48,7 @@ IN_LINES = frozenset(
 """Metrics that the lines above the table say already."""
 
 
-class CheckpointDetails(VerticalScroll, can_focus=True):
+class CheckpointDetails(ScrollPane):
     """The details pane; Tab goes to it, and it scrolls."""
 
     def compose(self) -> Iterator[Static]:
@@ -76,7 +76,7 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
     first, last = tree[oldest], tree[newest]
     steps = tree.depth(newest) - tree.depth(oldest) + 1
     lines = [
-        Content.styled(f"{steps:,} steps, folded".replace(",", " "), "bold"),
+        Content.styled(f"{_steps(steps)}, folded", "bold"),
         _line("from", f"{_name(first)}   {short(first.mean_reward)}"),
         _line("to", f"{_name(last)}   {short(last.mean_reward)}"),
         *_lineage(run, lanes, newest, tree.depth(oldest), width),
