@@ -3,7 +3,8 @@
 All that can be wrong with a submission is found here, before anything is queued.
 
 Rollout j of task t in iteration i of seed s is sampled with the generator (s, i, t, j), so
-it is the same whatever else runs; tasks come in seeded epochs, each a permutation.
+it is the same whatever else runs. Tasks come in seeded epochs: a permutation is dealt out
+in whole batches, and what is left over waits for the next one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,16 +48,12 @@ class Plan:
     heldout: Sequence[Planned]
 
     def tasks_of(self, iteration: int) -> list[Planned]:
-        """The training tasks of one iteration, from 0."""
+        """The training tasks of one iteration, from 0; none comes twice."""
         count = min(self.parameters["tasks_per_step"], len(self.train))
-        chosen: list[Planned] = []
-        position = iteration * count
-        while len(chosen) < count:
-            epoch, start = divmod(position + len(chosen), len(self.train))
-            order = list(range(len(self.train)))
-            Random(f"{self.parameters['seed']} {epoch}").shuffle(order)
-            chosen += [self.train[i] for i in order[start : start + count - len(chosen)]]
-        return chosen
+        epoch, place = divmod(iteration, len(self.train) // count)
+        order = list(range(len(self.train)))
+        Random(f"{self.parameters['seed']} {epoch}").shuffle(order)
+        return [self.train[i] for i in order[place * count : (place + 1) * count]]
 
     def samples_heldout(self, iteration: int, last: bool) -> bool:
         """Whether the held-out tasks are sampled in this iteration."""

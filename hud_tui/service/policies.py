@@ -67,10 +67,18 @@ class Policies:
             await self._engine.close(policy.handle)
 
     @asynccontextmanager
-    async def borrow(self, model: ModelRow, node: Node | None) -> AsyncIterator[Handle]:
-        """A handle that samples these weights, open until the block ends."""
+    async def borrow(
+        self, model: ModelRow, node: Node | None, pinned: bool = False
+    ) -> AsyncIterator[Handle]:
+        """A handle that samples these weights, open until the block ends.
+
+        Args:
+            model: Whose weights.
+            node: Which; None for those that the model started from.
+            pinned: Whether it must be these: the training handle may step on meanwhile.
+        """
         source = self.source(model, node)
-        policy = await self._take(model, source)
+        policy = await self._take(model, source, pinned)
         try:
             yield policy.handle
         except EngineLost:
@@ -81,25 +89,26 @@ class Policies:
             if policy.retired and policy.users == 0:
                 await self.retire(policy)
 
-    async def _take(self, model: ModelRow, source: str) -> Policy:
+    async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
         """The policy that samples these weights, with one user more."""
         position, training = self._training.get(model.id, ("", None))
-        if training is not None and position == source and self.alive(training):
+        if training is not None and position == source and self.alive(training) and not pinned:
             training.users += 1
             return training
-        policy = self._sampling.get(source)
+        policy, surplus = self._sampling.get(source), []
         if policy is None or not self.alive(policy):
             opened = await self.open(source, model)
-            policy = self._sampling.setdefault(source, opened)
-            if policy is not opened and self.alive(policy):  # opened by somebody else meanwhile
-                await self.retire(opened)
+            policy = self._sampling.get(source)  # somebody else may have opened it meanwhile
+            if policy is not None and self.alive(policy):
+                surplus.append(opened)
             else:
                 policy = self._sampling[source] = opened
         policy.users += 1
         self._sampling.move_to_end(source)
         while len(self._sampling) > OPEN:
-            _, oldest = self._sampling.popitem(last=False)
-            await self.retire(oldest)
+            surplus.append(self._sampling.popitem(last=False)[1])
+        for one in surplus:
+            await self.retire(one)
         return policy
 
     def alive(self, policy: Policy) -> bool:
