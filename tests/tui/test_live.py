@@ -301,3 +301,12 @@ async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyP
         still = {id(pane) for pane, _ in asked}
         assert id(stage.live.query_one(EventLog)) not in still
         assert id(stage.live.query_one(FocusChart)) in still
+
+
+async def test_without_times_the_x_axis_stays_that_of_steps() -> None:
+    stage = Stage(runs.odd_metrics())
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("x")
+        chart = text_of(stage.live.query_one(FocusChart))
+        assert "by step: no time known" in chart
+        assert "80" in chart.splitlines()[-1]

@@ -59,7 +59,7 @@ class FocusChart(LinesView, can_focus=False):
         raw = self.sight.buckets(run, self.key, lens, area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
         scales = [y_scale(raw, lens.log, max(1.0, rows / every)) for every in TICK_ROWS]
-        scale = min(scales, key=lambda scale: scale.high - scale.low)
+        scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
         labels = scale.labels
         cells = area(width, labels)
         if cells != area(width, []):
@@ -78,7 +78,7 @@ class FocusChart(LinesView, can_focus=False):
     def _x_ticks(self, cells: int) -> list[Tick]:
         low, high = self.sight.reach(self.run, self.lens)
         dots = (2 * cells - 1) / (high - low)
-        found = marks(self.lens.axis, low, high, max(1, cells // TICK_CELLS))
+        found = marks(self.sight.axis(self.run, self.lens), low, high, max(1, cells // TICK_CELLS))
         return [((value - low) * dots, label) for value, label in found]
 
     def _heading(self, curve: Curve, width: int) -> Strip:
@@ -105,9 +105,16 @@ class FocusChart(LinesView, can_focus=False):
         return [
             f"⚠ {missing} missing" if missing else "",
             "log" if self.lens.log else "",
-            f"by {self.lens.axis}" if self.lens.axis is not Axis.STEP else "",
+            self._axis_said(),
             f"step {self.run.series.length}",
         ]
+
+    def _axis_said(self) -> str:
+        wanted = self.lens.axis
+        if wanted is Axis.STEP:
+            return ""
+        known = self.sight.axis(self.run, self.lens) is wanted
+        return f"by {wanted}" if known else f"by step: no {wanted} known"
 
     def _nothing(self, width: int) -> Strip:
         text = "The first step is being sampled." if self.run.training else "No steps yet."

@@ -38,12 +38,18 @@ class Sight:
 
     def buckets(self, run: Run, key: str, lens: Lens, columns: int) -> list[Bucket]:
         """The metric spread over a chart's columns, on the lens' x axis."""
+        at = self._positions.of(run, self.axis(run, lens))
+        return self.curve(run, key, lens).buckets(at, *self.reach(run, lens), columns)
+
+    def axis(self, run: Run, lens: Lens) -> Axis:
+        """The lens' x axis; steps where the service gave no times or tokens to measure by."""
         at = self._positions.of(run, lens.axis)
-        return self.curve(run, key, lens).buckets(at, *_reach(run, at, lens.axis), columns)
+        return lens.axis if len(at) < 2 or at[-1] > at[0] else Axis.STEP
 
     def reach(self, run: Run, lens: Lens) -> tuple[float, float]:
         """The x of a chart's two sides: steps, seconds or tokens."""
-        return _reach(run, self._positions.of(run, lens.axis), lens.axis)
+        axis = self.axis(run, lens)
+        return _reach(run, self._positions.of(run, axis), axis)
 
 
 def y_scale(buckets: Sequence[Bucket], log: bool, intervals: float = 0) -> Scale:

@@ -58,10 +58,11 @@ def status_line(run: Run, freshness: Liveness, frozen_at: int | None, width: int
     if going is not None and going.fraction is not None:
         steps = Content(f"  step {going.step}/{going.steps}  ")
         after = Content(f"  {going.fraction:.0%}{_left(run, going)}")
-        used = steps.cell_length + after.cell_length + LEAST_BAR
-        if left.cell_length + used > room:
+        if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
             left = _job(run.job, named=False)
-        wide = min(width // 3, room - used - left.cell_length + LEAST_BAR)
+        if left.cell_length + steps.cell_length + after.cell_length > room:
+            after = Content(f"  {going.fraction:.0%}")
+        wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
         middle = bar(going.fraction, wide) if wide >= LEAST_BAR else Content()
         left = Content.assemble(left, steps, middle, after)
     left = left.truncate(room, ellipsis=True)

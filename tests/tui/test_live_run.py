@@ -1,0 +1,85 @@
+"""The Live view over the real service: a run is watched, cancelled and taken up again."""
+
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.settings import local_settings
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.widgets.group_grid import GroupGrid
+from tests.conftest import Served, bearer, fork, submit, until
+
+
+@pytest.fixture
+async def calls(served: Served) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as client:
+        yield client
+
+
+def app_on(served: Served, model: str) -> HudApp:
+    async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
+        return HudClient(local_settings(served.url, served.api_key, ""))
+
+    return HudApp(connect, "local", Start("status", model=model))
+
+
+def live_of(app: HudApp) -> LiveScreen:
+    assert isinstance(app.screen, LiveScreen)
+    return app.screen
+
+
+def status_of(app: HudApp) -> str:
+    job = live_of(app).run.job
+    return job.status if job is not None else ""
+
+
+async def test_x_cancels_after_asking_and_r_takes_the_run_up_again(
+    served: Served, calls: httpx.AsyncClient
+) -> None:
+    model = await fork(calls)
+    await submit(calls, model["id"], steps=100_000, learning_rate=1e-9)
+    app = app_on(served, model["id"])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen) and status_of(app) == "running")
+        await pilot.press("R")
+        assert isinstance(app.screen, LiveScreen), "a run under way cannot be resumed"
+        await pilot.press("X")
+        await until(lambda: isinstance(app.screen, ConfirmDialog))
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, LiveScreen))
+        assert status_of(app) == "running", "leaving the dialog changes nothing"
+        await pilot.press("X")
+        await until(lambda: isinstance(app.screen, ConfirmDialog))
+        await pilot.press("y")
+        await until(lambda: isinstance(app.screen, LiveScreen) and status_of(app) == "cancelled")
+        taken = live_of(app).run.series.length
+        await pilot.press("X")
+        assert isinstance(app.screen, LiveScreen), "a run that ended cannot be cancelled"
+        await pilot.press("R")
+        await until(lambda: isinstance(app.screen, ConfirmDialog))
+        await pilot.press("y")
+        await until(lambda: isinstance(app.screen, LiveScreen) and status_of(app) == "running")
+        await until(lambda: live_of(app).run.series.length > taken)
+
+
+async def test_a_run_is_watched_from_its_first_rollout_to_its_end(
+    served: Served, calls: httpx.AsyncClient
+) -> None:
+    model = await fork(calls)
+    app = app_on(served, model["id"])
+    async with app.run_test(size=(120, 40)):
+        await until(lambda: isinstance(app.screen, LiveScreen) and live_of(app).run.loaded)
+        assert live_of(app).query_one("#nothing").display
+        await submit(calls, model["id"], steps=6)
+        await until(lambda: status_of(app) == "succeeded")
+        live = live_of(app)
+        await until(lambda: live.shown.series.length == 6)
+        assert live.focus_key == "reward_mean"
+        assert live.shown.series.last("reward_mean") > live.shown.series.values("reward_mean")[0]
+        assert len(live.query_one(GroupGrid).shown.rows) == len(live.shown.groups) > 0
+        assert not live.query_one("#nothing").display
