@@ -104,12 +104,13 @@ async def test_a_cut_line_loses_nothing_and_doubles_nothing(
             await client.submit(body)
             wanted = asyncio.create_task(to_the_end(whole))
             seen: list[Event] = []
-            async for event in cut:
-                seen.append(event)
-                if isinstance(event, JobChanged) and event.job.status in ENDED:
-                    break
-                if len(seen) % 3 == 0:
-                    line.cut()
+            async with asyncio.timeout(20):
+                async for event in cut:
+                    seen.append(event)
+                    if isinstance(event, JobChanged) and event.job.status in ENDED:
+                        break
+                    if len(seen) % 3 == 0:
+                        line.cut()
             assert seen == await wanted
         await cut_client.aclose()
 

@@ -1,0 +1,59 @@
+"""``hud-tui --headless`` against a service, in this process."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from hud_tui.cli import main
+from tests.conftest import Served
+from tests.service.clients import documents
+
+Command = Callable[..., Coroutine[Any, Any, "Result"]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did."""
+
+    code: int
+    documents: list[dict[str, Any]]
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """The last document's."""
+        return self.documents[-1]["data"]
+
+    @property
+    def kind(self) -> str:
+        return str(self.documents[-1]["kind"])
+
+    @property
+    def error(self) -> Any:
+        assert self.kind == "error"
+        return self.documents[-1]["error"]
+
+
+def point_at(monkeypatch: pytest.MonkeyPatch, url: str, api_key: str) -> None:
+    """Make this service what HUD_… names, and no other."""
+    for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
+        monkeypatch.setenv(f"HUD_{name}_URL", url)
+    monkeypatch.setenv("HUD_API_KEY", api_key)
+
+
+def commands(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """A function that runs one command against the service."""
+    point_at(monkeypatch, served.url, served.api_key)
+
+    async def run(*argv: str) -> Result:
+        capsys.readouterr()
+        code = await asyncio.to_thread(main, ["--headless", *argv])
+        out, err = capsys.readouterr()
+        return Result(code, documents(out), err)
+
+    return run

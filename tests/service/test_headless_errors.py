@@ -1,0 +1,253 @@
+"""Wrong inputs: each a typed error and an exit code, and nothing lost."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.client import http as client_http
+from hud_tui.client.client import HudClient
+from tests.conftest import Served
+from tests.service.clients import in_process
+from tests.service.headless import Command, Result, commands, point_at
+
+ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
+
+
+@pytest.fixture
+async def hud(
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Command:
+    """A service with a model of three steps, and nothing to wait for."""
+    hud = commands(served, monkeypatch, capsys)
+    monkeypatch.setattr(client_http, "retry_delay", lambda *asked: None)
+    monkeypatch.chdir(tmp_path)
+    base = (await hud("models")).data["models"][0]["model_name"]
+    await hud("fork", base, "--name", "mine", "-y")
+    assert (await hud("run", "arith", "--steps", "3", "-y", "--follow")).code == 0
+    return hud
+
+
+async def everything(served: Served) -> object:
+    """All that a wrong input could spoil."""
+    async with in_process(served.service) as client:
+        models = await client.models()
+        trees = [await client.checkpoints(model.id) for model in models]
+        return models, trees, await client.jobs(), await client.tasksets()
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(text)
+
+
+def rows(*rows: object) -> str:
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("argv", "file", "code", "kind", "said"),
+    [
+        (("checkpoints", "mien"), "", 2, "usage", "no model is called mien|did you mean mine"),
+        (("status", "nothing"), "", 2, "usage", "no model is called nothing, nor a job"),
+        (("run", "gone.jsonl", "-y"), "", 2, "usage", "gone.jsonl: No such file"),
+        (("run", "no-such-set", "-y"), "", 2, "usage", "no file or taskset is called|arith"),
+        (("run", "t.jsonl", "-y"), rows(ROW) + "\n{x", 2, "usage", "line 2 column 2"),
+        (("preflight", "t.jsonl"), rows(ROW, {"id": "a"}), 2, "usage", "line 2: field env"),
+        (("run", "arith", "-m", "nobody", "-y"), "", 2, "usage", "no model is called nobody"),
+        (("run", "arith", "--steps", "0", "-y"), "", 2, "usage", "--steps 0"),
+        (("run", "arith", "--loss-fn", "x", "-y"), "", 1, "refused", "HTTP 4"),
+        (("run", "arith"), "", 2, "usage", "add -y"),
+        (("run", "arith", "--speed", "3", "-y"), "", 2, "usage", "--speed"),
+        (("frobnicate",), "", 2, "usage", "frobnicate"),
+        (("fork", "mine", "--name", "mine", "-y"), "", 1, "conflict", "mine exists"),
+        (("head", "mine", "--set", "step-9", "-y"), "", 2, "usage", "no checkpoint is called"),
+        (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "the head has 2 steps behind"),
+        (("head", "mine", "--back", "0", "-y"), "", 2, "usage", "expected 1 or more"),
+        (("head", "mine", "--back", "1"), "", 2, "usage", "add -y"),
+        (("jobs", "no-such-job"), "", 1, "not_found", "no job no-such-job"),
+        (("jobs", "no-such-job", "--resume", "-y"), "", 1, "not_found", "404"),
+        (("jobs", "--cancel", "-y"), "", 2, "usage", "say which job"),
+        (("traces", "no-such-job"), "", 1, "not_found", "404"),
+    ],
+)
+async def test_wrong_inputs(
+    hud: Command,
+    served: Served,
+    argv: tuple[str, ...],
+    file: str,
+    code: int,
+    kind: str,
+    said: str,
+) -> None:
+    write("t.jsonl", file)
+    before = await everything(served)
+    result = await hud(*argv)
+    assert (result.code, len(result.documents)) == (code, 1)
+    assert result.error["type"] == kind
+    for text in said.split("|"):
+        assert text in result.error["message"] + result.error["hint"]
+    assert result.err.startswith("hud-tui: ")
+    assert await everything(served) == before
+
+
+@pytest.mark.parametrize(
+    ("tasks", "check"),
+    [
+        ([], "rows"),
+        ([{**ROW, "env": "nowhere"}], "environments"),
+        ([{**ROW, "id": "divide"}], "scenarios"),
+        ([ROW, ROW], "slugs"),
+        ([{**ROW, "args": {"a": "x", "b": 1}}], "args"),
+        ([{**ROW, "columns": {"split": "heldout"}}], "train"),
+    ],
+)
+async def test_a_run_that_fails_preflight_is_not_submitted(
+    hud: Command, served: Served, tasks: list[object], check: str
+) -> None:
+    write("t.json", json.dumps(tasks))
+    before = await everything(served)
+    result = await hud("run", "t.json", "-m", "mine", "-y")
+    assert (result.code, result.kind, result.data["verdict"]) == (5, "preflight", "failure")
+    failed = [f["check"] for f in result.data["findings"] if f["level"] == "failure"]
+    assert failed == [check]
+    assert "failure: " in result.err
+    assert await everything(served) == before
+
+
+async def test_a_base_is_not_trained(hud: Command) -> None:
+    base = (await hud("models")).data["models"][0]["model_name"]
+    result = await hud("preflight", "arith", "-m", base)
+    [failed] = [f for f in result.data["findings"] if f["level"] == "failure"]
+    assert (result.code, failed["check"]) == (5, "model")
+    assert "hud-tui fork" in failed["fix"]
+
+
+async def test_a_model_must_be_named_where_there_are_several(hud: Command) -> None:
+    await hud("fork", "mine", "--name", "other", "-y")
+    result = await hud("run", "arith", "-y")
+    assert (result.code, result.error["type"]) == (2, "usage")
+    assert "mine" in result.error["hint"]
+
+
+async def test_a_service_that_is_down(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    point_at(monkeypatch, "http://127.0.0.1:9", "k")
+    result = await hud("status")
+    assert (result.code, result.error["type"], result.error["status"]) == (3, "unreachable", None)
+    assert result.error["hint"]
+
+
+async def test_a_key_that_is_wrong(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_at(monkeypatch, served.url, "wrong-key")
+    result = await hud("models")
+    assert (result.code, result.error["type"], result.error["status"]) == (4, "unauthorized", 401)
+    assert "wrong-key" not in json.dumps(result.documents) + result.err
+
+
+async def test_no_key_at_all(hud: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HUD_API_KEY")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = await hud()
+    assert (result.code, result.error["type"]) == (4, "no_key")
+    assert "HUD_API_KEY" in result.error["hint"]
+
+
+Answer = Callable[[httpx.Request], httpx.Response | None]
+
+
+def meddle(monkeypatch: pytest.MonkeyPatch, after: Answer) -> None:
+    """Let something happen after requests: a lost answer, another writer, a strange body."""
+
+    class Meddler(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            answer = await super().handle_async_request(request)
+            await answer.aread()
+            return after(request) or answer
+
+    class Meddled(HudClient):
+        def __init__(self, settings: object) -> None:
+            super().__init__(settings, Meddler())  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hud_tui.client.client.HudClient", Meddled)
+
+
+async def test_a_body_that_is_not_json(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    meddle(monkeypatch, lambda request: httpx.Response(200, text="<html>", request=request))
+    result = await hud("models")
+    assert (result.code, result.error["type"]) == (1, "malformed")
+
+
+async def test_a_lost_answer_to_set_head_is_made_up_for(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(request: httpx.Request) -> None:
+        if request.method == "PUT":
+            raise httpx.ReadError("cut", request=request)
+
+    meddle(monkeypatch, lose)
+    result = await hud("head", "mine", "--back", "1", "-y")
+    assert (result.code, result.data["verified"]) == (0, True)
+    assert result.data["head"]["name"] == "step-000002"
+
+
+async def test_a_head_that_moves_meanwhile(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = (await hud("checkpoints", "mine")).data["checkpoints"]
+
+    def move(request: httpx.Request) -> None:
+        if request.method == "PUT":
+            body = {"checkpoint_id": tree[0]["id"]}
+            key = {"Authorization": request.headers["authorization"]}
+            httpx.put(request.url, json=body, headers=key).raise_for_status()
+
+    meddle(monkeypatch, move)
+    result = await hud("head", "mine", "--set", tree[1]["id"], "-y")
+    assert (result.code, result.error["type"]) == (1, "conflict")
+    assert "the head is step-000001, not step-000002" in result.error["message"]
+
+
+def jobs_of(result: Result) -> list[str]:
+    return [job["id"] for job in result.data["jobs"]]
+
+
+async def test_a_lost_answer_to_a_submission_is_looked_up_and_never_repeated(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(request: httpx.Request) -> None:
+        if request.method == "POST":
+            raise httpx.ReadError("cut", request=request)
+
+    before = jobs_of(await hud("jobs"))
+    meddle(monkeypatch, lose)
+    result = await hud("run", "arith", "--steps", "1", "-y")
+    assert (result.code, result.kind) == (0, "job")
+    after = jobs_of(await hud("jobs"))
+    assert len(after) == len(before) + 1
+    assert result.data["job_id"] in set(after) - set(before)
+
+
+async def test_a_submission_that_never_arrived_says_so(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = jobs_of(await hud("jobs"))
+
+    class Deaf(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                raise httpx.WriteError("cut", request=request)
+            return await super().handle_async_request(request)
+
+    class DeafClient(HudClient):
+        def __init__(self, settings: object) -> None:
+            super().__init__(settings, Deaf())  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hud_tui.client.client.HudClient", DeafClient)
+    result = await hud("run", "arith", "--steps", "1", "-y")
+    assert (result.code, result.error["type"]) == (3, "unreachable")
+    assert "no new run" in result.error["hint"]
+    assert jobs_of(await hud("jobs")) == before

@@ -1,0 +1,117 @@
+"""The command line: what is accepted, and what the app is told."""
+
+import json
+
+import pytest
+
+from hud_tui.cli import main, start_of
+from hud_tui.commands import build_parser
+from hud_tui.errors import HudUsage
+from hud_tui.start import Start
+
+COMMANDS = [
+    "status",
+    "models",
+    "fork",
+    "checkpoints",
+    "head",
+    "preflight",
+    "run",
+    "jobs",
+    "traces",
+    "serve",
+    "stop",
+]
+
+
+def parse(line: str) -> Start:
+    return start_of(build_parser().parse_args(line.split()))
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        ("", Start()),
+        ("--local", Start()),
+        ("status mine", Start("status", ref="mine")),
+        ("models", Start("models")),
+        ("fork tiny --name mine", Start("fork", source="tiny", name="mine")),
+        ("checkpoints mine", Start("checkpoints", model="mine")),
+        ("head mine --set c1", Start("head", model="mine", checkpoint="c1")),
+        ("preflight t.jsonl -m mine", Start("preflight", model="mine", source="t.jsonl")),
+        ("jobs j1", Start("jobs", ref="j1")),
+        ("traces j1", Start("traces", ref="j1")),
+        (
+            "run t.json --model mine --steps 3 --learning-rate 1e-3 --reasoning-effort low",
+            Start(
+                "run",
+                model="mine",
+                source="t.json",
+                parameters={"reasoning_effort": "low", "steps": 3, "learning_rate": 1e-3},
+            ),
+        ),
+    ],
+)
+def test_what_the_app_opens_with(line: str, start: Start) -> None:
+    assert parse(line) == start
+
+
+@pytest.mark.parametrize("line", ["--local --data-dir D jobs", "jobs --data-dir D --local"])
+def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
+    args = build_parser().parse_args(line.split())
+    assert (args.command, args.local, args.data_dir, args.state_dir) == ("jobs", True, "D", None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "fork tiny",
+        "head m --set a --back 1",
+        "run",
+        "run t --steps many",
+        "run t --reasoning-effort huge",
+        "jobs j --cancel --resume",
+    ],
+)
+def test_what_is_not_accepted(line: str) -> None:
+    with pytest.raises(HudUsage):
+        parse(line)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    assert end.value.code == 0
+    assert "hud-tui " in out.partition("examples:")[2]
+
+
+def test_the_help_lists_every_command_and_the_exit_codes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert all(f"\n    {command} " in out for command in COMMANDS)
+    assert "130 interrupted" in out
+
+
+def test_a_usage_error_is_a_document_only_when_headless(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--headless", "nonsense"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["type"] == "usage"
+    assert err.startswith("hud-tui: ")
+    assert main(["nonsense"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("hud-tui: ")) == ("", True)
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("hud-tui ")
