@@ -74,22 +74,24 @@ class Outcome:
     text: str
 
 
-def outcome(run: Run, checkpoint_id: str, answered: bool) -> Outcome:
+def outcome(before: Run, run: Run, checkpoint_id: str, answered: bool) -> Outcome:
     """Judge a set_head by the tree as it is now.
 
     Args:
-        run: With the tree as read after the request.
+        before: With the tree as read before the request.
+        run: With the tree as read after it.
         checkpoint_id: What was asked for.
         answered: Whether the service answered the request at all.
     """
     tree, target = run.tree, run.tree.find(checkpoint_id)
     head = name(run.head)
-    before = "" if answered else "no answer, but "
+    unsure = "" if answered else "no answer, but "
     if target is not None and tree.head == target:
-        return Outcome(True, f"{before}head is {head} · verified")
-    if target is not None and tree.is_ancestor(target, tree.head):
-        grown = f"head is {head}, which grew from {name(tree[target])}"
-        return Outcome(True, f"{before}{grown} · verified")
+        return Outcome(True, f"{unsure}head is {head} · verified")
+    fresh = tree.head is not None and tree.head >= len(before.tree)
+    if fresh and target == next((p for p in tree.lineage(tree.head) if p < len(before.tree)), None):
+        grown = f"head is {head}, which grew from {named(run, checkpoint_id)}"
+        return Outcome(True, f"{unsure}{grown} · verified")
     if answered:
         return Outcome(False, f"the service says the head is {head}")
     return Outcome(False, f"no answer: the service says the head is still {head}")

@@ -55,20 +55,19 @@ async def steer(view: HudScreen, target: str, act: Act = Act.SET, note: str = ""
     seen = _head(view.run)
     run = await read_tree(view)
     while True:
-        if _head(run) != seen:
-            note = f"The head moved since you last saw it: {named(run, seen)} → {name(run.head)}."
+        moved = f"The head moved since you last saw it: {named(run, seen)} → {name(run.head)}."
         if run.tree.find(target) is None:
             return Outcome(False, "that checkpoint is no longer in the tree")
         if _head(run) == target:
             return Outcome(False, f"{name(run.head)} is the head already")
-        dialog = HeadDialog(view, target, note)
+        dialog = HeadDialog(view, target, note, moved if _head(run) != seen else "")
         if not await view.app.push_screen_wait(dialog):
             return None
         seen = None if dialog.change.now is None else dialog.change.now.id
         run = await read_tree(view)
         if _head(run) == seen:
             break
-    return await _send(view, seen, target, act)
+    return await _send(view, run, target, act)
 
 
 async def read_tree(view: HudScreen) -> Run:
@@ -83,7 +82,7 @@ async def read_tree(view: HudScreen) -> Run:
     return view.hud.fold(TreeRead(checkpoints=tuple(checkpoints)))
 
 
-async def _send(view: HudScreen, before: str | None, target: str, act: Act) -> Outcome:
+async def _send(view: HudScreen, before: Run, target: str, act: Act) -> Outcome:
     """The one request, and what the tree says of it."""
     journal, model = view.hud.journal, view.run.model
     assert model is not None
@@ -103,10 +102,10 @@ async def _send(view: HudScreen, before: str | None, target: str, act: Act) -> O
         return Outcome(False, _unknown(answer, error))
     if answer.refusal is not None:
         raise answer.refusal
-    became = outcome(run, target, answer.answered)
+    became = outcome(before, run, target, answer.answered)
     if not became.done:
         return became
-    _write(journal, before, target, act)
+    _write(journal, _head(before), target, act)
     return Outcome(True, f"{became.text} · z undoes")
 
 

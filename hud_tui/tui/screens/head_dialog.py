@@ -39,15 +39,16 @@ LEFT_OUT = frozenset(
 class HeadDialog(ConfirmDialog):
     """Ask before set_head. While it is open it shows the head as it is at the moment."""
 
-    def __init__(self, view: HudScreen, target: str, note: str = "") -> None:
+    def __init__(self, view: HudScreen, target: str, note: str = "", moved: str = "") -> None:
         """
         Args:
             view: The view under it, whose run it follows.
             target: Id of the checkpoint that will be served.
-            note: What the user should know first, e.g. that the head has moved.
+            note: What the user should know first.
+            moved: That the head has moved since they saw it; empty where it has not.
         """
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
-        self.view, self.target, self.note = view, target, note
+        self.view, self.target, self.note, self.moved = view, target, note, moved
         self.change = head_change(view.run, target)
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
@@ -64,13 +65,14 @@ class HeadDialog(ConfirmDialog):
         self.change = head_change(run, self.target)
         if _id(before.now) != _id(self.change.now):
             was, now = name(before.now), name(self.change.now)
-            self.note = f"The head has just moved: {was} → {now}."
+            self.moved = f"The head has just moved: {was} → {now}."
         if before != self.change:
             self.query_one(".dialog-line", Static).update(self._text())
 
     def _text(self) -> Content:
         narrow = self.view.size.width < NARROW
-        return preview(self.change, self.note, self.view.hud.clock(), narrow)
+        note = f"{self.note} {self.moved}".strip()
+        return preview(self.change, note, self.view.hud.clock(), narrow)
 
 
 Compared = tuple[str, str, str, str]

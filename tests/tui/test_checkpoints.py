@@ -1,0 +1,341 @@
+"""The Checkpoints view over the real service: every key, and every way a set_head can end."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from hud_tui.start import Start
+from hud_tui.tui.screens.checkpoints import CheckpointsScreen
+from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.widgets.tree import CheckpointTree
+from tests.conftest import Served, bearer, fork
+from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
+
+NAMES = [f"step-{step:06}" for step in range(1, 7)]
+
+
+@asynccontextmanager
+async def tree_of(served: Served, steps: int = 6) -> AsyncIterator[tuple[Cockpit, str]]:
+    """The view of a fresh model with a chain of steps, and the model's id."""
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http, "arith rl"))["id"])
+        await grow(http, model_id, steps)
+    async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
+        assert isinstance(flown.view, CheckpointsScreen)
+        await flown.until(lambda: flown.view.run.loaded)
+        await flown.until(lambda: len(tree(flown).checkpoints) == steps)
+        yield flown, model_id
+
+
+def tree(flown: Cockpit) -> CheckpointTree:
+    return flown.view.query_one(CheckpointTree)
+
+
+def note(flown: Cockpit) -> str:
+    return flown.said("#tree-note")
+
+
+def details_of(flown: Cockpit) -> str:
+    return flown.said("#details-text")
+
+
+def under_cursor(flown: Cockpit) -> str | None:
+    shown = tree(flown)
+    return shown.checkpoints[shown.position].name if shown.position >= 0 else "base"
+
+
+async def set_head(flown: Cockpit, *keys: str) -> str:
+    """Press keys that open the dialog, agree, and wait for the service's word."""
+    await flown.press(*keys)
+    said = await flown.until_dialog()
+    await flown.press("y")
+    await flown.until(lambda: "verified" in note(flown))
+    return said
+
+
+async def test_h_sets_the_head_and_the_service_agrees(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        said = await set_head(flown, "down", "down", "H")
+        assert "step-000006" in said
+        assert "step-000004" in said
+        assert "2 steps out of service" in said
+        assert await flown.head(model_id) == "step-000004"
+        assert "head is step-000004 · verified · z undoes" in note(flown)
+        assert flown.view.run.head is not None
+        assert flown.view.run.head.name == "step-000004"
+        assert len(flown.net.puts) == 1
+
+
+async def test_cancel_is_the_default_and_changes_nothing(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        for leave in ("enter", "escape", "n"):
+            await flown.press("G", "up", "H")
+            await flown.until_dialog()
+            await flown.press(leave)
+            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+        assert await flown.head(model_id) == "step-000006"
+        assert flown.net.puts == []
+
+
+async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        await set_head(flown, "u")
+        assert await flown.head(model_id) == "step-000005"
+        await flown.press("g")
+        await set_head(flown, "z")
+        assert await flown.head(model_id) == "step-000006"
+        await flown.press("G")
+        await set_head(flown, "Z")
+        assert await flown.head(model_id) == "step-000005"
+        assert [str(put.url.path) for put in flown.net.puts] == [f"/v2/models/{model_id}/head"] * 3
+
+
+async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        await set_head(flown, "down", "down", "down", "H")
+        await grow(flown.http, model_id, 2)
+        await flown.until(lambda: len(tree(flown).checkpoints) == 8)
+        assert (await flown.tree(model_id))[6].prev_model_checkpoint_id == (
+            await flown.tree(model_id)
+        )[2].id
+        await flown.until(lambda: tree(flown).lanes.branches == 2)
+        await flown.press("z")
+        said = await flown.until_dialog()
+        assert "Training went on since: step-000008 grew from step-000003" in said
+
+
+async def test_what_cannot_be_done_says_why(served: Served) -> None:
+    async with tree_of(served, 1) as (flown, model_id):
+        for key, why in (
+            ("u", "no parent to roll back to"),
+            ("z", "nothing to undo"),
+            ("Z", "nothing to do again"),
+        ):
+            await flown.press(key)
+            await flown.until(lambda why=why: why in note(flown))
+        await flown.press("G", "H")
+        await flown.until(lambda: "Only a step's weights" in note(flown))
+        await flown.press("g", "H")
+        await flown.until(lambda: "is the head already" in note(flown))
+        assert await flown.head(model_id) == "step-000001"
+        assert flown.net.puts == []
+
+
+async def test_a_head_that_moves_while_we_ask_is_shown_and_asked_again(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        nodes = await flown.tree(model_id)
+        await flown.press("G", "up", "H")
+        assert "step-000006" in await flown.until_dialog()
+        await put_head(flown.http, model_id, nodes[3].id)
+        moved = "The head has just moved: step-000006 → step-000004."
+        said = ""
+
+        async def told() -> bool:
+            nonlocal said
+            said = await flown.until_dialog()
+            return moved in said
+
+        for _ in range(200):
+            if await told():
+                break
+        assert moved in said
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000001 · verified" in note(flown))
+        assert len(flown.net.puts) == 1
+
+
+async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed is late: only the reading just before the request finds out."""
+    async with tree_of(served) as (flown, model_id):
+        nodes = await flown.tree(model_id)
+        await flown.press("G", "up", "H")
+        await flown.until_dialog()
+        first = flown.app.screen
+        monkeypatch.setattr(type(flown.app), "_frame", lambda app, follower: None)
+        await put_head(flown.http, model_id, nodes[3].id)
+        monkeypatch.undo()
+        first.dismiss(True)
+        await flown.until(lambda: flown.app.screen is not first)
+        said = await flown.until_dialog()
+        assert "The head moved since you last saw it: step-000006 → step-000004" in said
+        assert flown.net.puts == []
+        await flown.press("escape")
+        assert await flown.head(model_id) == "step-000004"
+
+
+async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        flown.net.refuse = 409
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "refused: the head is step-000006" in note(flown))
+        assert "the head is locked" in "".join(n.message for n in flown.app._notifications)
+        assert await flown.head(model_id) == "step-000006"
+        assert len(flown.net.puts) == 1
+        await flown.press("z")
+        await flown.until(lambda: "nothing to undo" in note(flown))
+
+
+async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        flown.net.lose = "request"
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        said = "no answer: the service says the head is still step-000006"
+        await flown.until(lambda: said in note(flown))
+        assert len(flown.net.puts) == 1
+        assert await flown.head(model_id) == "step-000006"
+
+
+async def test_no_answer_but_it_did_happen(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        flown.net.lose = "answer"
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        said = "no answer, but head is step-000005 · verified · z undoes"
+        await flown.until(lambda: said in note(flown))
+        assert len(flown.net.puts) == 1
+        flown.net.lose = ""
+        await set_head(flown, "z")
+        assert await flown.head(model_id) == "step-000006"
+
+
+async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        nodes = await flown.tree(model_id)
+        await put_head(flown.http, model_id, nodes[1].id)
+        notices = flown.app._notifications
+        await flown.until(lambda: any("Somebody else" in n.message for n in notices))
+        assert any("step-000002" in n.message for n in notices)
+        await flown.press("z")
+        said = await flown.until_dialog()
+        assert "Somebody else set the head to step-000002" in said
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000006 · verified" in note(flown))
+        assert await flown.head(model_id) == "step-000006"
+
+
+async def test_our_own_move_is_not_announced(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        await set_head(flown, "u")
+        await grow(flown.http, model_id)
+        await flown.until(lambda: len(tree(flown).checkpoints) == 7)
+        assert not [n for n in flown.app._notifications if "Somebody" in n.message]
+
+
+async def test_the_cursor_stays_on_its_checkpoint_while_steps_arrive(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        assert under_cursor(flown) == "step-000006"
+        await grow(flown.http, model_id)
+        await flown.until(lambda: under_cursor(flown) == "step-000007")
+        await flown.press("down")
+        assert under_cursor(flown) == "step-000006"
+        await grow(flown.http, model_id, 3)
+        await flown.until(lambda: len(tree(flown).checkpoints) == 10)
+        assert under_cursor(flown) == "step-000006"
+        await flown.press("f")
+        await flown.until(lambda: under_cursor(flown) == "step-000010")
+        await grow(flown.http, model_id)
+        await flown.until(lambda: under_cursor(flown) == "step-000011")
+        assert "following ▶" in note(flown)
+
+
+async def test_fold_keys(served: Served) -> None:
+    """The first step, the best of equals, stays visible below the fold."""
+    async with tree_of(served, 20) as (flown, _):
+        shown = tree(flown)
+        folded = len(shown.rows)
+        assert folded < 20
+        for opened, closed in (
+            ("l", "h"),
+            ("right", "left"),
+            ("enter", "enter"),
+            ("space", "space"),
+        ):
+            await flown.press("G", "up", "up")
+            assert "10 steps, folded" in details_of(flown)
+            await flown.press(opened)
+            assert len(shown.rows) == 21
+            await flown.press(closed)
+            assert len(shown.rows) == folded
+        await flown.press("a")
+        assert len(shown.rows) == 21
+        await flown.press("a")
+        assert len(shown.rows) == folded
+        await flown.press("G", "up", "up", "H")
+        await flown.until(lambda: "folded here" in note(flown))
+
+
+async def test_movement_keys(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        for key, name in (
+            ("j", "step-000005"), ("down", "step-000004"), ("k", "step-000005"),
+            ("up", "step-000006"), ("G", "base"), ("g", "step-000006"), ("end", "base"),
+            ("home", "step-000006"), ("pagedown", "base"), ("pageup", "step-000006"),
+            ("ctrl+d", "base"), ("ctrl+u", "step-000006"),
+        ):  # fmt: skip
+            await flown.press(key)
+            assert under_cursor(flown) == name, key
+
+
+async def test_filter_copy_jump_details_refresh(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        nodes = await flown.tree(model_id)
+        await flown.press("slash", *"000003", "enter")
+        assert len(tree(flown).rows) == 1
+        assert under_cursor(flown) == "step-000003"
+        assert "1 of 6 checkpoints" in note(flown)
+        await flown.press("y")
+        assert flown.app.clipboard == nodes[2].id
+        await flown.press("escape")
+        assert len(tree(flown).rows) == 7
+        assert under_cursor(flown) == "step-000003"
+        await flown.press("slash", *"reward>x", "enter")
+        assert "is not a number" in note(flown)
+        await flown.press("escape", "apostrophe")
+        assert under_cursor(flown) == "step-000006"
+        await flown.press("apostrophe")
+        assert tree(flown).position == tree(flown).checkpoints.best
+        details = flown.view.query_one("#details")
+        await flown.press("d")
+        assert not details.display
+        await flown.press("d")
+        assert details.display
+        await flown.press("r")
+        await flown.until(lambda: "read the tree again" in note(flown))
+
+
+async def test_a_click_selects_a_row(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.pilot.click(CheckpointTree, offset=(20, 3))
+        assert under_cursor(flown) == "step-000004"
+
+
+async def test_an_empty_tree_says_what_to_press(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+    async with cockpit(served, Start("checkpoints", model=model_id), (80, 24)) as flown:
+        await flown.until(lambda: "Press 2 to launch a run" in flown.said("#tree-empty"))
+        assert not tree(flown).display
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (20, 6)])
+async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.pilot.resize_terminal(*size)
+        await flown.press("j", "d", "d", "H")
+        await flown.until_dialog()
+        await flown.press("escape")
+        await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+        shown = tree(flown)
+        assert all(
+            strip.cell_length == shown.size.width
+            for strip in (shown.render_line(y) for y in range(shown.size.height))
+        )
