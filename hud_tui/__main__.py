@@ -1,8 +1,6 @@
 """``python -m hud_tui``."""
 
-import sys
-
-from hud_tui.cli import main
+from hud_tui.cli import script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

@@ -4,7 +4,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.commands import build_parser, parameters
@@ -36,6 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, headless)
     except KeyboardInterrupt:
         return 130
+
+
+def script() -> NoReturn:
+    """`main` as a process. A headless one skips the interpreter's clean-up, a fifth of its time."""
+    code = main()
+    if "--headless" in sys.argv:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def start_of(args: argparse.Namespace) -> Start:

@@ -1,0 +1,236 @@
+"""The embedded service of this machine: started, found, shared, replaced, stopped."""
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hud_tui import connect
+from hud_tui.connect import connect_local, stop
+from hud_tui.errors import HudUnreachable, HudUsage
+from hud_tui.service_file import alive, forget, offer, read_ready, register
+from hud_tui.settings import Paths, read_paths
+from hud_tui.wire import ServiceReady
+from tests.conftest import serve_process, until
+
+
+@pytest.fixture
+async def paths(tmp_path: Path) -> AsyncIterator[Paths]:
+    """Directories of their own, and no service left behind."""
+    paths = Paths(tmp_path / "config", tmp_path / "state", tmp_path / "data")
+    yield paths
+    await stop(paths)
+
+
+async def connected(paths: Paths) -> ServiceReady:
+    """What is connected to, after connecting and asking it something."""
+    told: list[str] = []
+    client = await connect_local(paths, told.append)
+    assert client.settings.label == "HUD local"
+    await client.whoami()
+    await client.aclose()
+    ready = read_ready(paths)
+    assert ready is not None
+    assert ready.url == client.settings.api_url
+    return ready
+
+
+async def test_it_is_started_once_then_found_then_stopped(paths: Paths) -> None:
+    ready = await connected(paths)
+    assert stat.S_IMODE(paths.service_file.stat().st_mode) == 0o600
+    assert await connected(paths) == ready
+    assert os.getsid(ready.pid) != os.getsid(0)
+    assert await stop(paths) == ready.pid
+    assert not alive(ready.pid)
+    assert not paths.service_file.exists()
+    assert await stop(paths) is None
+
+
+async def test_two_that_start_at_once_end_with_one_service(paths: Paths) -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from hud_tui.connect import connect_local\n"
+        "from hud_tui.settings import Paths\n"
+        "paths = Paths(*map(Path, sys.argv[1:]))\n"
+        "async def main():\n"
+        "    client = await connect_local(paths, lambda text: None)\n"
+        "    print(client.settings.api_url)\n"
+        "    await client.aclose()\n"
+        "asyncio.run(main())\n"
+    )
+    places = [str(paths.config), str(paths.state), str(paths.data)]
+    programs = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, *places, stdout=asyncio.subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    urls = [(await program.communicate())[0] for program in programs]
+    assert [program.returncode for program in programs] == [0, 0, 0]
+    assert len(set(urls)) == 1
+
+
+async def test_a_killed_one_is_replaced(paths: Paths) -> None:
+    first = await connected(paths)
+    os.kill(first.pid, signal.SIGKILL)
+    await until(lambda: not alive(first.pid))
+    second = await connected(paths)
+    assert second.pid != first.pid
+    assert second.api_key == first.api_key
+
+
+@pytest.mark.parametrize("left", ["", "{", '{"url": "http://127.0.0.1:9"}'])
+async def test_a_file_that_is_not_whole_is_replaced(paths: Paths, left: str) -> None:
+    paths.state.mkdir()
+    paths.service_file.write_text(left)
+    await connected(paths)
+
+
+async def test_a_file_that_names_a_process_of_something_else_is_replaced(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.client.http.retry_delay", lambda *asked: None)
+    register(paths, ready_of(os.getpid(), paths))
+    assert (await connected(paths)).pid != os.getpid()
+
+
+async def test_one_with_other_data_is_not_taken_for_ours(paths: Paths) -> None:
+    await connected(paths)
+    other = Paths(paths.config, paths.state, paths.data.with_name("other"))
+    with pytest.raises(HudUsage, match="the data directory"):
+        await connect_local(other, lambda text: None)
+
+
+async def test_one_that_cannot_start_says_what_it_logged(paths: Paths) -> None:
+    async with serve_process(paths.data):  # holds the data directory, unknown to service.json
+        with pytest.raises(HudUnreachable) as error:
+            await connect_local(paths, lambda text: None)
+    assert "served by another process" in error.value.message
+    assert str(paths.service_log) in error.value.hint
+
+
+async def test_leaving_while_it_starts_leaves_none_behind(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    connecting = asyncio.create_task(connect_local(paths, told.append))
+    await until(lambda: bool(told))
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert read_ready(paths) is None
+    await until(lambda: is_free(paths.data / "service.lock"))
+    await connected(paths)
+
+
+def test_offering_does_not_displace_one_that_runs(tmp_path: Path) -> None:
+    paths = read_paths(
+        str(tmp_path), environ={"HUD_TUI_DATA_DIR": "/d", "HUD_TUI_CONFIG_DIR": "/c"}
+    )
+    register(paths, ready_of(os.getpid(), paths))
+    offer(paths, ready_of(1, paths))
+    assert read_ready(paths) == ready_of(os.getpid(), paths)
+    forget(paths, pid=1)
+    assert read_ready(paths) is not None
+    forget(paths, pid=os.getpid())
+    assert read_ready(paths) is None
+
+
+def is_free(lock: Path) -> bool:
+    """Whether no service holds the data directory."""
+    if not lock.exists():
+        return True
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def ready_of(pid: int, paths: Paths) -> ServiceReady:
+    return ServiceReady(
+        url="http://127.0.0.1:9",
+        api_key="k",
+        telemetry_url="http://127.0.0.1:9/t",
+        pid=pid,
+        data_dir=str(paths.data),
+    )
+
+
+async def hud(paths: Paths, *argv: str) -> asyncio.subprocess.Process:
+    """A command in a process of its own, with these directories."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", *argv),
+        *("--state-dir", str(paths.state), "--data-dir", str(paths.data)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_serve_in_the_foreground_is_found_by_local_until_it_ends(paths: Paths) -> None:
+    serving = await hud(paths, "serve")
+    assert serving.stdout is not None
+    said = ServiceReady.model_validate_json(await serving.stdout.readline())
+    assert said == await connected(paths)
+    status = await hud(paths, "--headless", "--local", "status")
+    out, _ = await status.communicate()
+    assert json.loads(out)["data"]["service"] == {"label": "HUD local", "url": said.url}
+    stopped = await hud(paths, "stop", "--headless")
+    out, _ = await stopped.communicate()
+    assert json.loads(out)["data"] == {"stopped": True, "pid": said.pid}
+    rest, _ = await serving.communicate()
+    assert (serving.returncode, rest) == (0, b"")
+    assert not paths.service_file.exists()
+
+
+async def test_an_interrupt_while_following_exits_130_and_leaves_the_run(paths: Paths) -> None:
+    await connected(paths)
+    model = await hud(paths, "--headless", "--local", "fork", "arith-0.2M", "--name", "m", "-y")
+    await model.communicate()
+    following = await hud(
+        paths, "--headless", "--local", "run", "arith", "--steps", "9000", "-y", "--follow"
+    )
+    assert following.stdout is not None
+    assert json.loads(await following.stdout.readline())["kind"] == "event"
+    following.send_signal(signal.SIGINT)
+    _, err = await following.communicate()
+    assert following.returncode == 130
+    assert b"Traceback" not in err
+    client = await connect_local(paths, lambda text: None)
+    [job] = await client.jobs()
+    assert job.status == "running"
+    await client.cancel_job(job.id)
+    await client.aclose()
+
+
+async def test_a_reader_that_leaves_is_no_error(paths: Paths) -> None:
+    await connected(paths)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", "--headless", "--local", "models"),
+        *("--state-dir", str(paths.state), "--data-dir", str(paths.data)),
+        stdout=writer,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(writer)
+    _, err = await command.communicate()
+    assert (command.returncode, err) == (0, b"")
+
+
+async def test_a_start_that_takes_too_long_is_given_up(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "START_S", 0.0)
+    with pytest.raises(HudUnreachable, match="not ready after"):
+        await connect_local(paths, lambda text: None)
