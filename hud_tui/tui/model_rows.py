@@ -77,6 +77,8 @@ def model_rows(
         members = [model for model in shown if kind(model) is one]
         if one is Kind.BASE:
             members.reverse()
+        if members and rows:
+            rows.append(Row(f"gap {one}", (), heading=True))
         if members:
             rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
         rows += [_row(model, facts.get(model.id), model.id == followed, now) for model in members]

@@ -22,15 +22,23 @@ if TYPE_CHECKING:
     from hud_tui.tui.app import HudApp
 
 T = TypeVar("T")
+WIDTHS = [(0, "-narrow"), (110, "-wide")]
+HEIGHTS = [(0, "-short"), (20, "-tall")]
+"""The class a view has from so many columns and lines on, for its style sheet."""
 
 
 class HudScreen(Screen[None]):
     """One of the five views. `run` and `freshness` follow the app's while it is shown."""
 
     VIEW: ClassVar[str]
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
 
-    run: reactive[Run] = reactive(Run)
-    freshness: reactive[Liveness] = reactive(Liveness(State.CONNECTING, "connecting", None))
+    run: reactive[Run] = reactive(Run, repaint=False)
+    freshness: reactive[Liveness] = reactive(
+        Liveness(State.CONNECTING, "connecting", None), repaint=False
+    )
+    """Neither repaints the screen itself: that would draw every line of every pane again."""
 
     def compose(self) -> ComposeResult:
         service = self.hud.service

@@ -54,6 +54,8 @@ class ModelsScreen(HudScreen):
     def __init__(self) -> None:
         super().__init__()
         self.facts: dict[str, Facts] = {}
+        self._begun_for: str | None = None
+        """Id of the followed model when the cursor was put on it."""
 
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME, id="welcome")
@@ -114,23 +116,24 @@ class ModelsScreen(HudScreen):
         if run.tree is not before.tree or run.model is not before.model:
             self.show_rows()
 
-    def watch_models(self, models: tuple[Model, ...] | None) -> None:
-        fresh = bool(self.rows.rows)
+    def watch_models(self) -> None:
         self.show_rows()
-        if not fresh:
-            self._begin_on(models or ())
+        followed = self.run.model.id if self.run.model is not None else ""
+        if followed != self._begun_for:
+            self._begun_for = followed
+            self._begin()
 
-    def _begin_on(self, models: Iterable[Model]) -> None:
+    def _begin(self) -> None:
         """Put the cursor where Enter does what is wanted most likely."""
-        followed = self.run.model or next(iter(own(models)), None)
+        models = self.models or ()
         bases = [model for model in models if kind(model) is Kind.BASE]
         first = [model for model in bases if FIRST_BASE in model.model_name]
-        wanted = followed or next(iter(first or bases), None)
+        wanted = self.run.model or next(iter([*own(models), *first, *bases]), None)
         if wanted is not None:
             self.rows.select(wanted.id)
 
     def watch_first_start(self, first: bool) -> None:
-        self.query_one("#welcome").display = first
+        self.query_one("#welcome").set_class(first, "shown")
 
     def show_rows(self) -> None:
         """Draw the catalog as it is known now."""

@@ -3,11 +3,14 @@
 It shows what fits and drops the rest; ``? help`` is always there, and lists them all.
 """
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
+from textual.widgets import Input
 
 from hud_tui.tui.keys import Action, of_view
 
@@ -17,8 +20,10 @@ GAP = Content("  ")
 class KeyLine(Widget):
     """The bottom line of a view. A click on a key does what the key does."""
 
-    actions: reactive[tuple[Action, ...]] = reactive((), layout=False)
+    actions: reactive[tuple[Action, ...]] = reactive(())
     """The view's actions that can be done now."""
+    typing: reactive[bool] = reactive(False)
+    """Whether the focus is in a field, where letters are text."""
 
     def __init__(self, view: str) -> None:
         super().__init__()
@@ -30,28 +35,45 @@ class KeyLine(Widget):
 
     def _bindings_changed(self, screen: Screen[object]) -> None:
         if screen is self.screen and screen.is_current:
+            self.typing = isinstance(screen.focused, Input)
             known = {active.binding.id for active in screen.active_bindings.values()}
-            own = (action for action in of_view(self.view) if action.footer)
+            own = (action for action in of_view(self.view) if action.footer or self.typing)
             self.actions = tuple(action for action in own if action.id in known)
 
     def render(self) -> Content:
-        return key_line(self.actions, self.size.width)
+        return key_line(self.actions, self.size.width, self.typing)
 
 
-def key_line(actions: tuple[Action, ...], width: int) -> Content:
-    """The view's keys at the left, the app's at the right, `width` cells at most."""
-    views = [action for action in of_view("app") if action.name.startswith("view(")]
-    [help_] = [action for action in of_view("app") if action.name == "help"]
-    own = [_key(action) for action in actions]
-    wide = _join([*(_key(view) for view in views), _key(help_)])
-    narrow = _join([Content.assemble(("1-5", "bold"), (" views", "$text-muted")), _key(help_)])
-    right = wide if _width(own) + 4 + wide.cell_length <= width else narrow
-    if right.cell_length > width:
-        right = _key(help_)
+def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Content:
+    """The view's keys at the left, the app's at the right, `width` cells at most.
+
+    Args:
+        actions: The view's, most used first.
+        width: Cells of the line.
+        typing: Whether letters are text; then only other keys are shown.
+    """
+    own = [_key(action) for action in actions if not typing or len(action.shown) > 1]
+    right = _typing_keys() if typing else _app_keys(width - _width(own) - 4)
     while own and _width(own) + 2 + right.cell_length > width:
         own.pop()
     left = _join(own)
-    return Content.assemble(left, " " * max(0, width - left.cell_length - right.cell_length), right)
+    room = max(0, width - left.cell_length - right.cell_length)
+    return Content.assemble(left, " " * room, right)
+
+
+def _app_keys(room: int) -> Content:
+    """Every view where there is room for them, else how to reach them."""
+    [help_] = [action for action in of_view("app") if action.name == "help"]
+    views = [_key(action) for action in of_view("app") if action.name.startswith("view(")]
+    wide = _join([*views, _key(help_)])
+    folded = Content.assemble(("1-5", "bold"), (" views", "$text-muted"))
+    return wide if wide.cell_length <= room else _join([folded, _key(help_)])
+
+
+def _typing_keys() -> Content:
+    return Content.assemble(
+        ("tab", "bold"), (" next", "$text-muted"), "  ", ("f1", "bold"), (" help", "$text-muted")
+    )
 
 
 def _key(action: Action) -> Content:

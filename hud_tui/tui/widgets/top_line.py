@@ -53,15 +53,15 @@ class TopLine(Widget):
 def top_line(view: str, service: str, run: Run, freshness: Liveness, width: int) -> Content:
     """The line, `width` cells at most."""
     name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
-    fresh = _fresh(freshness)
+    fresh = [(2, _fresh(freshness))] if run.model is not None else []
     left = [(1, name), (6, Content.styled(service, "$text-muted")), *_model(run)]
-    right = [*_job(run), (2, fresh)]
+    right = [*_job(run), *fresh]
     for least in range(9, 1, -1):
-        if _length(left) + _length(right) + 2 <= width:
+        if _length(left) + _length(right) + 3 <= width:
             break
         left = [part for part in left if part[0] != least]
         right = [part for part in right if part[0] != least]
-    gap = " " * max(1, width - _length(left) - _length(right))
+    gap = " " * max(1, width - _length(left) - _length(right) - 1)
     return Content.assemble(_join(left), gap, _join(right), " ")
 
 

@@ -1,0 +1,119 @@
+"""What can be set on a managed run, what each may be, and what it costs in rollouts.
+
+The limits are the wire's (`hud_tui.wire.JobParameters`), said in words before sending.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from hud_tui.rl.tasks import Task
+from hud_tui.wire import JobParameters, Model
+
+Value = int | float | str | None
+EFFORTS = ("default", "low", "medium", "high")
+"""Words for reasoning_effort; the first leaves it to the service."""
+DEFAULT = EFFORTS[0]
+
+
+@dataclass(frozen=True)
+class NumberField:
+    """A parameter that is a number."""
+
+    key: str
+    """Its wire name."""
+    label: str
+    low: float
+    """The least; for a float field it must be above this."""
+    high: float
+    whole: bool = True
+
+    @property
+    def limits(self) -> str:
+        """What it may be, in a few words."""
+        if self.whole:
+            return f"{self.low:.0f} to {self.high:,.0f}".replace(",", " ")
+        return f"above {self.low:g}, to {self.high:g}"
+
+    def read(self, text: str) -> int | float:
+        """The number that was typed.
+
+        Raises:
+            ValueError: Not a number, or out of the limits; the message is the limits.
+        """
+        try:
+            value = int(text.replace(" ", "").replace("_", "")) if self.whole else float(text)
+        except ValueError:
+            raise ValueError(self.limits) from None
+        above = value >= self.low if self.whole else value > self.low
+        if not (isfinite(value) and above and value <= self.high):
+            raise ValueError(self.limits)
+        return value
+
+
+NUMBERS = (
+    NumberField("steps", "steps", 1, 100_000),
+    NumberField("group_size", "group size", 2, 256),
+    NumberField("tasks_per_step", "tasks a step", 1, 1024),
+    NumberField("learning_rate", "learning rate", 0, 1, whole=False),
+    NumberField("temperature", "temperature", 0, 5, whole=False),
+    NumberField("seed", "seed", 0, 2**31 - 1),
+)
+
+
+def defaults(model: Model) -> dict[str, Value]:
+    """What a run on this model starts from; only what the service leaves to us."""
+    given = model.training_defaults
+    if given is None:
+        return {"reasoning_effort": DEFAULT}
+    return {
+        "steps": given.steps,
+        "group_size": given.group_size,
+        "tasks_per_step": given.tasks_per_step,
+        "learning_rate": given.learning_rate,
+        "temperature": 1.0,
+        "seed": 0,
+        "loss_fn": "importance_sampling",
+        "reasoning_effort": DEFAULT,
+    }
+
+
+def parameters(values: Mapping[str, Value]) -> JobParameters:
+    """The request's parameters from the form's values."""
+    sent = {key: value for key, value in values.items() if value not in (None, DEFAULT)}
+    return JobParameters.model_validate(sent)
+
+
+def write(value: Value) -> str:
+    """A value as it stands in its field."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """How much a run will do."""
+
+    rollouts: int
+    """Over all steps; held-out ones come on top."""
+    seconds: float | None
+    """At the pace of the model's last steps; None where there are none."""
+
+
+def cost(
+    values: Mapping[str, Value], tasks: Sequence[Task], rollout_s: float | None = None
+) -> Cost | None:
+    """What a run costs; None where the service decides its size.
+
+    Args:
+        values: The form's.
+        tasks: The taskset.
+        rollout_s: Seconds a rollout took lately, its share of training included.
+    """
+    steps, group, wide = (values.get(key) for key in ("steps", "group_size", "tasks_per_step"))
+    if not (isinstance(steps, int) and isinstance(group, int) and isinstance(wide, int)):
+        return None
+    a_step = group * min(wide, sum(not task.heldout for task in tasks))
+    rollouts = steps * a_step
+    return Cost(rollouts, None if rollout_s is None else rollouts * rollout_s)

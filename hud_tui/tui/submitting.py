@@ -1,0 +1,88 @@
+"""Submitting a run: asked for in full, sent once, and a lost answer looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from hud_tui.errors import HudNotFound, HudUnreachable
+from hud_tui.rl.preflight import Finding
+from hud_tui.rl.run_form import Cost, Value, parameters, write
+from hud_tui.rl.tasks import Task
+from hud_tui.rl.text import one_line
+from hud_tui.tui.widgets.top_line import duration
+from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+LABEL = 16
+
+
+def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:
+    """The request, as it is sent."""
+    return SubmitJob(
+        model_id=model.id,
+        dataset=JobDataset(tasks=[task.row() for task in tasks]),
+        config=JobConfig(parameters=parameters(values)),
+    )
+
+
+async def submit(client: HudClient, job: SubmitJob) -> str:
+    """Submit once; where the answer is lost, the model's newest run says what became of it.
+
+    Returns:
+        The run's id.
+
+    Raises:
+        HudError: It was refused, or nothing shows that it was taken.
+    """
+    before = await newest_job(client, job.model_id)
+    try:
+        return (await client.submit(job)).job_id
+    except HudUnreachable as error:
+        after = await newest_job(client, job.model_id)
+        if after is None or after == before:
+            hint = "the service has no new run of this model: nothing was submitted"
+            raise HudUnreachable(error.message, hint) from error
+        return after
+
+
+async def newest_job(client: HudClient, model_id: str) -> str | None:
+    """Id of the model's newest run; None where it had none."""
+    try:
+        return (await client.job_status(model_id)).id
+    except HudNotFound:
+        return None
+
+
+def what_is_sent(
+    model: Model,
+    source: str,
+    tasks: Sequence[Task],
+    values: Mapping[str, Value],
+    size: Cost | None,
+    warnings: Sequence[Finding],
+) -> list[Text]:
+    """Everything that a submission sends and starts, for the dialog."""
+    train = sum(not task.heldout for task in tasks)
+    held = f", {len(tasks) - train} held out to measure" if train < len(tasks) else ""
+    lines = [
+        _line("model", one_line(model.model_name, 60)),
+        _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
+        *(_line(key.replace("_", " "), write(value)) for key, value in values.items()),
+    ]
+    if size is not None:
+        lines.append(_line("rollouts", f"{size.rollouts:,}".replace(",", " ") + about(size)))
+    return lines + [Text(f"⚠ {one.message}", style="bold") for one in warnings]
+
+
+def about(size: Cost) -> str:
+    """How long it takes, where that is known; begins with a separator."""
+    return "" if size.seconds is None else f" · about {duration(size.seconds)}"
+
+
+def _line(label: str, value: str) -> Text:
+    return Text.assemble((f"{label:<{LABEL}}", "dim"), value)
