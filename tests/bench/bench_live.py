@@ -13,6 +13,7 @@ from time import perf_counter
 
 from hud_tui.events import CheckpointAdded, JobChanged
 from hud_tui.rl.run import Run
+from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.lines import LinesView
 from tests.bench.timing import floor_s
 from tests.tui import runs
@@ -29,7 +30,7 @@ def next_steps(count: int) -> list[list[object]]:
     nodes = runs.checkpoints(STEPS + count)[STEPS:]
     return [
         [
-            CheckpointAdded(checkpoint=node),
+            CheckpointAdded(checkpoint=node.model_copy(update={"is_active": True})),
             runs.taken(node),
             JobChanged(job=runs.job(node.step or 0, 2 * STEPS)),
         ]
@@ -50,7 +51,7 @@ async def measure() -> float:
     stage, times = Stage(runs.run_of(STEPS, 2 * STEPS)), []
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        seen = stage.live.metrics.size.height // stage.live.metrics.tall
+        seen = stage.live.metrics.body_rows // stage.live.metrics.tall
         assert seen * stage.live.metrics.per_row >= 12, "fewer than 12 small charts in sight"
         for events in next_steps(REPEATS):
             run, start = stage.scene, perf_counter()
@@ -58,6 +59,7 @@ async def measure() -> float:
                 run = run.fold(event)  # type: ignore[arg-type]
             repaint(stage, run)
             times.append(perf_counter() - start)
+            assert f"step {run.series.length} " in stage.live.query_one(FocusChart).shown[0].text
             await pilot.pause()
     return min(times)
 

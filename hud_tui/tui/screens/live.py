@@ -54,13 +54,13 @@ class LiveScreen(HudScreen):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
 
-    shown: reactive[Run] = reactive(Run)
+    shown: reactive[Run] = reactive(Run, repaint=False)
     """What the panes show."""
-    frozen: reactive[bool] = reactive(False)
-    lens: reactive[Lens] = reactive(Lens)
-    focus_key: reactive[str] = reactive(REWARD)
+    frozen: reactive[bool] = reactive(False, repaint=False)
+    lens: reactive[Lens] = reactive(Lens, repaint=False)
+    focus_key: reactive[str] = reactive(REWARD, repaint=False)
     """The metric of the focus chart."""
-    pane: reactive[str] = reactive(PANES[0])
+    pane: reactive[str] = reactive(PANES[0], repaint=False)
     """The pane that has the focus; where there is room for one only, the one that is seen."""
 
     def __init__(self) -> None:

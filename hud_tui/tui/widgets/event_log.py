@@ -26,10 +26,14 @@ class EventLog(LinesView):
     def title(self, width: int) -> str:
         return "events"
 
-    def draw(self, width: int) -> list[Strip]:
+    @property
+    def count(self) -> int:
+        return len(self.run.log) or 1
+
+    def draw(self, width: int, rows: range) -> list[Strip]:
         if not self.run.log:
             return [line((" Nothing has happened yet.", self.tone("dim")))]
-        return [self._entry(entry, width) for entry in reversed(self.run.log)]
+        return [self._entry(self.run.log[-1 - row], width) for row in rows]
 
     def _entry(self, entry: Entry, width: int) -> Strip:
         text = fit_text(one_line(entry.text), max(0, width - 11))

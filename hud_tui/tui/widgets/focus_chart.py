@@ -8,50 +8,42 @@ from textual.strip import Strip
 from hud_tui.rl.axis import Axis, marks
 from hud_tui.rl.curves import DELTA_STEPS, Bucket, Curve
 from hud_tui.rl.metrics import metric, short, signed
-from hud_tui.rl.run import Run
 from hud_tui.rl.scale import Scale
 from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets.lens import Lens, Sight, y_scale
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.tui.widgets.lens import y_scale
+from hud_tui.tui.widgets.lines import fit_text, line
 from hud_tui.tui.widgets.plot import Signal, Tick, area, plot
+from hud_tui.tui.widgets.run_chart import RunChart
 
+LEAST_ROWS, LEAST_CELLS = 3, 20
+"""Room that a figure needs."""
 TICK_ROWS = (3, 2, 4)
 """Rows from one tick of the y axis to the next; whichever leaves the least empty."""
 TICK_CELLS = 16
 """Cells between two ticks of the x axis, about."""
 
 
-class FocusChart(LinesView, can_focus=False):
+class FocusChart(RunChart, can_focus=False):
     """The moving average over the range of the raw values, drawn by plotext."""
 
-    run: reactive[Run] = reactive(Run, repaint=False)
-    lens: reactive[Lens] = reactive(Lens, repaint=False)
     key: reactive[str] = reactive("", repaint=False)
     """The metric."""
-
-    def __init__(self, sight: Sight) -> None:
-        super().__init__()
-        self.sight = sight
-
-    def watch_run(self, before: Run, run: Run) -> None:
-        if run.series is not before.series or run.job is not before.job:
-            self.redraw()
-
-    def watch_lens(self) -> None:
-        self.redraw()
 
     def watch_key(self) -> None:
         self.redraw()
 
-    def draw(self, width: int) -> list[Strip]:
-        height = self.size.height
+    @property
+    def count(self) -> int:
+        return self.body_rows
+
+    def heading(self, width: int) -> Strip:
         if self.key not in self.run.series.keys:
-            return [Strip([]), self._nothing(width)][: max(1, height)]
-        curve = self.sight.curve(self.run, self.key, self.lens)
-        strips = [self._heading(curve, width)]
-        if height < 4 or width < 20:
-            return strips
-        return [*strips, *self._figure(width, height - 1)]
+            return self._nothing(width)
+        return self._readout(self.sight.curve(self.run, self.key, self.lens), width)
+
+    def draw(self, width: int, rows: range) -> list[Strip]:
+        drawn = self.key in self.run.series.keys and len(rows) >= LEAST_ROWS
+        return self._figure(width, len(rows)) if drawn and width >= LEAST_CELLS else []
 
     def _figure(self, width: int, height: int) -> list[Strip]:
         """The curve and its axes; the scale is found first, for its labels take room."""
@@ -64,11 +56,9 @@ class FocusChart(LinesView, can_focus=False):
         cells = area(width, labels)
         if cells != area(width, []):
             raw = self.sight.buckets(run, self.key, lens, cells)
-        fine = self.sight.buckets(run, self.key, lens, 2 * cells) if lens.weight else []
-        signals = [
-            Signal(*_range(raw, scale), self.tone("faint" if fine else "accent")),
-            Signal(*_average(fine, scale), self.tone("accent")),
-        ]
+        signals = [Signal(*_range(raw, scale), self.tone("faint" if lens.weight else "accent"))]
+        if lens.weight:
+            signals.append(Signal(*_average(raw, scale), self.tone("accent")))
         y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
         x_ticks = self._x_ticks(cells)
         drawn = [signal for signal in signals if signal.xs]
@@ -81,7 +71,7 @@ class FocusChart(LinesView, can_focus=False):
         found = marks(self.sight.axis(self.run, self.lens), low, high, max(1, cells // TICK_CELLS))
         return [((value - low) * dots, label) for value, label in found]
 
-    def _heading(self, curve: Curve, width: int) -> Strip:
+    def _readout(self, curve: Curve, width: int) -> Strip:
         readout = curve.readout(self.run.series.length)
         known = metric(self.key)
         numbers = [("raw", short(readout.raw)), (f"Δ{DELTA_STEPS}", signed(readout.delta))]
@@ -140,8 +130,8 @@ def _average(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[flo
     ys: list[float] = []
     for bucket in buckets:
         if not bucket.joined:
-            xs.append(bucket.column)
+            xs.append(2 * bucket.column)
             ys.append(nan)
-        xs.append(bucket.column)
+        xs.append(2 * bucket.column)
         ys.append(scale.share(bucket.smooth))
     return xs, ys

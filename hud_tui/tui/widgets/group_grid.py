@@ -19,7 +19,7 @@ BINS = 10
 VERDICT = 10
 NUMBERS = 17
 """Cells of ``mean ± spread`` and the space after it."""
-HEADER_FROM = 9
+NAMES_FROM = 8
 """Rows of the pane from which there is room for the columns' names."""
 NARROW = 58
 """Cells across below which there is no room for the verdict."""
@@ -36,7 +36,7 @@ class GroupGrid(LinesView):
     def __init__(self) -> None:
         super().__init__()
         self.history = GroupHistory()
-        self.shown = GroupRows()
+        self.groups = GroupRows()
 
     def watch_run(self, before: Run, run: Run) -> None:
         same = run.rollouts is before.rollouts and run.head is before.head
@@ -48,27 +48,33 @@ class GroupGrid(LinesView):
 
     def _follow(self) -> None:
         self.history.follow(self.run)
-        self.shown = group_rows(self.run, self.history, self.order)
+        self.groups = group_rows(self.run, self.history, self.order)
         self.redraw()
 
     def title(self, width: int) -> str:
-        if not self.shown.rows:
+        if not self.groups.rows:
             return "groups"
-        words = [one_line(self.shown.name, 40), self.shown.summary, str(self.order)]
+        words = [one_line(self.groups.name, 40), self.groups.summary, str(self.order)]
         if len(" · ".join(words)) > width:
             words.pop()
-        return fit_text(" · ".join(words), width).rstrip()
+        return " · ".join(words)
 
-    def draw(self, width: int) -> list[Strip]:
-        if not self.shown.rows:
+    @property
+    def count(self) -> int:
+        """The groups, and a line with the columns' names where there is room for it."""
+        return len(self.groups.rows) + (not self.groups.rows or self.body_rows >= NAMES_FROM)
+
+    def draw(self, width: int, rows: range) -> list[Strip]:
+        if not self.groups.rows:
             coming = "Rewards appear here, task by task, as rollouts arrive."
             text = coming if self.run.training else "This step came without groups."
             return [line((f" {text}", self.tone("dim")))]
-        rows = [self._row(row, width) for row in self.shown.rows]
-        return [self._header(width), *rows] if self.size.height >= HEADER_FROM else rows
+        named = self.count - len(self.groups.rows)
+        body = [self._row(self.groups.rows[row - named], width) for row in rows if row >= named]
+        return [self._names(width), *body] if len(body) < len(rows) else body
 
-    def _header(self, width: int) -> Strip:
-        scale = f"{short(self.shown.low)}{short(self.shown.high):>{BINS - 1}}"
+    def _names(self, width: int) -> Strip:
+        scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
         text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'spread':<8}{scale}"
         past = "until now: colour is the mean, height the spread"
         room = width - len(text)
@@ -85,13 +91,13 @@ class GroupGrid(LinesView):
         ]
         used = slug + 2 + NUMBERS + BINS + 2 + VERDICT
         if width >= STRIP_FROM:
-            parts += strip(self.history.of(row.task_slug), width - used - 3, self.shown)
+            parts += strip(self.history.of(row.task_slug), width - used - 3, self.groups)
         return Strip(parts)
 
     def _numbers(self, stats: GroupStats | None) -> list[Segment]:
         if stats is None:
             return [Segment(" " * NUMBERS, self.tone("plain"))]
-        mean = reward_style(stats.mean, self.shown.low, self.shown.high)
+        mean = reward_style(stats.mean, self.groups.low, self.groups.high)
         return [
             Segment(f"{short(stats.mean):>6}", mean),
             Segment(f" ± {short(stats.spread):<6}  ", self.tone("dim")),
@@ -99,7 +105,7 @@ class GroupGrid(LinesView):
 
     def _bars(self, row: GroupRow) -> list[Segment]:
         """The histogram: one bar a bin, the fullest as high as the row."""
-        low, high = self.shown.low, self.shown.high
+        low, high = self.groups.low, self.groups.high
         counts = histogram(row.rewards, BINS, low, high)
         bars = []
         for place, count in enumerate(counts):
@@ -127,14 +133,14 @@ def verdict(row: GroupRow) -> str:
     return "═ all good" if row.stats.all_good else "═ all bad" if row.stats.all_bad else ""
 
 
-def strip(marks: Sequence[Mark], width: int, shown: GroupRows) -> list[Segment]:
+def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
     """A task's history, newest at the right, in `width` cells and a space."""
     newest = list(marks)[-width:] if width > 0 else []
-    middle = (shown.high - shown.low) / 2  # no group in [low, high] can spread further
+    middle = (groups.high - groups.low) / 2  # no group in [low, high] can spread further
     cells = [
         Segment(
             eighth(max(0.01, mark.spread / middle)),
-            reward_style(mark.mean, shown.low, shown.high),
+            reward_style(mark.mean, groups.low, groups.high),
         )
         for mark in newest
     ]

@@ -1,4 +1,4 @@
-"""LinesView: lines drawn by hand, of which only those that changed are repainted."""
+"""LinesView: lines drawn by hand; those in sight are drawn, those that changed repainted."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -7,16 +7,18 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
-from textual.content import Content
 from textual.geometry import Size
+from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 
 class LinesView(ScrollView, inherit_bindings=False):
-    """A pane with a title, that scrolls up and down by its screen's keys.
+    """A pane under a heading that stays, and scrolls up and down by its screen's keys.
 
-    A subclass makes its lines in `draw`, and calls `redraw` when what they show changes.
+    A subclass says how many lines there are and draws those asked for. It calls `redraw`
+    when what they show changes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -26,53 +28,89 @@ class LinesView(ScrollView, inherit_bindings=False):
         "lines--dim",
         "lines--faint",
         "lines--accent",
-        "lines--warm",
-        "lines--hot",
+        "lines--rule",
+        "lines--rule-focused",
         "lines--cursor",
         "lines--cursor-blurred",
     }
 
-    _strips: Sequence[Strip] = ()
-    _title = ""
-    _width = 0
-    """Cells across, without the scrollbar's."""
+    shown: reactive[tuple[Strip, ...]] = reactive((), repaint=False)
+    """The lines in sight, the heading first."""
 
-    def draw(self, width: int) -> list[Strip]:
-        """All lines of the pane, each at most `width` cells."""
+    @property
+    def count(self) -> int:
+        """How many lines there are below the heading."""
+        raise NotImplementedError
+
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        """These lines of the pane, each at most `width` cells."""
         raise NotImplementedError
 
     def title(self, width: int) -> str:
-        """The pane's title, at most `width` cells."""
+        """What the pane shows, in at most `width` cells."""
         return ""
 
+    @property
+    def width(self) -> int:
+        """Cells across, without the scrollbar's."""
+        return self.scrollable_content_region.width
+
+    @property
+    def body_rows(self) -> int:
+        """Rows below the heading."""
+        return max(0, self.size.height - 1)
+
+    def heading(self, width: int) -> Strip:
+        """The first row, which does not scroll: the title in a rule."""
+        rule = "━" if self.has_focus else "─"
+        lines = self.tone("rule-focused" if self.has_focus else "rule")
+        text = fit_text(self.title(width - 4), width - 4).rstrip()
+        title = (f" {text} ", self.tone("strong" if self.has_focus else "dim"))
+        return line((rule, lines), title, (rule * (width - cell_len(text) - 3), lines))
+
     def redraw(self) -> None:
-        """Draw anew and repaint the lines that differ. A pane out of sight waits."""
-        width = self.scrollable_content_region.width
-        if not width or not self.is_attached:
+        """Draw what is in sight, and repaint the lines that differ. Out of sight, wait."""
+        width, height = self.width, self.size.height
+        if not (width and height and self.is_attached):
             return
-        self._retitle(self.title(self.outer_size.width - 6))
-        self._width, base = width, self.rich_style
-        before, self._strips = self._strips, [s.apply_style(base) for s in self.draw(width)]
-        if len(before) != len(self._strips) or self.virtual_size.width != width:
-            self.virtual_size = Size(width, len(self._strips))
+        self._resize_virtually(Size(width, self.count + 1))
+        top = self.scroll_offset.y
+        rows = range(top, min(self.count, top + self.body_rows))
+        base = self.rich_style
+        lines = [self.heading(width), *self.draw(width, rows)][:height]
+        lines += [Strip([])] * (height - len(lines))
+        self.shown = tuple(strip.adjust_cell_length(width).apply_style(base) for strip in lines)
+
+    def watch_shown(self, before: tuple[Strip, ...], now: tuple[Strip, ...]) -> None:
+        if len(before) != len(now):
             self.refresh()
             return
-        top, bottom = self.scroll_offset.y, self.scroll_offset.y + self.size.height
-        for row in range(top, min(bottom, len(before))):
-            if before[row] != self._strips[row]:
-                self.refresh_line(row)
+        for row, (old, new) in enumerate(zip(before, now, strict=True)):
+            if old != new:
+                self.refresh_line(row + self.scroll_offset.y)
+
+    def _resize_virtually(self, size: Size) -> None:
+        """Grow or shrink what can be scrolled; the screen's layout is not concerned."""
+        if size != self.virtual_size:
+            self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
 
     def render_line(self, y: int) -> Strip:
-        row = y + self.scroll_offset.y
-        if row < len(self._strips):
-            return self._strips[row].adjust_cell_length(self._width, self.rich_style)
-        return Strip.blank(self._width, self.rich_style)
+        return self.shown[y] if y < len(self.shown) else Strip.blank(self.width, self.rich_style)
 
     def on_resize(self) -> None:
         self.redraw()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
+        self.redraw()
+
+    def watch_has_focus(self, focused: bool) -> None:
+        super().watch_has_focus(focused)
+        self.redraw()
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        super().watch_scroll_y(old, new)
         self.redraw()
 
     def tone(self, name: str) -> Style:
@@ -82,11 +120,6 @@ class LinesView(ScrollView, inherit_bindings=False):
     def scroll_rows(self, rows: int) -> None:
         """Scroll down, or up where `rows` is below 0."""
         self.scroll_to(y=self.scroll_offset.y + rows, animate=False)
-
-    def _retitle(self, title: str) -> None:
-        if title != self._title:
-            self._title = title
-            self.border_title = Content(f" {title} ")
 
 
 def line(*parts: tuple[str, Style]) -> Strip:
@@ -98,4 +131,4 @@ def fit_text(text: str, width: int) -> str:
     """Text in exactly `width` cells: padded, or cut with an ellipsis."""
     if cell_len(text) > width:
         return set_cell_size(text, max(0, width - 1)) + "…" * (width > 0)
-    return set_cell_size(text, width)
+    return set_cell_size(text, max(0, width))

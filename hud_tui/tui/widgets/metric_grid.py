@@ -11,8 +11,9 @@ from textual.strip import Strip
 from hud_tui.rl.metrics import ranked
 from hud_tui.rl.run import Run
 from hud_tui.tui.widgets.chart import BrailleChart
-from hud_tui.tui.widgets.lens import Lens, Sight
-from hud_tui.tui.widgets.lines import LinesView, line
+from hud_tui.tui.widgets.lens import Sight
+from hud_tui.tui.widgets.lines import line
+from hud_tui.tui.widgets.run_chart import RunChart
 
 LEAST = 24
 """Cells of the narrowest chart."""
@@ -22,11 +23,9 @@ ROOMY = 50
 TONES = ("plain", "strong", "dim", "faint", "accent")
 
 
-class MetricGrid(LinesView):
+class MetricGrid(RunChart):
     """The cursor stays on its metric, whatever others arrive."""
 
-    run: reactive[Run] = reactive(Run, repaint=False)
-    lens: reactive[Lens] = reactive(Lens, repaint=False)
     focus_key: reactive[str] = reactive("", repaint=False)
     """The metric of the focus chart."""
     cursor: reactive[str] = reactive("", repaint=False)
@@ -39,8 +38,7 @@ class MetricGrid(LinesView):
         key: str
 
     def __init__(self, sight: Sight) -> None:
-        super().__init__()
-        self.sight = sight
+        super().__init__(sight)
         self._keys: list[str] = []
 
     @property
@@ -66,17 +64,13 @@ class MetricGrid(LinesView):
     @property
     def per_row(self) -> int:
         """Charts side by side."""
-        return max(1, (self.scrollable_content_region.width + GAP) // (LEAST + GAP))
+        return max(1, (self.width + GAP) // (LEAST + GAP))
 
     def watch_run(self, before: Run, run: Run) -> None:
         if len(run.series.keys) != len(self._keys) or not run.series.same_rows(before.series):
             self._keys = ranked(run.series.keys)
             self.refresh(layout=True)
-        if run.series is not before.series or run.training != before.training:
-            self.redraw()
-
-    def watch_lens(self) -> None:
-        self.redraw()
+        super().watch_run(before, run)
 
     def watch_focus_key(self) -> None:
         self.redraw()
@@ -84,31 +78,25 @@ class MetricGrid(LinesView):
     def watch_cursor(self) -> None:
         self.redraw()
 
-    def watch_has_focus(self, focused: bool) -> None:
-        super().watch_has_focus(focused)
-        self.redraw()
-
-    def watch_scroll_y(self, old: float, new: float) -> None:
-        super().watch_scroll_y(old, new)
-        self.redraw()
-
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(1, self.grid_rows) * self.tall
+        return max(1, self.grid_rows) * self.tall + 1
 
     def title(self, width: int) -> str:
-        below = self.grid_rows - (self.scroll_offset.y + self.size.height) // self.tall
+        below = self.grid_rows - (self.scroll_offset.y + self.body_rows) // self.tall
         more = f" · {below} more rows below" if below > 0 else ""
         return f"metrics · {len(self._keys)}{more}"
 
-    def draw(self, width: int) -> list[Strip]:
-        """The charts in sight; those that are not are blank until they are."""
-        top = self.scroll_offset.y // self.tall
-        bottom = -(-(self.scroll_offset.y + self.size.height) // self.tall)
-        strips: list[Strip] = []
-        for row in range(self.grid_rows):
-            seen = top <= row < bottom
-            strips.extend(self._row(row, width) if seen else [Strip([])] * self.tall)
-        return strips
+    @property
+    def count(self) -> int:
+        return self.grid_rows * self.tall
+
+    def draw(self, width: int, rows: range) -> list[Strip]:
+        if not rows:
+            return []
+        first, last = rows.start // self.tall, (rows.stop - 1) // self.tall
+        strips = [strip for row in range(first, last + 1) for strip in self._row(row, width)]
+        above = rows.start - first * self.tall
+        return strips[above : above + len(rows)]
 
     def _row(self, row: int, width: int) -> list[Strip]:
         cell = (width + GAP) // self.per_row - GAP
@@ -139,7 +127,7 @@ class MetricGrid(LinesView):
 
     def move_page(self, pages: int) -> None:
         """Move the cursor by as many rows as are in sight, or as far as it goes."""
-        rows = max(1, self.size.height // self.tall)
+        rows = max(1, self.body_rows // self.tall)
         ways = range(rows, 0, -1)
         steps = (pages * way * self.per_row for way in ways)
         step = next((s for s in steps if 0 <= self.index + s < len(self._keys)), 0)
@@ -152,13 +140,13 @@ class MetricGrid(LinesView):
 
     def _show_cursor(self) -> None:
         row = self.index // self.per_row * self.tall
-        low, high = row + self.tall - self.size.height, row
+        low, high = row + self.tall - self.body_rows, row
         self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)
 
     def on_click(self, event: Click) -> None:
-        cell = (self._width + GAP) // self.per_row
+        cell = (self.width + GAP) // self.per_row
         column = min(self.per_row - 1, event.x // cell)
-        place = (event.y + self.scroll_offset.y) // self.tall * self.per_row + column
-        if place < len(self._keys):
+        place = (event.y - 1 + self.scroll_offset.y) // self.tall * self.per_row + column
+        if 0 <= place < len(self._keys):
             self.cursor = self._keys[place]
             self.choose()

@@ -1,0 +1,27 @@
+"""RunChart: a pane of curves of the run; it is drawn anew when a step or the lens changed."""
+
+from textual.reactive import reactive
+
+from hud_tui.rl.run import Run
+from hud_tui.tui.widgets.lens import Lens, Sight
+from hud_tui.tui.widgets.lines import LinesView
+
+
+class RunChart(LinesView):
+    run: reactive[Run] = reactive(Run, repaint=False)
+    lens: reactive[Lens] = reactive(Lens, repaint=False)
+
+    def __init__(self, sight: Sight) -> None:
+        """`sight` is shared by all charts of a screen."""
+        super().__init__()
+        self.sight = sight
+        self._reach = (0.0, 0.0)
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        reach = self.sight.reach(run, self.lens)
+        if run.series is not before.series or reach != self._reach:
+            self._reach = reach
+            self.redraw()
+
+    def watch_lens(self) -> None:
+        self.redraw()
