@@ -59,12 +59,20 @@ class RowList(ScrollView, can_focus=True):
         row_list: "RowList"
         key: str | None
 
+        @property
+        def control(self) -> "RowList":
+            return self.row_list
+
     @dataclass
     class Opened(Message):
         """A row was clicked twice."""
 
         row_list: "RowList"
         key: str
+
+        @property
+        def control(self) -> "RowList":
+            return self.row_list
 
     def __init__(self, columns: Sequence[Column], id: str | None = None) -> None:
         super().__init__(id=id)
