@@ -52,6 +52,8 @@ async def stop(paths: Paths) -> int | None:
     Raises:
         HudUnreachable: It did not end in time; it is not killed, for it may be saving.
     """
+    if read_ready(paths) is None:
+        return None
     async with _lock(paths, lambda text: None):
         ready = await _answering(paths)
         if ready is not None:

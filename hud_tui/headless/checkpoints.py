@@ -64,7 +64,7 @@ async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
     now = Tree.of(await client.checkpoints(model.id))
     if _id(now.served) != _id(tree.served):
         moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
-        raise HudConflict(409, f"{moved}; nothing was sent", "look again, then decide")
+        raise _conflict(f"{moved}; nothing was sent", "look again, then decide")
 
 
 async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree:
@@ -92,7 +92,7 @@ def _report(model: Model, before: Tree, target: Checkpoint, after: Tree) -> None
     if not _took(before, after, target):
         now, wanted = label(after.served), label(target)
         hint = f"somebody else moves it: hud-tui --headless head {model.model_name}"
-        raise HudConflict(409, f"the head is {now}, not {wanted}: it moved meanwhile", hint)
+        raise _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
     data = {"model": model.model_name, "previous": _id(before.served), "head": after.served}
     emit("head", data | {"verified": True})
 
@@ -106,6 +106,13 @@ def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
         if after[position].id in known:
             return False
     return False
+
+
+def _conflict(message: str, hint: str) -> HudConflict:
+    """A conflict that was seen here; no server answered so."""
+    error = HudConflict(409, message, hint)
+    error.message, error.status = message, None
+    return error
 
 
 def _id(checkpoint: Checkpoint | None) -> str | None:

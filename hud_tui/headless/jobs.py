@@ -6,6 +6,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.output import emit
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Job, JobStatus
 
 
@@ -21,7 +22,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
         return await (_cancel if args.cancel else _resume)(client, args)
     job, status = await _find(client, args.job), await _status(client, args.job)
     if job is None and status is None:
-        raise HudNotFound(404, f"no job {args.job}", "see hud-tui --headless jobs")
+        raise HudNotFound(404, f"no job {one_line(args.job)}", "hud-tui --headless jobs lists them")
     emit("job", {"job_id": args.job, "job": job, "status": status})
     return 0
 

@@ -50,7 +50,9 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         return await Follower(client, model).run(body)
     submission = await submit(client, body)
     _say_if_found(submission)
-    emit("job", _submitted(submission, model))
+    flags = "--headless --local" if client.settings.local else "--headless"
+    watch = f"hud-tui {flags} status {submission.job_id}"
+    emit("job", {"job_id": submission.job_id, "model": model.model_name, "watch": watch})
     return 0
 
 
@@ -108,8 +110,3 @@ def _question(model: Model, tasks: list[Task], origin: dict[str, Any], asked: Jo
 def _say_if_found(submission: Submission) -> None:
     if submission.found:
         tell("no answer came to the submission, but the service runs the job")
-
-
-def _submitted(submission: Submission, model: Model) -> dict[str, str]:
-    watch = f"hud-tui status {submission.job_id}"
-    return {"job_id": submission.job_id, "model": model.model_name, "watch": watch}

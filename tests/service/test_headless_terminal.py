@@ -1,0 +1,129 @@
+"""Writes at a terminal: asked for, refused, interrupted, and overtaken while somebody thinks."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.wire import Model
+from tests.conftest import Served, until
+from tests.service.clients import fork_of, over_socket, run_of
+
+
+class Terminal:
+    """A command whose stdin is a terminal."""
+
+    def __init__(self, process: asyncio.subprocess.Process, keyboard: int) -> None:
+        self.process = process
+        self._keyboard = keyboard
+
+    async def prompt(self) -> str:
+        """What is asked."""
+        assert self.process.stderr is not None
+        return (await self.process.stderr.readuntil(b"[y/N] ")).decode()
+
+    def type(self, text: str) -> None:
+        os.write(self._keyboard, text.encode())
+
+
+@asynccontextmanager
+async def at_a_terminal(served: Served, *argv: str) -> AsyncIterator[Terminal]:
+    keyboard, stdin = pty.openpty()
+    urls = {f"HUD_{name}_URL": served.url for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", "--headless", *argv),
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **urls, "HUD_API_KEY": served.api_key},
+    )
+    os.close(stdin)
+    try:
+        yield Terminal(process, keyboard)
+    finally:
+        os.close(keyboard)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+async def client(served: Served) -> AsyncIterator[HudClient]:
+    async with over_socket(served) as client:
+        yield client
+
+
+async def trained(client: HudClient) -> Model:
+    """A model of three steps."""
+    model = await fork_of(client, "mine")
+    job = await client.submit(await run_of(client, model, steps=3, group_size=2))
+
+    async def over() -> bool:
+        return (await client.job_status(job.job_id)).status == "succeeded"
+
+    await until(over)
+    return model
+
+
+async def head_of(client: HudClient, model: Model) -> str | None:
+    return next((c.name for c in await client.checkpoints(model.id) if c.is_active), None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "head"),
+    [("y\n", 0, "step-000002"), ("\n", 2, "step-000003"), ("no\n", 2, "step-000003")],
+)
+async def test_only_yes_is_yes(
+    served: Served, client: HudClient, answer: str, code: int, head: str
+) -> None:
+    model = await trained(client)
+    async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
+        assert "serve step-000002 instead of step-000003" in await terminal.prompt()
+        terminal.type(answer)
+        out, _ = await terminal.process.communicate()
+    assert terminal.process.returncode == code
+    assert len(out.splitlines()) == 1
+    assert await head_of(client, model) == head
+
+
+async def test_a_head_that_moves_while_somebody_thinks_is_left_alone(
+    served: Served, client: HudClient
+) -> None:
+    model = await trained(client)
+    first = (await client.checkpoints(model.id))[0]
+    async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
+        await terminal.prompt()
+        await client.set_head(model.id, first.id)
+        terminal.type("y\n")
+        out, _ = await terminal.process.communicate()
+    error = json.loads(out)["error"]
+    assert (terminal.process.returncode, error["type"]) == (1, "conflict")
+    assert "nothing was sent" in error["message"]
+    assert await head_of(client, model) == first.name
+
+
+LEAVE: dict[str, Callable[[Terminal], None]] = {
+    "interrupted": lambda terminal: terminal.process.send_signal(signal.SIGINT),
+    "end of file": lambda terminal: terminal.type("\x04"),
+}
+
+
+@pytest.mark.parametrize(("way", "code"), [("interrupted", 130), ("end of file", 2)])
+async def test_a_question_can_be_left(
+    served: Served, client: HudClient, way: str, code: int
+) -> None:
+    model = await trained(client)
+    async with at_a_terminal(served, "fork", "mine", "--name", "other") as terminal:
+        assert "fork mine as other?" in await terminal.prompt()
+        LEAVE[way](terminal)
+        await terminal.process.communicate()
+    assert terminal.process.returncode == code
+    assert await head_of(client, model) == "step-000003"
+    assert "other" not in [known.name for known in await client.models()]
