@@ -1,5 +1,6 @@
 """Submitting a run once, and finding out what became of it when no answer comes."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,9 @@ from hud_tui.wire import JobStatus, SubmitJob
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+
+LOOKS, LOOK_S = 3, 1.0
+"""How often a lost submission is looked for, and seconds between."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,28 @@ async def submit(client: "HudClient", body: SubmitJob) -> Submission:
         if isinstance(error, HudRefused) and (error.status or 0) < 500:
             raise
         failure = error
-    try:
-        after = await latest(client, body.model_id)
-    except HudError:
-        raise failure from None
-    if after is None or Submission("", before=before).is_before(after):
-        failure.hint = "the service shows no new run of this model: submit again"
-        raise failure
+    after = await _look(client, body.model_id, Submission("", before=before), failure)
     return Submission(after.id or body.model_id, found=True, before=before)
+
+
+async def _look(
+    client: "HudClient", model_id: str, lost: Submission, failure: HudError
+) -> JobStatus:
+    """The new run; looked for more than once, as the service may still be at it.
+
+    Raises:
+        HudError: The failure, with what the service says of it as its hint.
+    """
+    for look in range(LOOKS):
+        await asyncio.sleep(LOOK_S if look else 0)
+        try:
+            after = await latest(client, model_id)
+        except HudError:
+            raise failure from None
+        if after is not None and not lost.is_before(after):
+            return after
+    failure.hint = "the service shows no new run of this model: look once more, then submit again"
+    raise failure
 
 
 async def latest(client: "HudClient", model_id: str) -> JobStatus | None:

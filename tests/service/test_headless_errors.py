@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from hud_tui.client import http as client_http
+from hud_tui.client import submission
 from hud_tui.client.client import HudClient
 from tests.conftest import Served
 from tests.service.clients import in_process
@@ -234,6 +235,7 @@ async def test_a_lost_answer_to_a_submission_is_looked_up_and_never_repeated(
 async def test_a_submission_that_never_arrived_says_so(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(submission, "LOOK_S", 0.0)
     before = jobs_of(await hud("jobs"))
 
     class Deaf(httpx.AsyncHTTPTransport):
