@@ -79,7 +79,9 @@ class LinesView(ScrollView, inherit_bindings=False):
         base = self.rich_style
         lines = [self.heading(width), *self.draw(width, rows)][:height]
         lines += [Strip([])] * (height - len(lines))
-        self.shown = tuple(strip.adjust_cell_length(width).apply_style(base) for strip in lines)
+        self.shown = tuple(
+            strip.adjust_cell_length(width).apply_style(base).simplify() for strip in lines
+        )
 
     def watch_shown(self, before: tuple[Strip, ...], now: tuple[Strip, ...]) -> None:
         if len(before) != len(now):

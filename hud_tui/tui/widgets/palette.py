@@ -32,7 +32,8 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 """Nothing to a full cell, by eighths of its height."""
 _TWINS = {
     **dict(zip("▁▂▃▄▅▆▇█", "_..:-=+#", strict=True)),
-    **dict.fromkeys("─━═╸╺╴╶┄┈⋯", "-"),
+    **dict.fromkeys("─╴╶╌┄┈⋯", "-"),
+    **dict.fromkeys("━═╸╺", "="),
     **dict.fromkeys("│┃║┊┆", "|"),
     **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋╞╡╤╧╪", "+"),
     **dict.fromkeys("▶▸►", ">"),

@@ -102,7 +102,7 @@ def bar(fraction: float, width: int = BAR) -> Content:
     """A progress bar of half cells."""
     halves = round(min(1.0, max(0.0, fraction)) * width * 2)
     done = "━" * (halves // 2) + ("╸" if halves % 2 else "")
-    return Content.assemble((done, "$accent"), ("━" * (width - len(done)), "$border"))
+    return Content.assemble((done, "$accent"), ("─" * (width - len(done)), "$border"))
 
 
 def _fresh(liveness: Liveness) -> Content:

@@ -1,0 +1,41 @@
+"""How the Live view looks: runs that are always the same, on a clock that stands still."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hud_tui.rl.progress import Liveness, State
+from hud_tui.rl.run import Run
+from tests.tui import runs
+from tests.tui.stage import LIVE, Stage
+
+SMALL, USUAL = (80, 24), (120, 40)
+STALLED = Liveness(State.STALLED, "stream", 12.0)
+
+SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]] = {
+    "small": (lambda: runs.run_of(60), SMALL, [], LIVE),
+    "usual": (lambda: runs.run_of(60), USUAL, [], LIVE),
+    "sampling": (lambda: runs.sampling(runs.run_of(5), 37), USUAL, [], LIVE),
+    "ended": (lambda: runs.run_of(400, status="succeeded"), USUAL, ["g", "o"], LIVE),
+    "odd": (runs.odd_metrics, USUAL, ["x", "down", "enter"], LIVE),
+    "frozen-log": (lambda: runs.run_of(60), SMALL, ["f", "L", "tab", "tab"], LIVE),
+    "stalled": (lambda: runs.run_of(60), SMALL, ["S", "S"], STALLED),
+    "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
+}
+
+
+@pytest.fixture(autouse=True)
+def _greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local times of the log are those of UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_looks(scene: str, snap_compare: Callable[..., bool]) -> None:
+    make, size, keys, freshness = SCENES[scene]
+    assert snap_compare(Stage(make(), freshness), press=keys, terminal_size=size)
