@@ -63,7 +63,8 @@ def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Sca
     if not (isfinite(low) and isfinite(high)):
         return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
     if log and low > 0:
-        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), ceil(intervals))
+        wanted = max(3, ceil(intervals)) if intervals else 0
+        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), wanted)
     low, high = _widen(min(HUGE, max(-HUGE, low)), min(HUGE, max(-HUGE, high)))
     if not intervals:
         return Scale(low, high)

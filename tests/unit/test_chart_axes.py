@@ -88,3 +88,7 @@ def test_another_branch_counts_its_own_tokens() -> None:
     assert list(positions.of(back, Axis.TOKENS)) == [10]
     branch = back.fold(CheckpointAdded(checkpoint=node(4, 1, 5, 500)))
     assert list(positions.of(branch, Axis.TOKENS)) == [10, 510]
+
+
+def test_a_log_scale_within_a_decade_has_round_ticks() -> None:
+    assert fit(0.326, 0.872, log=True, intervals=1.7).labels == [".500", ".750"]
