@@ -1,5 +1,6 @@
 """Request bodies in, JSON out."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -55,7 +56,10 @@ async def read(request: Request, model: type[M]) -> M:
 
 def reply(body: Any, status: int = 200) -> Response:
     """JSON of plain values and of the wire's models."""
-    content = orjson.dumps(body, default=_plain)
+    try:
+        content = orjson.dumps(body, default=_plain)
+    except TypeError:  # a client's number beyond 64 bits comes back as it came
+        content = json.dumps(body, default=_plain).encode()
     return Response(content, status, media_type="application/json")
 
 

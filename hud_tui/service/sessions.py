@@ -105,8 +105,7 @@ class Session:
 
         Args:
             adam: The optimizer's numbers.
-            job_id: The managed run that takes the step.
-            extra: More metrics of the step.
+            job_id, extra: The managed run that takes it, and what that measured.
             also: Written in the same transaction.
 
         Raises:

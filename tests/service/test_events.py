@@ -69,7 +69,7 @@ async def until_done(events: AsyncIterator[ServerSentEvent]) -> list[ServerSentE
 
 def is_done(event: ServerSentEvent) -> bool:
     known = read(event)
-    return isinstance(known, JobChanged) and known.job.status == "succeeded"
+    return isinstance(known, JobChanged) and known.job.status not in ("queued", "running")
 
 
 def read(event: ServerSentEvent) -> Event:
@@ -126,6 +126,17 @@ async def test_a_cut_line_resumes_while_the_run_goes_on(wire: httpx.AsyncClient)
     assert sum(event.event == "checkpoint" for event in found) == 6
 
 
+async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:
+    model = await fork(wire)
+    async with following(wire, model["id"]) as events:
+        job_id = await submit(wire, model["id"], steps=8)
+        assert (await ended(wire, job_id))["status"] == "succeeded"
+        found = await until_done(events)
+    assert sum(event.event == "step" for event in found) == 8
+    rollouts = (await wire.get(f"/v2/jobs/{job_id}/traces?limit=1")).json()["total"]
+    assert sum(event.event == "rollout" for event in found) == rollouts
+
+
 async def test_without_an_id_it_starts_now(wire: httpx.AsyncClient) -> None:
     model = await fork(wire)
     await step(wire, model)
@@ -144,7 +155,7 @@ async def test_it_says_at_once_that_it_is_open_and_keeps_saying(
     await step(wire, model)
     async with wire.stream("GET", f"/v1/models/{model['id']}/train/events") as answer:
         lines = answer.aiter_lines()
-        assert [await anext(lines) for _ in range(4)] == [": open", "", ": still here", ""]
+        assert [await anext(lines) for _ in range(3)] == [": open", ": still here", ": still here"]
         assert int(answer.headers["X-Last-Event-ID"]) >= 3
 
 
@@ -222,4 +233,4 @@ async def test_streams_end_when_the_service_stops(served: Served) -> None:
             lines = answer.aiter_lines()
             assert await anext(lines) == ": open"
             served.service.parts.hub.close()
-            assert [line async for line in lines] == [""]
+            assert [line async for line in lines] == []

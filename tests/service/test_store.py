@@ -1,6 +1,7 @@
 """The store: migrations, transactions, what the schema refuses, and leftovers."""
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -18,11 +19,12 @@ from tests.toy_engine import ToyEngine
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Db:
+def db(tmp_path: Path) -> Iterator[Db]:
     db = connect(tmp_path / "service.db")
     models.offer_bases(db, ["toy/four"])
     models.fork(db, models.find(db, "toy/four"), "fork")
-    return db
+    yield db
+    db.close()
 
 
 def new(model_id: str, parent: str | None, id_: str = "c1") -> NewCheckpoint:
@@ -55,6 +57,7 @@ def test_opening_again_migrates_nothing(db: Db, tmp_path: Path) -> None:
     db.close()
     again = connect(tmp_path / "service.db")
     assert models.find(again, "fork").name == "fork"
+    again.close()
 
 
 def test_a_newer_file_is_left_alone(db: Db, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ async def test_export_gives_back_what_came(http: httpx.AsyncClient) -> None:
             "columns": {"k": [1]},
         },
     ]
+    rows[3]["args"]["a"] = 2**80  # type: ignore[index]
     result = await upload(http, "kept", rows)
     tasks = (await http.get(f"/v2/tasksets/{result.taskset_id}/export")).json()["tasks"]
     assert tasks[0] == {

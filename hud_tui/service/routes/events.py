@@ -18,6 +18,7 @@ from hud_tui.service.store import events
 from hud_tui.service.store.events import Logged
 
 KEEP_ALIVE_S = 5.0
+"""Between two comments. No blank line ends them: some readers would take it for an event."""
 RESET = b"event: reset\ndata: {}\n\n"
 """The reader's last id is not in the log: read the tree, and go on from here."""
 
@@ -38,7 +39,7 @@ async def follow(request: Request) -> Response:
 
 
 async def _stream(parts: Parts, model_id: str, last: int, reset: bool) -> AsyncIterator[bytes]:
-    yield b": open\n\n"
+    yield b": open\n"
     if reset:
         yield RESET
     while not parts.hub.closed:
@@ -51,7 +52,7 @@ async def _stream(parts: Parts, model_id: str, last: int, reset: bool) -> AsyncI
         try:
             await asyncio.wait_for(signal.wait(), KEEP_ALIVE_S)
         except TimeoutError:
-            yield b": still here\n\n"
+            yield b": still here\n"
 
 
 def _frame(event: Logged) -> bytes:

@@ -1,10 +1,10 @@
 """Spans: what a client uploads of its rollouts, kept as it came."""
 
+import json
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
 from hud_tui.service.store import Db
@@ -15,14 +15,15 @@ def add(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
     """Keep uploaded spans; one that comes again replaces itself."""
     insert = "INSERT OR REPLACE INTO span VALUES (?, ?, ?)"
     for span in spans:
-        name = str(span.get("span_id") or blake2b(orjson.dumps(span), digest_size=16).hexdigest())
-        db.execute(insert, (trace_id, name, orjson.dumps(span).decode()))
+        body = json.dumps(span)
+        name = str(span.get("span_id") or blake2b(body.encode(), digest_size=16).hexdigest())
+        db.execute(insert, (trace_id, name, body))
 
 
 def of_trace(db: Db, trace_id: str) -> list[dict[str, Any]]:
     """The uploaded spans of a trace, by their start."""
     query = "SELECT body FROM span WHERE trace_id = ? ORDER BY rowid"
-    found = [orjson.loads(row["body"]) for row in db.execute(query, (trace_id,))]
+    found = [json.loads(row["body"]) for row in db.execute(query, (trace_id,))]
     return sorted(found, key=lambda span: str(span.get("start_time") or ""))
 
 
@@ -47,7 +48,7 @@ def payload(span: dict[str, Any]) -> dict[str, Any]:
     found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
     if isinstance(found, str):
         try:
-            found = orjson.loads(found)
-        except orjson.JSONDecodeError:
+            found = json.loads(found)
+        except json.JSONDecodeError:
             return {}
     return found if isinstance(found, dict) else {}

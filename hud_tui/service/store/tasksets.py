@@ -1,10 +1,9 @@
 """Tasksets: named lists of task rows, given back exactly as they were uploaded."""
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from typing import Any
-
-import orjson
 
 from hud_tui.service.clock import now
 from hud_tui.service.ids import named_id, new_id
@@ -43,12 +42,12 @@ def put(db: Db, taskset_id: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> 
     for slug, row in rows:
         changed = db.execute(
             "UPDATE task SET row = ? WHERE taskset_id = ? AND slug = ?",
-            (orjson.dumps(row).decode(), taskset_id, slug),
+            (json.dumps(row), taskset_id, slug),
         ).rowcount
         updated += changed
         if not changed:
             insert = "INSERT INTO task (taskset_id, slug, row) VALUES (?, ?, ?)"
-            db.execute(insert, (taskset_id, slug, orjson.dumps(row).decode()))
+            db.execute(insert, (taskset_id, slug, json.dumps(row)))
             created += 1
     return created, updated
 
@@ -76,7 +75,7 @@ def get(db: Db, taskset_id: str) -> sqlite3.Row:
 def rows(db: Db, taskset_id: str) -> list[dict[str, Any]]:
     """The rows in the order they were first uploaded."""
     query = "SELECT row FROM task WHERE taskset_id = ? ORDER BY id"
-    return [orjson.loads(row["row"]) for row in db.execute(query, (taskset_id,))]
+    return [json.loads(row["row"]) for row in db.execute(query, (taskset_id,))]
 
 
 def page(db: Db, limit: int, offset: int) -> tuple[list[sqlite3.Row], int]:
@@ -97,5 +96,5 @@ def holding(db: Db, slugs: list[str]) -> str | None:
     query = """SELECT taskset.name FROM taskset JOIN task ON taskset_id = taskset.id
         GROUP BY taskset.id HAVING count(*) = ?1
         AND sum(task.slug IN (SELECT value FROM json_each(?2))) = ?1 LIMIT 1"""
-    row = db.execute(query, (len(slugs), orjson.dumps(slugs).decode())).fetchone()
+    row = db.execute(query, (len(slugs), json.dumps(slugs))).fetchone()
     return row["name"] if row else None
