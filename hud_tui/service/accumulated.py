@@ -1,6 +1,8 @@
 """Accumulated: what the gradients that wait for a step came from, or why there are none."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from hud_tui.service.batches import (
     CROSS_ENTROPY,
@@ -9,7 +11,10 @@ from hud_tui.service.batches import (
     flat_groups,
     nothing_to_train,
 )
+from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.refusals import Refused
+from hud_tui.service.step_metrics import of_step
+from hud_tui.service.store.checkpoints import NewCheckpoint
 
 
 @dataclass
@@ -43,3 +48,40 @@ class Accumulated:
         if self.loss_fn == CROSS_ENTROPY:
             raise Refused(409, "nothing to step on: every reward, and so every weight, is 0")
         raise nothing_to_train([group for batch in self.batches for group in flat_groups(batch)])
+
+    def checkpoint(
+        self,
+        id_: str,
+        place: tuple[str, str | None, str | None],
+        adam: Adam,
+        saved: Saved,
+        figures: Mapping[str, float],
+    ) -> NewCheckpoint:
+        """The step that was taken on these gradients, for the tree.
+
+        Args:
+            id_: The checkpoint's.
+            place: Ids of its model, its parent and its managed run.
+            adam: What the optimizer was told.
+            saved: Where the weights are.
+            figures: Metrics beside those of batches and passes.
+        """
+        model_id, parent_id, job_id = place
+        trajectories = self.trajectories
+        return NewCheckpoint(
+            id=id_,
+            model_id=model_id,
+            parent_id=parent_id,
+            sampler_path=saved.sampler_path,
+            state_path=saved.state_path,
+            learning_rate=adam.learning_rate,
+            loss_fn=self.loss_fn,
+            num_traces=len(trajectories),
+            num_datums=self.num_datums,
+            num_tokens=sum(len(turn.output) for t in trajectories for turn in t.turns),
+            mean_reward=fmean(t.reward for t in trajectories),
+            metrics=of_step(self.batches, self.passes, adam.learning_rate, figures),
+            groups=[group for batch in self.batches for group in batch.groups()],
+            trace_ids=[t.trace_id for t in trajectories if t.trace_id],
+            job_id=job_id,
+        )

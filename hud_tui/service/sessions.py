@@ -9,8 +9,8 @@ with its gradients; the next call opens the head again.
 import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from time import perf_counter
 
 from hud_tui.service import step_metrics
@@ -121,7 +121,9 @@ class Session:
                 saved = await self._engine.optim_step(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
             figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
-            new = self._new_checkpoint(directory.name, adam, saved, job_id, figures)
+            place = (self._model.id, self._node.id if self._node else None, job_id)
+            saved = self._portable(saved)
+            new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
             node = await self._store.write(_append, new, also)
         except asyncio.CancelledError:
             await self.drop()  # it may be in the tree by now: the files stay
@@ -187,32 +189,13 @@ class Session:
             self._policies.trains(self._model.id, source, self._policy)
         return self._policy
 
-    def _new_checkpoint(
-        self, id_: str, adam: Adam, saved: Saved, job_id: str | None, figures: dict[str, float]
-    ) -> NewCheckpoint:
-        done = self._accumulated
-        return NewCheckpoint(
-            id=id_,
-            model_id=self._model.id,
-            parent_id=self._node.id if self._node else None,
-            sampler_path=self._relative(saved.sampler_path),
-            state_path=self._relative(saved.state_path),
-            learning_rate=adam.learning_rate,
-            loss_fn=done.loss_fn,
-            num_traces=len(done.trajectories),
-            num_datums=done.num_datums,
-            num_tokens=sum(len(turn.output) for t in done.trajectories for turn in t.turns),
-            mean_reward=fmean(t.reward for t in done.trajectories),
-            metrics=step_metrics.of_step(done.batches, done.passes, adam.learning_rate, figures),
-            groups=[group for batch in done.batches for group in batch.groups()],
-            trace_ids=[t.trace_id for t in done.trajectories if t.trace_id],
-            job_id=job_id,
+    def _portable(self, saved: Saved) -> Saved:
+        """Paths as they are kept: under the data directory, so that this can be moved."""
+        return replace(
+            saved,
+            state_path=_under(self._data_dir, saved.state_path),
+            sampler_path=_under(self._data_dir, saved.sampler_path),
         )
-
-    def _relative(self, path: str) -> str:
-        """A path as it is kept: under the data directory, so that this can be moved."""
-        inside = "://" not in path and Path(path).is_relative_to(self._data_dir)
-        return str(Path(path).relative_to(self._data_dir)) if inside else path
 
 
 class _Failures:
@@ -231,6 +214,11 @@ class _Failures:
             raise Refused(422, str(error)) from error
         elif error is not None:
             await self._session.drop()  # whether it accumulated is not known
+
+
+def _under(directory: Path, path: str) -> str:
+    inside = "://" not in path and Path(path).is_relative_to(directory)
+    return str(Path(path).relative_to(directory)) if inside else path
 
 
 def _append(db: Db, new: NewCheckpoint, also: Also | None) -> Node:
