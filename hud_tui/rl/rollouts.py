@@ -54,12 +54,12 @@ class RolloutGroup:
 
 
 def rollout_groups(traces: Sequence[Trace]) -> list[RolloutGroup]:
-    """Group traces in the order they first appear, held-out tasks last. O(N log N)."""
+    """Group traces: those that teach first, then flat ones, held-out tasks last. O(N log N)."""
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
         members.setdefault(_key(trace), []).append(trace)
     groups = [_group(traces) for traces in members.values()]
-    return sorted(groups, key=lambda group: group.heldout)
+    return sorted(groups, key=lambda group: (group.heldout, group.compared and not group.teaches))
 
 
 def _key(trace: Trace) -> tuple[object, ...]:

@@ -37,6 +37,10 @@ class Part:
     def traces(self) -> list[Trace]:
         return [rollout.trace for group in self.groups for rollout in group.rollouts]
 
+    def group_of(self, trace: Trace) -> RolloutGroup:
+        """The group that a rollout of this part is in."""
+        return next(g for g in self.groups if any(r.trace is trace for r in g.rollouts))
+
     @property
     def final(self) -> bool:
         """Whether nothing will be added to it."""

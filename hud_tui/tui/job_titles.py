@@ -1,6 +1,6 @@
 """The line above each level of the jobs view: where we are, and what it comes to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from textual.content import Content
@@ -26,46 +26,61 @@ def jobs_title(jobs: Sequence[Job] | None) -> Content:
     return DOT.join(parts)
 
 
-def part_title(part: Part | None, job: Job | None, following: bool) -> Content:
-    """A job, and what the rollouts that are listed come to."""
-    if job is None:
-        return Content()
-    parts = [Content.styled(job_title(job), "bold"), Content(one_line(job.status or "–", 20))]
-    if part is None:
-        return DOT.join(parts)
+Ranked = tuple[int, Content]
+"""(rank, text): where a line is too narrow, the highest rank goes first."""
+
+
+def part_title(part: Part | None, job: Job, following: bool, width: int) -> Content:
+    """A job, and what the rollouts that are listed come to, `width` cells at most."""
+    parts: list[Ranked] = [
+        (1, Content.styled(job_title(job), "bold")),
+        (4, Content(one_line(job.status or "–", 20))),
+    ]
+    if part is not None:
+        parts += _part(part, job)
+    if following:
+        parts.append((0, Content.styled("following ↻", "$accent")))
+    return fit(parts, width)
+
+
+def rollout_title(group: RolloutGroup, trace: Trace, width: int) -> Content:
+    """One rollout: its task, its place in the group, how it was graded."""
+    place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
+    parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
+    if trace.step is not None:
+        parts.append((3, Content(f"step {trace.step}")))
+    parts.append((2, Content(f"rollout {place + 1} of {len(group.rollouts)}")))
+    parts.append((0, Content(f"reward {short(trace.reward)}")))
+    if (advantage := group.rollouts[place].advantage) is not None:
+        parts.append((1, Content(f"advantage {advantage_text(advantage)}")))
+    if group.heldout:
+        parts.append((1, Content("held out")))
+    if trace.stop_reason:
+        parts.append((4, Content(f"stop {one_line(trace.stop_reason, 20)}")))
+    return fit(parts, width)
+
+
+def fit(parts: Sequence[Ranked], width: int) -> Content:
+    """The parts that fit into `width` cells, in their order."""
+    kept = list(parts)
+    while len(kept) > 1 and DOT.join(text for _, text in kept).cell_length > width:
+        kept.remove(max(kept, key=lambda part: part[0]))
+    return DOT.join(text for _, text in kept)
+
+
+def _part(part: Part, job: Job) -> Iterator[Ranked]:
     where = "step" if part.by_step else "page"
     if part.by_step or part.newest > 1:
-        parts.append(Content(f"{where} {part.number} of {_steps(part, job)}"))
-    if part.by_step and following and is_active(job):
-        parts.append(Content.styled("newest ↻", "$accent"))
+        yield 0, Content(f"{where} {part.number} of {_steps(part, job)}")
     trained = [group for group in part.groups if not group.heldout]
     rewards = [reward for group in trained for reward in group.rewards]
     count = len(part.traces) if part.total is None else part.total
-    parts.append(Content(f"{count:,} rollouts".replace(",", " ")))
+    yield 3, Content(f"{count:,} rollouts".replace(",", " "))
     if rewards:
-        parts.append(Content(f"mean {short(fmean(rewards))}"))
+        yield 2, Content(f"mean {short(fmean(rewards))}")
     flat = sum(group.compared and bool(group.rewards) and not group.teaches for group in trained)
     if flat:
-        parts.append(Content(f"{flat} of {len(trained)} groups without spread"))
-    return DOT.join(parts)
-
-
-def rollout_title(part: Part, group: RolloutGroup, trace: Trace) -> Content:
-    """One rollout: its task, its place in the group, how it was graded."""
-    place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
-    parts = [Content.styled(one_line(trace.task_slug or "rollout", 40), "bold")]
-    if trace.step is not None:
-        parts.append(Content(f"step {trace.step}"))
-    parts.append(Content(f"rollout {place + 1} of {len(group.rollouts)}"))
-    parts.append(Content(f"reward {short(trace.reward)}"))
-    advantage = group.rollouts[place].advantage
-    if advantage is not None:
-        parts.append(Content(f"advantage {advantage_text(advantage)}"))
-    if group.heldout:
-        parts.append(Content("held out"))
-    if trace.stop_reason:
-        parts.append(Content(f"stop {one_line(trace.stop_reason, 20)}"))
-    return DOT.join(parts)
+        yield 5, Content(f"{flat} of {len(trained)} groups teach nothing")
 
 
 def _steps(part: Part, job: Job) -> str:

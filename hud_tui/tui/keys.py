@@ -190,6 +190,7 @@ JOBS: tuple[Action, ...] = (
     Action("jobs", "rollout(-1)", "left_curly_bracket", "previous", "The rollout before."),
     Action("jobs", "step(-1)", "left_square_bracket", "older step", "One step, or page, older."),
     Action("jobs", "step(1)", "right_square_bracket", "newer step", "One step, or page, newer."),
+    Action("jobs", "follow", "f", "follow", "Look at the newest step, whichever that is."),
     Action(
         "jobs", "cancel_job", "X", "stop job", "Stop the job between two rollouts, after asking."
     ),

@@ -30,12 +30,8 @@ NO_MODEL = "No model is followed yet. Press 1 to choose or fork one."
 READING = "reading the tree …"
 LIVE_FILTER = 5000
 """Checkpoints up to which the filter acts with each key; above, on Enter."""
-WIDE = 110
-"""Columns of a screen that has room for the details beside the tree."""
 NARROW = 60
 """Columns of a screen that has no room for how many branches there are."""
-SMALL = 20
-"""Lines of a screen too low for the details under the tree, until they are asked for."""
 
 
 class CheckpointsScreen(HudScreen):
@@ -44,8 +40,6 @@ class CheckpointsScreen(HudScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
-        self.VERTICAL_BREAKPOINTS = [(0, "-low"), (SMALL, "-high")]
         self._steering = self._opened = False
         self._said = Content()
         """What was said last; until the cursor is moved."""

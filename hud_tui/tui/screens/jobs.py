@@ -6,121 +6,97 @@ Enter goes one level in, Esc one level out. What runs is read again while it run
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from enum import IntEnum
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
-from textual.containers import Container
-from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
 from hud_tui.tui.job_reader import JobReader, Part
-from hud_tui.tui.job_rows import (
-    JOBS,
-    SIBLINGS,
-    TRACES,
-    is_active,
-    job_rows,
-    sibling_rows,
-    trace_rows,
-)
-from hud_tui.tui.job_titles import jobs_title, part_title, rollout_title
+from hud_tui.tui.job_rows import is_active
 from hud_tui.tui.jobs_acting import ask_cancel, ask_resume, can_resume
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.widgets.rollout import completion_of, rollout_text
+from hud_tui.tui.widgets.jobs_browser import JobsBrowser, Level
+from hud_tui.tui.widgets.rollout import completion_of
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.tui.widgets.scroll_pane import ScrollPane
 from hud_tui.wire import Job, Trace, TraceEvents
 
 AGAIN_S = 2.0
 """Seconds between two readings of what runs."""
-WIDE = 110
-"""Columns of a screen that has room for the siblings beside the rollout."""
-
-
-class Level(IntEnum):
-    """How far in the view is."""
-
-    JOBS = 0
-    TRACES = 1
-    ROLLOUT = 2
+AT_LEVEL = {
+    "open": {Level.JOBS, Level.TRACES},
+    "step": {Level.TRACES},
+    "follow": {Level.TRACES},
+    "filter": {Level.JOBS, Level.TRACES},
+    "rollout": {Level.ROLLOUT},
+}
+"""Actions that some levels only have."""
 
 
 class JobsScreen(HudScreen):
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
 
-    level: reactive[Level] = reactive(Level.JOBS, init=False)
     jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
     """The newest jobs; None until they were read."""
     part: reactive[Part | None] = reactive(None, init=False)
-    """The rollouts that are listed."""
+    """The rollouts that are listed; None until they were read."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
         self.reader: JobReader | None = None
+        """Of the job that was opened."""
         self.trace: Trace | None = None
         """The rollout that is shown."""
-        self.turns = TraceEvents(events=[])
+        self.turns: TraceEvents | None = None
+        """Its conversation; None until it was read."""
         self._opened = False
         self._wanted: int | None = None
-        """The step or page that is looked at; None follows the newest."""
+        """The step or page that is looked at; None until the newest was read."""
+        self._follow = False
+        """Whether the newest step is looked at, whichever that is."""
 
     def body(self) -> Iterable[Widget]:
-        yield Static("", id="jobs-title", markup=False)
-        yield Input(placeholder="filter", id="jobs-filter", compact=True)
-        yield RowList(JOBS, id="jobs")
-        yield RowList(TRACES, id="traces")
-        with Container(id="rollout"):
-            with ScrollPane(id="rollout-pane"):
-                yield Static("", id="rollout-text", markup=False)
-            yield RowList(SIBLINGS, id="siblings")
-        yield Static("reading the jobs …", id="jobs-empty", markup=False)
-
-    def on_mount(self) -> None:
-        self.add_class("-jobs")
-        self.list_of(Level.JOBS).focus()
-        self.set_interval(AGAIN_S, self._again)
-
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self.read()
-
-    def list_of(self, level: Level) -> RowList:
-        """The list that has the cursor at a level."""
-        name = {Level.JOBS: "#jobs", Level.TRACES: "#traces", Level.ROLLOUT: "#siblings"}[level]
-        return self.query_one(name, RowList)
+        yield JobsBrowser(id="browser")
 
     @property
-    def filter_field(self) -> Input:
-        return self.query_one("#jobs-filter", Input)
+    def browser(self) -> JobsBrowser:
+        return self.query_one(JobsBrowser)
+
+    @property
+    def level(self) -> Level:
+        return self.browser.level
 
     @property
     def job(self) -> Job | None:
         """The job that was opened, else the one under the cursor."""
         if self.level is not Level.JOBS and self.reader is not None:
             return self.reader.job
-        key = self.list_of(Level.JOBS).key
+        key = self.browser.list.key
         return next((job for job in self.jobs or () if job.id == key), None)
+
+    def on_mount(self) -> None:
+        self.set_interval(AGAIN_S, self._again)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.read()
 
     def watch_run(self, before: Run, run: Run) -> None:
         """The followed model's job has changed: so has its row."""
-        if self.is_mounted and run.job is not before.job and self.is_current:
-            self._again(any_job=True)
+        if self.is_mounted and run.job is not before.job:
+            self._again(changed=True)
 
-    def _again(self, any_job: bool = False) -> None:
+    def _again(self, changed: bool = False) -> None:
         """Read what runs once more; what is over stays as it was read."""
         if not self.is_current:
             return
-        runs = any_job or any(is_active(job) for job in self.jobs or ())
-        grows = self.part is not None and not self.part.final
+        runs = changed or any(is_active(job) for job in self.jobs or ())
+        grows = self._follow or (self.part is not None and not self.part.final)
         if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
             self.read()
 
@@ -130,7 +106,7 @@ class JobsScreen(HudScreen):
         if self.level is Level.JOBS:
             await self._read_jobs()
         elif self.level is Level.TRACES and self.reader is not None:
-            self.part = await self.attempt(self.reader.read(self._wanted)) or self.part
+            await self._read_part(self.reader)
         elif self.level is Level.ROLLOUT and self.trace is not None:
             await self._read_turns(self.trace)
 
@@ -151,154 +127,111 @@ class JobsScreen(HudScreen):
         if job is not None:
             self.open_job(job)
 
+    async def _read_part(self, reader: JobReader) -> None:
+        part = await self.attempt(reader.read(None if self._follow else self._wanted))
+        if part is None or reader is not self.reader:
+            return
+        other = self.part is None or self.part.number != part.number
+        self._wanted, self.part = part.number, part
+        if other:
+            self.browser.list_of(Level.TRACES).action_first()
+
     async def _read_turns(self, trace: Trace) -> None:
         turns = await self.attempt(self.client.trace_events(trace.id))
         if turns is not None and trace is self.trace:
             self.turns = turns
-            self._show_rollout()
+            self.show()
 
     def open_job(self, job: Job) -> None:
         """Go on to a job's rollouts, the newest first."""
-        self.reader, self.part, self._wanted = JobReader(self.client, job), None, None
-        self.filter_field.value = ""
-        self.level = Level.TRACES
-        self.read()
+        self.reader, self.part = JobReader(self.client, job), None
+        self._wanted, self._follow = None, False
+        self._go_to(Level.TRACES)
 
     def open_trace(self, trace_id: str) -> None:
-        """Go on to one rollout."""
+        """Go on to one rollout of those that are listed."""
         traces = self.part.traces if self.part is not None else []
-        self.trace = next((trace for trace in traces if trace.id == trace_id), None)
-        if self.trace is None:
-            return
-        self.turns = TraceEvents(events=[])
-        self.level = Level.ROLLOUT
-        self._show_rollout()
+        found = next((trace for trace in traces if trace.id == trace_id), None)
+        if found is not None:
+            self.trace, self.turns = found, None
+            self._go_to(Level.ROLLOUT)
+
+    def _go_to(self, level: Level) -> None:
+        self.browser.level = level
+        self.show()
+        self.refresh_bindings()
         self.read()
 
-    def watch_level(self, before: Level, level: Level) -> None:
-        """Show that level's pane, and put the cursor in it."""
-        for one in Level:
-            self.set_class(one is level, f"-{one.name.lower()}")
-        self.list_of(level).focus()
-        self._show()
+    def watch_jobs(self) -> None:
+        self.show()
         self.refresh_bindings()
 
-    def watch_jobs(self) -> None:
-        self._show()
-
     def watch_part(self) -> None:
-        self._show()
+        self.show()
 
-    def _show(self) -> None:
+    @on(JobsBrowser.Filtered)
+    def show(self) -> None:
         """Draw this level as it is known."""
+        job = self.job
         if self.level is Level.JOBS:
-            rows = job_rows(self.jobs or (), self.filter_field.value, self.hud.clock())
-            self.list_of(Level.JOBS).show(rows)
-            self._title(jobs_title(self.jobs), self._no_jobs() if not rows else "")
-        elif self.level is Level.TRACES:
-            groups = self.part.groups if self.part is not None else ()
-            rows = trace_rows(groups, self.filter_field.value)
-            self.list_of(Level.TRACES).show(rows)
-            title = part_title(self.part, self.job, following=self._wanted is None)
-            self._title(title, self._no_traces() if not rows else "")
-        else:
-            self._show_rollout()
-
-    def _show_rollout(self) -> None:
-        if self.trace is None or self.part is None:
-            return
-        group = next(g for g in self.part.groups if self.trace in [r.trace for r in g.rollouts])
-        siblings = self.list_of(Level.ROLLOUT)
-        siblings.show(sibling_rows(group, self.trace.id))
-        siblings.select(self.trace.id)
-        self._title(rollout_title(self.part, group, self.trace), "")
-        pane = self.query_one("#rollout-pane", ScrollPane)
-        text = rollout_text(self.trace, self.turns, max(20, pane.size.width - 2))
-        self.query_one("#rollout-text", Static).update(text)
-
-    def _title(self, title: Content, empty: str) -> None:
-        self.query_one("#jobs-title", Static).update(title)
-        self.set_class(bool(empty), "-empty")
-        self.query_one("#jobs-empty", Static).update(empty)
-
-    def _no_jobs(self) -> str:
-        if self.jobs is None:
-            return "reading the jobs …"
-        if self.jobs:
-            return "No job has this text. Esc shows all."
-        return "No jobs yet. Press 2 to launch a run."
-
-    def _no_traces(self) -> str:
-        if self.part is None:
-            return "reading the rollouts …"
-        if self.part.groups:
-            return "No rollout has this text. Esc shows all."
-        return "No rollouts yet: they appear as they are graded. Esc goes back."
+            self.browser.show_jobs(self.jobs, self.hud.clock())
+        elif self.level is Level.TRACES and job is not None:
+            self.browser.show_part(self.part, job, self._follow)
+        elif self.part is not None and self.trace is not None:
+            self.browser.show_rollout(self.part, self.trace, self.turns)
 
     @on(RowList.Opened)
     def _clicked_twice(self) -> None:
         self.action_open()
 
     @on(RowList.Moved)
-    def _cursor_moved(self, moved: RowList.Moved) -> None:
+    def _cursor_moved(self) -> None:
         """Among siblings the cursor opens; among jobs it changes what can be done."""
         self.refresh_bindings()
-        sibling = moved.row_list is self.list_of(Level.ROLLOUT) and self.level is Level.ROLLOUT
-        if sibling and moved.key and self.trace is not None and moved.key != self.trace.id:
-            self.open_trace(moved.key)
+        key = self.browser.list_of(Level.ROLLOUT).key
+        shown = self.trace if self.level is Level.ROLLOUT else None
+        if key is not None and shown is not None and key != shown.id:
+            self.open_trace(key)
 
     def action_open(self) -> None:
         """Enter: one level in."""
-        key = self.list_of(self.level).key
-        if self.level is Level.JOBS and self.job is not None:
-            self.open_job(self.job)
+        key, job = self.browser.list.key, self.job
+        if self.level is Level.JOBS and job is not None:
+            self.open_job(job)
         elif self.level is Level.TRACES and key is not None:
             self.open_trace(key)
 
     def action_leave(self) -> None:
-        """Esc: out of the filter's field, then the filter, then one level out."""
-        if self.focused is self.filter_field:
-            self.list_of(self.level).focus()
-        elif self.filter_field.value:
-            self.filter_field.value = ""
-        elif self.level > Level.JOBS:
-            shown = self.trace
-            self.level = Level(self.level - 1)
-            if shown is not None and self.level is Level.TRACES:
-                self.list_of(Level.TRACES).select(shown.id)
-            self.read()
-        self.filter_field.display = bool(self.filter_field.value)
+        """Esc: out of the filter, else one level out."""
+        if self.browser.end_filter() or self.level is Level.JOBS:
+            return
+        shown = self.trace.id if self.trace is not None else ""
+        self._go_to(Level(self.level - 1))
+        self.browser.list.select(shown)
 
     def action_rollout(self, way: int) -> None:
         """The next or the previous rollout of those that are listed."""
-        if self.trace is None:
-            return
-        keys = [row.key for row in self.list_of(Level.TRACES).rows if not row.heading]
-        at = keys.index(self.trace.id) + way if self.trace.id in keys else 0
-        if 0 <= at < len(keys):
-            self.open_trace(keys[at])
+        rows = self.browser.list_of(Level.TRACES).rows
+        keys = [row.key for row in rows if not row.heading]
+        if self.trace is not None and self.trace.id in keys:
+            at = keys.index(self.trace.id) + way
+            if 0 <= at < len(keys):
+                self.open_trace(keys[at])
 
     def action_step(self, way: int) -> None:
-        """An older or a newer step; the newest is followed."""
-        if self.part is None or self.level is not Level.TRACES:
-            return
-        number = self.part.number + way
-        if 1 <= number <= self.part.newest:
-            self._wanted = None if number == self.part.newest else number
+        """An older or a newer step."""
+        if self.part is not None:
+            self._follow, self._wanted = False, max(1, self.part.number + way)
             self.read()
 
+    def action_follow(self) -> None:
+        """Look at the newest step, whichever that is; or stay at this one."""
+        self._follow = not self._follow
+        self.show()
+        self.read()
+
     def action_filter(self) -> None:
-        self.filter_field.display = True
-        self.filter_field.focus()
-
-    @on(Input.Changed, "#jobs-filter")
-    def _filtering(self) -> None:
-        self._show()
-
-    @on(Input.Submitted, "#jobs-filter")
-    def _filtered(self) -> None:
-        self.list_of(self.level).focus()
-        self.filter_field.display = bool(self.filter_field.value)
+        self.browser.begin_filter()
 
     def action_refresh(self) -> None:
         self.read()
@@ -307,15 +240,15 @@ class JobsScreen(HudScreen):
         """The answer of the rollout that is shown; else the id under the cursor."""
         if self.level is Level.ROLLOUT and self.trace is not None:
             self.copy(completion_of(self.trace, self.turns))
-        elif (key := self.list_of(self.level).key) is not None:
+        elif (key := self.browser.list.key) is not None:
             self.copy(key)
 
-    @work(group="act")
+    @work(exclusive=True, group="act")
     async def action_cancel_job(self) -> None:
         if (job := self.job) is not None:
             await self._act(ask_cancel(self, job))
 
-    @work(group="act")
+    @work(exclusive=True, group="act")
     async def action_resume_job(self) -> None:
         if (job := self.job) is not None:
             await self._act(ask_resume(self, job))
@@ -333,13 +266,10 @@ class JobsScreen(HudScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done at this level, to this job."""
-        if not self.is_mounted:
+        if not self.is_mounted or not self.query(JobsBrowser):
             return True
         if action == "cancel_job":
             return self.job is not None and is_active(self.job)
         if action == "resume_job":
             return self.job is not None and can_resume(self.job)
-        if action == "open":
-            return self.level is not Level.ROLLOUT
-        levels = {"step": Level.TRACES, "rollout": Level.ROLLOUT}
-        return action not in levels or self.level is levels[action]
+        return action not in AT_LEVEL or self.level in AT_LEVEL[action]

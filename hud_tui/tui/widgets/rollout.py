@@ -25,13 +25,15 @@ SURE = 6.0
 """A logprob this far below 0 is as unlikely as the ramp shows."""
 
 
-def rollout_text(trace: Trace, events: TraceEvents, width: int) -> Content:
+def rollout_text(trace: Trace, events: TraceEvents | None, width: int) -> Content:
     """The conversation, `width` cells wide.
 
     Args:
         trace: Its row; what it says in short stands in where there are no events.
-        events: Its turns.
+        events: Its turns; None while they are being read.
     """
+    if events is None:
+        return Content.styled("reading the conversation …", MUTED)
     lines: list[Content] = []
     for event in events.events:
         lines += _turn(event, width)
@@ -52,9 +54,10 @@ def unsafe(events: TraceEvents) -> int:
     return sum(count_unsafe(text) for event in events.events for text in _texts(event))
 
 
-def completion_of(trace: Trace, events: TraceEvents) -> str:
+def completion_of(trace: Trace, events: TraceEvents | None) -> str:
     """The last answer, safe to paste."""
-    said = [event.text for event in events.events if event.kind == "agent_message" and event.text]
+    turns = events.events if events is not None else []
+    said = [event.text for event in turns if event.kind == "agent_message" and event.text]
     return clean(said[-1] if said else trace.completion or "")
 
 
