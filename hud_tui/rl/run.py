@@ -121,13 +121,20 @@ class Run:
         run = replace(self, job=job)
         if before is not None and (before.id, before.status) == (job.id, job.status):
             return run
-        return run._log(at, f"job {(job.id or '')[:8]} {job.status}")
+        why = trouble(job)
+        return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
 
     def _log(self, at: float, text: str) -> "Run":
         entry = Entry(at, text)
         if self.log and self.log[-1] == entry:
             return self
         return replace(self, log=(*self.log[-LOG + 1 :], entry))
+
+
+def trouble(job: JobStatus) -> str:
+    """Why a job failed, as the service says it; empty where nothing went wrong."""
+    error = job.error if isinstance(job.error, str | None) else job.error.message
+    return error or ""
 
 
 def _series(tree: Tree) -> Series:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hud_tui.events import CheckpointAdded
+from hud_tui.events import CheckpointAdded, JobChanged
 from hud_tui.rl.axis import Axis
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.progress import Liveness, State
@@ -310,3 +310,27 @@ async def test_without_times_the_x_axis_stays_that_of_steps() -> None:
         chart = text_of(stage.live.query_one(FocusChart))
         assert "by step: no time known" in chart
         assert "80" in chart.splitlines()[-1]
+
+
+async def test_another_theme_colours_every_line_anew() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        [title, *_] = chart.shown[0]
+        await pilot.press("t")
+        await until(lambda: next(iter(chart.shown[0])).style != title.style)
+        light = stage.current_theme
+        assert not light.dark
+        [title, *_] = chart.shown[0]
+        assert title.style is not None
+        assert title.style.color is not None
+        assert title.style.color.name == light.foreground
+
+
+async def test_a_failed_run_says_why() -> None:
+    run = runs.run_of(30)
+    failed = runs.job(30, 400, "failed").model_copy(update={"error": "the disk is \x1b[1mfull"})
+    stage = Stage(run.fold(JobChanged(job=failed)))
+    async with stage.run_test(size=(120, 40)):
+        assert "failed: the disk is ␛[1mfull" in status_of(stage)
+        assert "failed: the disk is ␛[1mfull" in text_of(stage.live.query_one(EventLog))

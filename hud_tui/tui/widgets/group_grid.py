@@ -97,9 +97,8 @@ class GroupGrid(LinesView):
     def _numbers(self, stats: GroupStats | None) -> list[Segment]:
         if stats is None:
             return [Segment(" " * NUMBERS, self.tone("plain"))]
-        mean = reward_style(stats.mean, self.groups.low, self.groups.high)
         return [
-            Segment(f"{short(stats.mean):>6}", mean),
+            Segment(f"{short(stats.mean):>6}", self.tone("plain")),
             Segment(f" ± {short(stats.spread):<6}  ", self.tone("dim")),
         ]
 

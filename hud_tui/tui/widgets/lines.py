@@ -105,7 +105,8 @@ class LinesView(ScrollView, inherit_bindings=False):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self.redraw()
+        if self.is_attached:
+            self.call_later(self.redraw)  # the component styles are set after this
 
     def watch_has_focus(self, focused: bool) -> None:
         super().watch_has_focus(focused)

@@ -5,7 +5,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from hud_tui.rl.progress import Liveness, Progress, State, progress, step_seconds
-from hud_tui.rl.run import Run
+from hud_tui.rl.run import Run, trouble
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.top_line import bar, duration
 from hud_tui.wire import JobStatus
@@ -102,7 +102,7 @@ def _job(job: JobStatus | None, named: bool) -> Content:
     if job is None:
         return Content.styled("no run under way", "$text-muted")
     name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
-    error = job.error if isinstance(job.error, str | None) else job.error.message
+    error = trouble(job)
     return Content.assemble(
         (f"{name} " if named else "", "$text-muted"),
         (one_line(job.status, 20), "bold"),
