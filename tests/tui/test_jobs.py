@@ -1,0 +1,243 @@
+"""The Jobs view over the real service: three levels, every key, jobs of both kinds."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.start import Start
+from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.jobs import JobsScreen
+from hud_tui.tui.widgets.jobs_browser import Level
+from tests.conftest import Served, bearer, ended, fork, submit, until
+from tests.tui.cockpit import Cockpit, cockpit
+
+HOSTILE = "\x1b]0;owned\x07 fine [red]not markup[/] \u202egnorts"
+
+
+def screen(flown: Cockpit) -> JobsScreen:
+    assert isinstance(flown.view, JobsScreen)
+    return flown.view
+
+
+def keys_of(flown: Cockpit) -> list[str]:
+    """Keys of the rows that the cursor can be on."""
+    return [row.key for row in screen(flown).browser.list.rows if not row.heading]
+
+
+def headings(flown: Cockpit) -> list[str]:
+    rows = screen(flown).browser.list.rows
+    return [row.cells[0].plain for row in rows if row.heading]
+
+
+@asynccontextmanager
+async def jobs_of(served: Served, *args: Any, **parameters: Any) -> AsyncIterator[Cockpit]:
+    """The view of a service with one managed run that has ended."""
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        job_id = await submit(http, model_id, **{"steps": 3, **parameters})
+        await ended(http, job_id)
+    async with cockpit(served, Start("jobs"), *args) as flown:
+        await flown.until(lambda: keys_of(flown) == [job_id])
+        yield flown
+
+
+async def opened(flown: Cockpit) -> None:
+    """Enter the job under the cursor, and wait for its rollouts."""
+    await flown.press("enter")
+    await flown.until(lambda: screen(flown).level is Level.TRACES and keys_of(flown))
+
+
+async def report(http: httpx.AsyncClient, job_id: str, rewards: list[float], text: str) -> None:
+    """A job as the SDK reports it: no step, no group."""
+    await http.post(f"/v2/trace/job/{job_id}/enter", json={"name": "my evaluation"})
+    for reward in rewards:
+        trace = uuid4().hex
+        entered = {"job_id": job_id, "task_slug": text}
+        assert (await http.post(f"/v2/trace/{trace}/enter", json=entered)).is_success
+        left = {"status": "completed", "reward": reward}
+        assert (await http.post(f"/v2/trace/{trace}/exit", json=left)).is_success
+
+
+async def test_from_jobs_to_one_rollout_and_back(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        assert "1 job" in flown.said("#jobs-title")
+        await opened(flown)
+        assert "step 3 of 3" in flown.said("#jobs-title")
+        assert any("±" in heading for heading in headings(flown))
+        trace_id = screen(flown).browser.list.key
+        await flown.press("enter")
+        await flown.until(lambda: screen(flown).turns is not None)
+        said = flown.said("#rollout-text")
+        assert "user" in said
+        assert "assistant" in said
+        assert "logprob Σ" in said
+        assert "reward" in flown.said("#jobs-title")
+        await flown.press("escape")
+        assert screen(flown).level is Level.TRACES
+        assert screen(flown).browser.list.key == trace_id
+        await flown.press("escape")
+        assert screen(flown).level is Level.JOBS
+        await flown.press("escape")
+        assert screen(flown).level is Level.JOBS
+
+
+async def test_siblings_show_reward_and_advantage_side_by_side(served: Served) -> None:
+    async with jobs_of(served, group_size=8) as flown:
+        await opened(flown)
+        await flown.press("enter")
+        await flown.until(lambda: screen(flown).turns is not None)
+        rows = screen(flown).browser.list.rows
+        assert len(rows) == 8
+        part, trace = screen(flown).part, screen(flown).trace
+        assert part is not None
+        assert trace is not None
+        group = part.group_of(trace)
+        assert sum(r.advantage or 0.0 for r in group.rollouts) == pytest.approx(0.0, abs=1e-9)
+        first = trace.id
+        await flown.press("j")
+        await flown.until(lambda: screen(flown).trace and screen(flown).trace.id != first)
+        shown = screen(flown).trace
+        assert shown is not None
+        assert [row.key for row in rows if row.cells[0].plain == "▸"] == [first]
+        assert shown.id == screen(flown).browser.list.key
+
+
+async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        await opened(flown)
+        keys = keys_of(flown)
+        await flown.press("enter")
+        for _ in range(10):
+            await flown.press("right_curly_bracket")
+        trace = screen(flown).trace
+        assert trace is not None
+        assert trace.id == keys[10]
+        await flown.press("left_curly_bracket")
+        trace = screen(flown).trace
+        assert trace is not None
+        assert trace.id == keys[9]
+
+
+async def test_square_brackets_go_through_the_steps(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        await opened(flown)
+        for key, step in (
+            ("left_square_bracket", 2),
+            ("left_square_bracket", 1),
+            ("left_square_bracket", 1),
+            ("right_square_bracket", 2),
+            ("f", 3),
+        ):
+            await flown.press(key)
+            await flown.until(lambda step=step: screen(flown).part.number == step)
+            traces = screen(flown).part.traces
+            assert {trace.step for trace in traces} == {step}
+        assert "following" in flown.said("#jobs-title")
+
+
+async def test_filter_copy_and_refresh(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        job_id = screen(flown).browser.list.key
+        await flown.press("y")
+        assert flown.app.clipboard == job_id
+        await flown.press("slash", *"nothing", "enter")
+        await flown.until(lambda: "No job has this text" in flown.said("#jobs-empty"))
+        await flown.press("escape")
+        assert keys_of(flown) == [job_id]
+        await opened(flown)
+        everything = keys_of(flown)
+        slug = screen(flown).part.groups[0].task_slug
+        await flown.press("slash", *slug, "enter")
+        await flown.until(lambda: 0 < len(keys_of(flown)) < len(everything))
+        assert all(heading.startswith(slug) for heading in headings(flown))
+        await flown.press("escape")
+        await flown.until(lambda: keys_of(flown) == everything)
+        await flown.press("enter")
+        await flown.until(lambda: screen(flown).turns is not None)
+        await flown.press("y")
+        assert flown.app.clipboard in flown.said("#rollout-text")
+        before = screen(flown).turns
+        await flown.press("r")
+        await flown.until(lambda: screen(flown).turns is not before)
+
+
+async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        await report(http, uuid4().hex, [0.0, 1.0, 0.5], HOSTILE)
+    async with cockpit(served, Start("jobs")) as flown:
+        await flown.until(lambda: len(keys_of(flown)) == 1)
+        await opened(flown)
+        assert len(keys_of(flown)) == 3
+        [heading] = headings(flown)
+        assert "\x1b" not in heading
+        assert "\u202e" not in heading
+        assert "[red]not markup[/]" in heading
+        part = screen(flown).part
+        assert {r.advantage for g in part.groups for r in g.rollouts} == {None}
+        await flown.press("enter")
+        await flown.until(lambda: screen(flown).turns is not None)
+        assert "keeps no conversation" in flown.said("#rollout-text")
+        assert "\x1b" not in flown.said("#jobs-title")
+
+
+async def test_a_running_job_is_stopped_and_resumed(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
+        async with cockpit(served, Start("jobs", ref=job_id)) as flown:
+            await flown.until(lambda: screen(flown).level is Level.TRACES)
+            await flown.until(lambda: screen(flown).part and keys_of(flown))
+            await flown.press("X")
+            assert "stays in the tree" in await flown.until_dialog()
+            await flown.press("enter")
+            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+            status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+            assert status["status"] == "running", status
+            await flown.press("X")
+            await flown.until_dialog()
+            await flown.press("y")
+            assert (await ended(http, job_id))["status"] == "cancelled"
+            await flown.press("escape")
+            await flown.until(lambda: screen(flown).job and screen(flown).job.status == "cancelled")
+            await flown.press("R")
+            await flown.until_dialog()
+            await flown.press("y")
+
+            async def goes_on() -> bool:
+                status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+                return bool(status["status"] == "running")
+
+            await until(goes_on)
+            await flown.until(lambda: screen(flown).job.status == "running")
+
+
+async def test_no_jobs_says_what_to_press(served: Served) -> None:
+    async with cockpit(served, Start("jobs"), (80, 24)) as flown:
+        await flown.until(lambda: "Press 2 to launch a run" in flown.said("#jobs-empty"))
+
+
+async def test_the_command_line_names_a_job_by_how_its_id_begins(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        job_id = await submit(http, model_id, steps=1)
+        await ended(http, job_id)
+    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
+        await flown.until(lambda: screen(flown).level is Level.TRACES and keys_of(flown))
+        job = screen(flown).job
+        assert job is not None
+        assert job.id == job_id
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
+async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> None:
+    async with jobs_of(served, size) as flown:
+        for _ in range(3):
+            shown = screen(flown).browser.list
+            lines = [shown.render_line(y) for y in range(shown.size.height)]
+            assert all(line.cell_length == shown.size.width for line in lines)
+            await flown.press("enter")
+            await flown.until(lambda: keys_of(flown))
