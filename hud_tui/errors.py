@@ -81,6 +81,10 @@ class HudUsage(HudError):
     kind = "usage"
 
 
+class HudBadInput(HudUsage, ValueError):
+    """A training call was given what cannot be trained on; nothing was sent."""
+
+
 class HudPreflightFailed(HudError):
     """A preflight check failed; nothing was submitted."""
 
