@@ -1,0 +1,94 @@
+"""What became of a training write whose answer was lost, as the checkpoint tree tells it.
+
+A step that landed is a node that was not there before, below the head that was known
+before. With one trainer a model that is certain; a second one's step looks the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hud_tui.client.http import UNCLEAR
+from hud_tui.errors import HudError, HudMalformed, HudRefused, HudUnreachable
+from hud_tui.wire import Checkpoint
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The tree's head, as it was last known."""
+
+    head: str | None
+    """Its id; None for the base weights."""
+    below: frozenset[str] = frozenset()
+    """Ids of the nodes that branch from it already."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A write without an answer."""
+
+    call: str
+    """E.g. ``optim_step``."""
+    asked: str | None = None
+    """The checkpoint that a set_head named."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where training stands, read from the service."""
+
+    landed: bool | None
+    """Whether the write took effect. None where the tree cannot tell: nothing was lost, or a
+    gradient pass was, which leaves no trace before its step."""
+    checkpoint: Checkpoint | None
+    """The step's checkpoint where one landed, else the head; None for the base weights."""
+    call: str | None
+    """The write that was lost, e.g. ``optim_step``; None where none was."""
+
+
+def look(tree: Sequence[Checkpoint]) -> Seen:
+    """What there is to remember of a tree, to know a later step by."""
+    head = head_of(tree)
+    id_ = None if head is None else head.id
+    return Seen(id_, frozenset(c.id for c in tree if c.prev_model_checkpoint_id == id_))
+
+
+def judge(lost: Lost | None, before: Seen | None, tree: Sequence[Checkpoint]) -> Resumed:
+    """Tell by the tree, read now, what became of a write."""
+    head = head_of(tree)
+    if lost is None:
+        return Resumed(None, head, None)
+    if lost.call == "set_head":
+        return Resumed(head is not None and head.id == lost.asked, head, lost.call)
+    if lost.call != "optim_step" or before is None:
+        return Resumed(None, head, lost.call)
+    grown = (
+        c
+        for c in reversed(tree)
+        if c.prev_model_checkpoint_id == before.head and c.id not in before.below
+    )
+    step = next(grown, None)
+    return Resumed(step is not None, step or head, lost.call)
+
+
+def is_unclear(error: HudError) -> bool:
+    """Whether a failed write may have happened: no answer, a broken one, or a server's fault."""
+    if isinstance(error, HudMalformed):
+        return True
+    return isinstance(error, (HudUnreachable, HudRefused)) and error.hint == UNCLEAR
+
+
+def advice(call: str) -> str:
+    """What to do about a lost write, instead of sending it again."""
+    if call == "optim_step":
+        return "do not repeat it: `await trainer.resume()` says whether the step landed"
+    if call == "set_head":
+        return "`await trainer.resume()` says which checkpoint is the head"
+    return (
+        "its gradients may wait on the service: set_head to the head drops them,"
+        " and then the whole step can be repeated"
+    )
+
+
+def head_of(tree: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The checkpoint that is served; None for the base weights."""
+    return next((c for c in reversed(tree) if c.is_active), None)

@@ -1,0 +1,145 @@
+"""A model's training from the client's side: its tree, its head, and what became of a write."""
+
+from asyncio import CancelledError
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.trainer_outcome import (
+    Lost,
+    Resumed,
+    Seen,
+    advice,
+    head_of,
+    is_unclear,
+    judge,
+    look,
+)
+from hud_tui.errors import HudError
+from hud_tui.rl.names import find_checkpoint
+from hud_tui.settings import read_settings
+from hud_tui.wire import Checkpoint, Model
+
+
+class TrainingSession:
+    """Base of `TrainingClient`: all but the training calls themselves."""
+
+    def __init__(self, model: str, client: HudClient | None = None) -> None:
+        """
+        Args:
+            model: Its id, name or slug.
+            client: A service, which stays open; None for HUD by its settings (HUD_API_KEY …).
+
+        Raises:
+            HudNoKey: No client was given, and there is no key.
+        """
+        self.model = model
+        self.client = client or HudClient(read_settings())
+        self._is_own = client is None
+        self._entry: Model | None = None
+        self._seen: Seen | None = None
+        self._lost: Lost | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.entry()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, unless they were given."""
+        if self._is_own:
+            await self.client.aclose()
+
+    async def entry(self) -> Model:
+        """The model's row of the catalog, looked up once.
+
+        Raises:
+            HudUsage: No such model, or several; names the close ones.
+        """
+        if self._entry is None:
+            self._entry = await self.client.model(_canonical(self.model))
+        return self._entry
+
+    async def available_losses(self) -> list[str]:
+        """The loss functions that this model's service has."""
+        return await self.client.losses((await self.entry()).id)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoint tree, oldest first; each with its rewards and metrics."""
+        return await self.client.checkpoints((await self.entry()).id)
+
+    async def head(self) -> Checkpoint | None:
+        """The checkpoint that the gateway serves; None for the base weights."""
+        return head_of(await self.checkpoints())
+
+    async def set_head(self, checkpoint: str) -> Checkpoint:
+        """Serve a checkpoint; the next `optim_step` extends the tree from it. Sent once.
+
+        Args:
+            checkpoint: Its id, its name, or how its id begins.
+
+        Raises:
+            HudUsage: The tree has no such checkpoint.
+            HudError: It was refused, or its answer was lost: see `resume`.
+        """
+        tree = await self.checkpoints()
+        target = find_checkpoint(checkpoint, tree)
+        async with self._once("set_head", target.id):
+            await self.client.set_head((await self.entry()).id, target.id)
+        served = [c.model_copy(update={"is_active": c.id == target.id}) for c in tree]
+        self._seen, self._lost = look(served), None
+        return target.model_copy(update={"is_active": True})
+
+    async def resume(self) -> Resumed:
+        """What became of the write whose answer was lost. It only reads, and may be repeated
+        until it succeeds; where nothing was lost it says where training stands.
+
+        Raises:
+            HudError: The tree cannot be read now.
+        """
+        tree = await self.checkpoints()
+        found = judge(self._lost, self._seen, tree)
+        self._lost, self._seen = None, look(tree)
+        return found
+
+    async def _remember(self) -> None:
+        """Know the tree before a step, so that a lost one can be told from those before."""
+        if self._seen is None or self._lost is not None:
+            self._seen = look(await self.checkpoints())
+            self._lost = None
+
+    @asynccontextmanager
+    async def _once(self, call: str, asked: str | None = None) -> AsyncIterator[None]:
+        """Send a write inside; where its answer is lost, note that, and say what to do."""
+        try:
+            yield
+        except CancelledError:
+            self._lost = Lost(call, asked)
+            raise
+        except HudError as error:
+            if is_unclear(error):
+                self._lost = Lost(call, asked)
+                error.hint = advice(call)
+            raise
+
+
+def _canonical(model: str) -> str:
+    """An id in the catalog's spelling; a name as it is."""
+    try:
+        return str(UUID(model))
+    except ValueError:
+        return model

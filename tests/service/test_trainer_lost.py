@@ -1,0 +1,199 @@
+"""What a training loop does when the answer to a write is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.client import HudClient, TrainingClient
+from hud_tui.client.trainer_outcome import Resumed
+from hud_tui.errors import HudBadInput, HudError, HudMalformed, HudRefused, HudUnreachable
+from hud_tui.service.engines.base import Saved
+from hud_tui.service.service import Service
+from hud_tui.settings import local_settings
+from tests.conftest import Served, until
+from tests.service.calls import QUESTION
+from tests.service.clients import fork_of, over_socket
+from tests.service.losing import Losing, Where
+from tests.toy_engine import ToyEngine
+
+
+@pytest.fixture
+def line(service: Service) -> Losing:
+    return Losing(service)
+
+
+@pytest.fixture
+async def trainer(service: Service, line: Losing) -> AsyncIterator[TrainingClient]:
+    client = HudClient(local_settings("http://127.0.0.1", service.api_key, "http://t"), line)
+    model = await fork_of(client)
+    async with TrainingClient(model.id, client) as trainer:
+        yield trainer
+    await client.aclose()
+
+
+async def passed(trainer: TrainingClient) -> None:
+    """Gradients wait."""
+    group = await trainer.sample(QUESTION, group_size=2, seed=1)
+    group[0].reward, group[1].reward = 1.0, 0.0
+    await trainer.forward_backward(group)
+
+
+async def stepped(trainer: TrainingClient) -> str:
+    """A whole step; its checkpoint's id."""
+    await passed(trainer)
+    return (await trainer.optim_step(learning_rate=0.1)).checkpoint_id
+
+
+GATEWAY = httpx.Response(504, json={"detail": "upstream timed out"})
+GARBLED = httpx.Response(200, json={"step": "?"})
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind"),
+    [(None, HudUnreachable), (GATEWAY, HudRefused), (GARBLED, HudMalformed)],
+)
+@pytest.mark.parametrize("steps", [0, 2])
+async def test_a_step_whose_answer_is_lost_is_found(
+    trainer: TrainingClient,
+    line: Losing,
+    instead: httpx.Response | None,
+    kind: type[HudError],
+    steps: int,
+) -> None:
+    before = [await stepped(trainer) for _ in range(steps)]
+    await passed(trainer)
+    line.lose("optim-step", "answer", instead)
+    with pytest.raises(kind) as error:
+        await trainer.optim_step(learning_rate=0.1)
+    assert "trainer.resume()" in error.value.hint
+    found = await trainer.resume()
+    head = await trainer.head()
+    assert found == Resumed(True, head, "optim_step")
+    assert head is not None
+    assert head.id not in before
+    assert line.sent["optim-step"] == steps + 1
+    after = await stepped(trainer)
+    assert (await trainer.head()).prev_model_checkpoint_id == head.id
+    assert await trainer.resume() == Resumed(None, await trainer.head(), None)
+    assert after
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_a_step_that_never_arrived_is_not_found(
+    trainer: TrainingClient, line: Losing, steps: int
+) -> None:
+    """The head has a branch already, which is not to be taken for the lost step."""
+    base = [await stepped(trainer) for _ in range(steps)]
+    if base:
+        await stepped(trainer)
+        await trainer.set_head(base[0])
+    await passed(trainer)
+    line.lose("optim-step", "request")
+    with pytest.raises(HudUnreachable):
+        await trainer.optim_step(learning_rate=0.1)
+    head = await trainer.head()
+    assert await trainer.resume() == Resumed(False, head, "optim_step")
+    assert (head.id if head else None) == next(iter(base), None)
+    step = await trainer.optim_step(learning_rate=0.1)
+    assert (await trainer.head()).id == step.checkpoint_id
+
+
+async def test_who_goes_on_without_asking_still_knows_the_next_lost_step(
+    trainer: TrainingClient, line: Losing
+) -> None:
+    await passed(trainer)
+    line.lose("optim-step", "answer")
+    with pytest.raises(HudUnreachable):
+        await trainer.optim_step(learning_rate=0.1)
+    await passed(trainer)
+    line.lose("optim-step", "request")
+    with pytest.raises(HudUnreachable):
+        await trainer.optim_step(learning_rate=0.1)
+    assert await trainer.resume() == Resumed(False, await trainer.head(), "optim_step")
+
+
+async def test_a_step_that_was_given_up_on_may_land_all_the_same(
+    served: Served, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, go_on, step = asyncio.Event(), asyncio.Event(), engine.optim_step
+
+    async def slow(*args: Any) -> Saved:
+        called.set()
+        await go_on.wait()
+        return await step(*args)
+
+    monkeypatch.setattr(engine, "optim_step", slow)
+    async with over_socket(served) as client:
+        trainer = TrainingClient((await fork_of(client)).id, client)
+        await passed(trainer)
+        stepping = asyncio.create_task(trainer.optim_step(learning_rate=0.1))
+        await called.wait()
+        stepping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stepping
+        go_on.set()
+
+        async def landed() -> bool:
+            return bool(await trainer.checkpoints())
+
+        await until(landed)
+        assert await trainer.resume() == Resumed(True, await trainer.head(), "optim_step")
+
+
+@pytest.mark.parametrize("where", ["request", "answer"])
+async def test_a_pass_leaves_no_trace_but_can_be_dropped(
+    trainer: TrainingClient, line: Losing, where: Where
+) -> None:
+    first = await stepped(trainer)
+    line.lose("forward-backward", where)
+    with pytest.raises(HudUnreachable) as error:
+        await passed(trainer)
+    assert "set_head" in error.value.hint
+    found = await trainer.resume()
+    assert (found.landed, found.call) == (None, "forward_backward")
+    assert line.sent["forward-backward"] == 2
+    await trainer.set_head(first)
+    with pytest.raises(HudRefused, match="nothing is accumulated"):
+        await trainer.optim_step(learning_rate=0.1)
+    await stepped(trainer)
+    assert [node.num_datums for node in await trainer.checkpoints()] == [2, 2]
+
+
+@pytest.mark.parametrize(("where", "landed"), [("request", False), ("answer", True)])
+async def test_a_lost_set_head(
+    trainer: TrainingClient, line: Losing, where: Where, landed: bool
+) -> None:
+    first, second = await stepped(trainer), await stepped(trainer)
+    line.lose("head", where)
+    with pytest.raises(HudUnreachable) as error:
+        await trainer.set_head(first)
+    assert "which checkpoint is the head" in error.value.hint
+    found = await trainer.resume()
+    assert (found.landed, found.call) == (landed, "set_head")
+    assert found.checkpoint is not None
+    assert found.checkpoint.id == (first if landed else second)
+    assert line.sent["head"] == 1
+
+
+@pytest.mark.parametrize("instead", [httpx.Response(409, json={}), httpx.ConnectError("refused")])
+async def test_a_clear_refusal_is_none_of_that(
+    trainer: TrainingClient, line: Losing, instead: httpx.Response | Exception
+) -> None:
+    await passed(trainer)
+    line.lose("optim-step", "request", instead)
+    with pytest.raises(HudError) as error:
+        await trainer.optim_step(learning_rate=0.1)
+    assert "resume" not in error.value.hint
+    assert (await trainer.resume()).call is None
+
+
+async def test_the_service_is_not_asked_when_a_step_cannot_be_sent(
+    trainer: TrainingClient, line: Losing
+) -> None:
+    with pytest.raises(HudBadInput):
+        await trainer.optim_step(learning_rate=0.0)
+    assert not line.sent["optim-step"]
+    assert (await trainer.resume()).call is None
