@@ -8,7 +8,7 @@ from tests.unit.test_imports import HEAVY, loaded_after
 
 
 def test_the_package_alone_loads_next_to_nothing() -> None:
-    assert not loaded_after("import hud_tui.client") & {*HEAVY, "httpx", "pydantic", "torch"}
+    assert not loaded_after("import hud_tui.client") & {*HEAVY, "httpcore", "pydantic", "asyncio"}
 
 
 def test_a_loop_loads_no_face_no_engine_and_no_torch() -> None:
