@@ -81,5 +81,5 @@ async def test_a_run_is_watched_from_its_first_rollout_to_its_end(
         await until(lambda: live.shown.series.length == 6)
         assert live.focus_key == "reward_mean"
         assert live.shown.series.last("reward_mean") > live.shown.series.values("reward_mean")[0]
-        assert len(live.query_one(GroupGrid).shown.rows) == len(live.shown.groups) > 0
+        assert len(live.query_one(GroupGrid).groups.rows) == len(live.shown.groups) > 0
         assert not live.query_one("#nothing").display

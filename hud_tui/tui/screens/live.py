@@ -22,7 +22,7 @@ from hud_tui.rl.smoothing import WEIGHTS
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.stopping import RESUMABLE, cancel, resume
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
@@ -30,14 +30,12 @@ from hud_tui.tui.widgets.lens import Lens, Sight
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
 from hud_tui.tui.widgets.run_status import RunStatus
-from hud_tui.wire import JobStatus
 
 PANES = ("metrics", "groups", "events")
 """Ids of the panes, in the order of Tab."""
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
-RESUMABLE = frozenset({"interrupted", "failed", "cancelled"})
 VIEW_ACTIONS = frozenset(
     {"choose", "smooth", "axis", "log", "freeze", "groups", "order", "pane", "move", "page"}
 )
@@ -204,36 +202,13 @@ class LiveScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def action_cancel_run(self) -> None:
-        """Ask, then end the run after the rollout under way."""
-        job = self.run.job
-        if job is None or job.id is None:
-            return
-        lines = [
-            f"It has taken {job.step or 0} of {job.steps or '?'} steps.",
-            "Its checkpoints and its head stay. R takes it up again where it was.",
-        ]
-        dialog = ConfirmDialog(f"Cancel {job_name(job)}", lines, "Cancel the run")
-        if await self.app.push_screen_wait(dialog):
-            ended = await self.attempt(self.client.cancel_job(job.id))
-            if ended is not None:
-                self.notify("The run ends after the rollout under way.", markup=False)
+        if (job := self.run.job) is not None:
+            await cancel(self, job)
 
     @work(exclusive=True, group="act")
     async def action_resume_run(self) -> None:
-        """Ask, then let the run take the steps it has left."""
-        job = self.run.job
-        if job is None or job.id is None:
-            return
-        left = f"{max(0, job.steps - (job.step or 0))} steps are left." if job.steps else ""
-        lines = [f"It was {one_line(job.status, 20)} at step {job.step or 0}. {left}".strip()]
-        dialog = ConfirmDialog(f"Resume {job_name(job)}", lines, "Resume it")
-        if await self.app.push_screen_wait(dialog):
-            await self.attempt(self.client.resume_job(job.id))
-
-
-def job_name(job: JobStatus) -> str:
-    """What a job is called in a dialog."""
-    return one_line(job.name or f"job {(job.id or '')[:8]}", 60)
+        if (job := self.run.job) is not None:
+            await resume(self, job)
 
 
 def nothing_yet(run: Run) -> Content | None:
