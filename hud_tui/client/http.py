@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import httpx
 
@@ -79,7 +80,8 @@ class Connection:
             method,
             url,
             content=content,
-            headers={"Content-Type": "application/json"},
+            # Two deliveries of one request are one write, where a service keeps such keys.
+            headers={"Content-Type": "application/json", "Idempotency-Key": uuid4().hex},
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
         )
         return parse(kind, answer, f"{method} {_path(url)}")

@@ -19,6 +19,8 @@ class Losing(httpx.AsyncBaseTransport):
         self._next: tuple[str, Where, httpx.Response | Exception] | None = None
         self.sent: Counter[str] = Counter()
         """Writes that were sent, by the last part of their path."""
+        self.keys: list[str | None] = []
+        """The Idempotency-Key of every request."""
 
     def lose(
         self,
@@ -37,6 +39,7 @@ class Losing(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         name = request.url.path.rpartition("/")[2]
+        self.keys.append(request.headers.get("idempotency-key"))
         if request.method != "GET":
             self.sent[name] += 1
         if self._next is None or self._next[0] != name or request.method == "GET":

@@ -197,3 +197,14 @@ async def test_the_service_is_not_asked_when_a_step_cannot_be_sent(
         await trainer.optim_step(learning_rate=0.0)
     assert not line.sent["optim-step"]
     assert (await trainer.resume()).call is None
+
+
+async def test_every_write_has_a_key_of_its_own_and_no_read_has_one(
+    trainer: TrainingClient, line: Losing
+) -> None:
+    await trainer.set_head(await stepped(trainer))
+    keys = [key for key in line.keys if key is not None]
+    assert len(set(keys)) == len(keys) == sum(line.sent.values())
+    line.keys.clear()
+    await trainer.checkpoints()
+    assert line.keys == [None]
