@@ -10,13 +10,14 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
 
 import operator
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.rows import Kind, Row
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint
 
 Predicate = Callable[[Checkpoint], bool]
@@ -26,6 +27,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "!=": operator.ne,
     "=": operator.eq,
+    "==": operator.eq,
     "<": operator.lt,
     ">": operator.gt,
 }
@@ -38,7 +40,7 @@ NUMBERS = {
     "tokens": "num_tokens",
 }
 TEXTS = {"loss": "loss_fn", "loss_fn": "loss_fn", "job": "job_id", "name": "name", "id": "id"}
-_TERM = re.compile(r"(!?)([^\s<>=!]+)(<=|>=|!=|=|<|>)(\S+)")
+_TERM = re.compile(r"(!?)([^\s<>=!]+)(<=|>=|!=|==?|<|>)(\S+)")
 
 
 def parse(expression: str) -> Predicate:
@@ -63,7 +65,7 @@ def _term(word: str) -> Predicate:
 
 
 def _text(word: str, field: str, compare: str, value: str, invert: bool) -> Predicate:
-    if compare not in ("=", "!="):
+    if compare not in ("=", "==", "!="):
         raise HudUsage(f"{one_line(word, 40)}: {field} is text", "compare it with = or !=")
     absent = invert != (compare == "!=")
     return lambda c: (value in str(getattr(c, field) or "").casefold()) != absent
@@ -107,15 +109,15 @@ class Matches:
         self.keep = keep
         self._served: set[int] = set()
         self._found: list[int] = []
-        self._rank: dict[int, int] = {}
 
     def show(self, tree: Tree) -> None:
         """Follow the tree to a later version; it must extend the one shown."""
         for position in range(len(self.tree), len(tree)):
             if self.keep(tree[position]):
-                self._rank[position] = len(self._found)
                 self._found.append(position)
-        if tree.head != self.tree.head:
+        if tree.head is not None and tree.parent(tree.head) == self.tree.head:
+            self._served.add(tree.head)
+        elif tree.head != self.tree.head:
             self._served = set(tree.lineage(tree.head))
         self.tree = tree
 
@@ -135,9 +137,8 @@ class Matches:
 
     def row_of(self, position: int) -> int:
         """The row of a checkpoint; of one that does not match, the next older one's, or 0."""
-        if (rank := self._rank.get(position)) is None:
-            rank = sum(1 for found in self._found if found <= position) - 1
-        return len(self) - 1 - max(rank, 0) if position != ROOT else max(0, len(self) - 1)
+        rank = max(0, bisect_right(self._found, position) - 1)
+        return max(0, len(self) - 1 - rank)
 
     def select(self, position: int | None) -> None:
         """Every row is shown already."""

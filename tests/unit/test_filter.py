@@ -1,0 +1,99 @@
+"""The filter of the checkpoint tree: what can be typed, and what it lets through."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.ages import age
+from hud_tui.rl.filter import Matches, parse
+from hud_tui.rl.tree import ROOT
+from hud_tui.wire import Checkpoint
+from tests.unit.trees import parents, tree_of
+
+NODE = Checkpoint(
+    id="abc-123",
+    name="step-000147",
+    mean_reward=0.8,
+    learning_rate=3e-4,
+    loss_fn="importance_sampling",
+    num_traces=128,
+    step=147,
+    job_id="7f3a",
+    metrics={"kl_sample_train": 0.003, "entropy": 1.2},
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept"),
+    [
+        ("", True),
+        ("000147", True),
+        ("STEP-0001 ABC", True),
+        ("nothing", False),
+        ("!000147", False),
+        ("reward>.6", True),
+        ("reward>=0.8", True),
+        ("reward<.8", False),
+        ("!reward<.8", True),
+        ("step=147", True),
+        ("step==147", True),
+        ("step!=147", False),
+        ("lr<1e-3 traces>100", True),
+        ("kl<.01", True),
+        ("kl>.01", False),
+        ("entropy>1 reward>.9", False),
+        ("unknown>0", False),
+        ("!unknown>0", False),
+        ("loss=importance", True),
+        ("loss!=ppo", True),
+        ("!loss=ppo", True),
+        ("loss=ppo", False),
+        ("job=7f", True),
+        ("tokens>0", False),
+    ],
+)
+def test_expressions(expression: str, kept: bool) -> None:
+    assert parse(expression)(NODE) == kept
+
+
+@pytest.mark.parametrize("expression", ["reward>x", "loss>ppo", "step>=="])
+def test_what_cannot_be_compared_is_an_error_that_shows_the_term(expression: str) -> None:
+    with pytest.raises(HudUsage) as failed:
+        parse(expression)
+    assert expression in failed.value.message
+
+
+@given(parents(), st.data())
+def test_matches_are_rows_newest_first_and_grow_with_the_tree(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    head = data.draw(st.integers(0, len(chosen) - 1)) if chosen else None
+    tree = tree_of(chosen, head)
+    keep = {f"c{p}" for p in range(len(chosen)) if data.draw(st.booleans())}
+    matches = Matches(lambda node: node.id in keep)
+    matches.show(tree_of(chosen[: len(chosen) // 2]))
+    matches.show(tree)
+    found = [matches.row(number).newest for number in range(len(matches))]
+    assert found == sorted((p for p in range(len(chosen)) if f"c{p}" in keep), reverse=True)
+    served = set(tree.lineage(head))
+    for number, position in enumerate(found):
+        assert matches.row_of(position) == number
+        assert matches.row(number).served == (position in served,)
+    for position in [ROOT, *range(len(chosen))]:
+        assert 0 <= matches.row_of(position) < max(1, len(found))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 m"), (7200, "2 h"), (90_000, "1 d"), (10**9, "31 y")],
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert age(1000.0, 1000.0 + seconds) == text
+
+
+def test_ages_of_what_is_unknown_or_ahead() -> None:
+    assert age(None, 0.0) == "–"
+    assert age("not a time", 0.0) == "–"
+    assert age(2000.0, 1000.0) == "0 s"
+    assert age("2026-01-01T00:00:00+00:00", 1767225600 + 5) == "5 s"

@@ -1,0 +1,159 @@
+"""What setting the head would do, and what became of it: said before, judged after."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.events import HeadMoved, TreeRead
+from hud_tui.rl.head import Relation, head_change, named, outcome
+from hud_tui.rl.run import Run
+from hud_tui.rl.tree import Tree
+from hud_tui.tui.journal import Journal, Move
+from hud_tui.wire import Checkpoint, JobStatus
+from tests.unit.trees import parents, tree_of
+
+FORKED = [-1, 0, 1, 2, 1, 4]
+"""c0 c1, then c2 c3 on one branch and c4 c5 on another."""
+
+
+def run_of(chosen: list[int], head: int | None, job: JobStatus | None = None) -> Run:
+    return Run(tree=tree_of(chosen, head), job=job)
+
+
+@pytest.mark.parametrize(
+    ("head", "target", "relation", "leaving", "joining", "parted"),
+    [
+        (3, 3, Relation.SAME, 0, 0, "c3"),
+        (3, 1, Relation.ANCESTOR, 2, 0, "c1"),
+        (1, 5, Relation.DESCENDANT, 0, 2, "c1"),
+        (3, 5, Relation.BRANCH, 2, 2, "c1"),
+        (None, 5, Relation.DESCENDANT, 0, 4, None),
+    ],
+)
+def test_relations(
+    head: int | None, target: int, relation: Relation, leaving: int, joining: int, parted: str
+) -> None:
+    change = head_change(run_of(FORKED, head), f"c{target}")
+    assert (change.relation, change.leaving, change.joining) == (relation, leaving, joining)
+    assert (change.parted.id if change.parted else None) == parted
+    assert change.then.id == f"c{target}"
+    assert (change.now.id if change.now else None) == (None if head is None else f"c{head}")
+
+
+def test_lineages_that_share_only_the_base_are_branches() -> None:
+    change = head_change(run_of([-1, -1], 0), "c1")
+    assert change.relation is Relation.BRANCH
+    assert (change.leaving, change.joining, change.parted) == (1, 1, None)
+
+
+@given(parents(), st.data())
+def test_leaving_and_joining_count_the_steps_that_differ(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    if not chosen:
+        return
+    node = st.integers(0, len(chosen) - 1)
+    head, target = data.draw(node), data.draw(node)
+    run = run_of(chosen, head)
+    change = head_change(run, f"c{target}")
+    served, then = set(run.tree.lineage(head)), set(run.tree.lineage(target))
+    assert change.leaving == len(served - then)
+    assert change.joining == len(then - served)
+
+
+def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
+    now = Checkpoint(id="a", mean_reward=0.8, metrics={"kl": 0.1, "only_now": 1.0}, is_active=True)
+    then = Checkpoint(id="b", mean_reward=0.5, metrics={"kl": 0.3})
+    change = head_change(Run(tree=Tree.of([now, then])), "b")
+    assert change.deltas == pytest.approx({"kl": 0.2, "reward_mean": -0.3})
+
+
+def test_a_run_that_trains_is_named_and_one_that_ended_is_not() -> None:
+    for status, trains in (("running", True), ("succeeded", False)):
+        change = head_change(run_of([-1, 0], 1, JobStatus(status=status, id="j")), "c0")
+        assert (change.training is not None) == trains
+
+
+def test_an_unknown_checkpoint_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        head_change(Run(), "c0")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answered", "done", "text"),
+    [
+        (3, 1, True, True, "head is step-000002 · verified"),
+        (3, 1, False, True, "no answer, but head is step-000002 · verified"),
+        (3, 3, True, False, "the service says the head is step-000004"),
+        (3, 3, False, False, "no answer: the service says the head is still step-000004"),
+        (3, None, True, False, "the service says the head is base"),
+    ],
+)
+def test_outcomes(before: int, after: int | None, answered: bool, done: bool, text: str) -> None:
+    chosen = [-1, 0, 1, 2]
+    became = outcome(run_of(chosen, before), run_of(chosen, after), "c1", answered)
+    assert (became.done, became.text) == (done, text)
+
+
+def test_a_step_that_grew_from_the_new_head_proves_that_it_was_set() -> None:
+    became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, 0], 3), "c0", False)
+    assert became.done
+    assert became.text.endswith("head is step-000004, which grew from step-000001 · verified")
+
+
+def test_a_step_that_grew_from_the_old_head_proves_nothing() -> None:
+    became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, 2], 3), "c0", False)
+    assert not became.done
+
+
+def test_names_of_what_is_not_there() -> None:
+    run = run_of([-1], 0)
+    assert [named(run, each) for each in ("c0", "0123456789\x1b", None)] == [
+        "step-000001", "01234567", "base",
+    ]  # fmt: skip
+
+
+def moved(checkpoint_id: str | None, previous: str | None, cause: str = "set") -> HeadMoved:
+    return HeadMoved.model_validate(
+        {"checkpoint_id": checkpoint_id, "previous": previous, "cause": cause}
+    )
+
+
+def test_the_journal_takes_down_foreign_moves_and_no_steps() -> None:
+    journal = Journal()
+    assert journal.heard(moved("b", "a", "step")) is None
+    assert journal.heard(moved("b", "b")) is None
+    assert journal.heard(moved(None, "b")) is None
+    assert journal.heard(moved("c", "b")) == Move("b", "c", ours=False)
+    assert journal.done == [Move("b", "c", ours=False)]
+
+
+def test_our_own_move_is_expected_once_and_for_a_while() -> None:
+    now = 0.0
+    journal = Journal(lambda: now)
+    journal.expect("b")
+    assert journal.heard(moved("b", "a")) is None
+    assert journal.heard(moved("b", "a")) is not None
+    journal.expect("c")
+    now = 61.0
+    assert journal.heard(moved("c", "b")) is not None
+
+
+def test_undo_and_redo_walk_the_moves_and_a_new_one_forgets_the_undone() -> None:
+    journal = Journal()
+    journal.moved("a", "b")
+    journal.moved("b", "c")
+    journal.undid()
+    assert (journal.done, journal.undone) == ([Move("a", "b")], [Move("b", "c")])
+    journal.redid()
+    assert (journal.done[-1], journal.undone) == (Move("b", "c"), [])
+    journal.undid()
+    journal.moved("b", "d")
+    assert journal.undone == []
+
+
+def test_a_read_tree_says_where_the_head_is() -> None:
+    nodes = tuple(tree_of([-1, 0], head=None))
+    run = Run().fold(TreeRead(checkpoints=nodes))
+    assert run.loaded
+    assert run.head is None

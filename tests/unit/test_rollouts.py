@@ -1,0 +1,116 @@
+"""Rollouts by group, and rows and text made of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.rollouts import rollout_groups
+from hud_tui.tui.job_rows import sibling_rows, trace_rows
+from hud_tui.tui.widgets.rollout import completion_of, rollout_text, unsafe
+from hud_tui.wire import Sample, Trace, TraceEvent, TraceEvents
+
+HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"
+
+
+def trace(number: int, reward: float | None, **fields: object) -> Trace:
+    return Trace.model_validate({"id": f"t{number}", "reward": reward, **fields})
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.floats(0, 1), st.booleans())))
+def test_every_trace_is_in_one_group_and_advantages_sum_to_zero(
+    drawn: list[tuple[int, float | None, bool]],
+) -> None:
+    traces = [
+        trace(i, reward, step=1, task_slug=f"task-{task}", rollout=i, heldout=heldout)
+        for i, (task, reward, heldout) in enumerate(drawn)
+    ]
+    groups = rollout_groups(traces)
+    assert sorted(r.trace.id for g in groups for r in g.rollouts) == sorted(t.id for t in traces)
+    for group in groups:
+        advantages = [r.advantage for r in group.rollouts if r.advantage is not None]
+        assert sum(advantages) == pytest.approx(0.0, abs=1e-9)
+        if group.heldout:
+            assert advantages == []
+        else:
+            assert len(advantages) == len(group.rewards)
+    assert [g.heldout for g in groups] == sorted(g.heldout for g in groups)
+
+
+def test_groups_that_teach_come_first() -> None:
+    traces = [
+        trace(0, 1.0, step=1, task_slug="flat"),
+        trace(1, 1.0, step=1, task_slug="flat"),
+        trace(2, 0.0, step=1, task_slug="teaches", rollout=1),
+        trace(3, 1.0, step=1, task_slug="teaches", rollout=0),
+    ]
+    groups = rollout_groups(traces)
+    assert [(g.task_slug, g.teaches) for g in groups] == [("teaches", True), ("flat", False)]
+    assert [(r.trace.id, r.advantage) for r in groups[0].rollouts] == [("t3", 0.5), ("t2", -0.5)]
+
+
+def test_without_group_or_step_there_is_no_advantage() -> None:
+    [group] = rollout_groups([trace(0, 0.0), trace(1, 1.0)])
+    assert not group.compared
+    assert not group.teaches
+    assert [r.advantage for r in group.rollouts] == [None, None]
+    assert (group.mean, group.spread) == (0.5, 0.5)
+
+
+def test_a_group_id_makes_a_group_without_a_step() -> None:
+    traces = [trace(i, float(i), group_id=f"g{i // 2}") for i in range(4)]
+    assert [g.compared for g in rollout_groups(traces)] == [True, True]
+
+
+def test_rows_have_a_heading_for_each_task_and_a_filter_hides_the_others() -> None:
+    traces = [trace(i, i / 4, step=1, task_slug=f"task-{i // 2}", completion="x") for i in range(4)]
+    groups = rollout_groups(traces)
+    rows = trace_rows(groups, "")
+    assert [row.heading for row in rows] == [True, False, False, True, False, False]
+    assert [row.key for row in trace_rows(groups, "task-1") if not row.heading] == ["t2", "t3"]
+    assert trace_rows(groups, "nothing") == []
+
+
+def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
+    one = trace(0, 1.0, step=1, task_slug=HOSTILE, completion=HOSTILE, stop_reason=HOSTILE)
+    [group] = rollout_groups([one])
+    drawn = "".join(
+        cell.plain for row in [*trace_rows([group], ""), *sibling_rows(group, "t0")]
+        for cell in row.cells
+    )  # fmt: skip
+    events = TraceEvents(
+        events=[
+            TraceEvent(id="0", seq=0, kind="user_message", text=HOSTILE),
+            TraceEvent(id="1", seq=1, kind="agent_message", text=HOSTILE, reasoning=HOSTILE),
+            TraceEvent(
+                id="2", seq=2, kind="tool_call", tool_name=HOSTILE, arguments={"a": HOSTILE},
+                result_text=HOSTILE, error=HOSTILE,
+            ),
+            TraceEvent(id="3", seq=3, kind=HOSTILE, text="odd"),
+        ]
+    )  # fmt: skip
+    said = rollout_text(one, events, 60).plain
+    for text in (drawn, said, completion_of(one, events)):
+        assert not {"\x1b", "\u202e"} & set(text)
+        assert "[bold]plain[/]" in text
+    assert unsafe(events) > 0
+    assert f"␛ removed ×{unsafe(events)}" in said
+
+
+def test_tokens_are_listed_with_their_logprobs() -> None:
+    sample = Sample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
+    event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
+    said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60).plain
+    assert "#7" in said
+    assert "-1.500" in said
+    named = event.model_copy(update={"tokens": ["4", " ", "[end]"]})
+    assert "[end]" in rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60).plain
+
+
+def test_without_a_conversation_the_row_speaks() -> None:
+    one = trace(0, None, completion="forty-two", error="timed out")
+    said = rollout_text(one, TraceEvents(events=[]), 60).plain
+    assert "keeps no conversation" in said
+    assert "forty-two" in said
+    assert "timed out" in said
+    assert "reading" in rollout_text(one, None, 60).plain
+    assert completion_of(one, None) == "forty-two"

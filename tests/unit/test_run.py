@@ -1,0 +1,136 @@
+"""The snapshot: events fold into it, old ones stay as they were, and its series follows."""
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.events import (
+    CheckpointAdded,
+    Event,
+    HeadMoved,
+    JobChanged,
+    RolloutDone,
+    StepTaken,
+    TreeRead,
+)
+from hud_tui.rl.run import LOG, Run
+from hud_tui.rl.series import Series
+from hud_tui.wire import Checkpoint, Group, JobStatus
+
+
+def column(run: Run, key: str = "reward_mean") -> list[float]:
+    return list(run.series.values(key))
+
+
+def state(run: Run) -> tuple[object, ...]:
+    """All that a screen could show of it."""
+    tree = run.tree
+    return ([n.id for n in tree], tree.head, tree.best, column(run), run.log, run.rollouts)
+
+
+def expected(run: Run) -> list[float]:
+    """The rewards of the head's lineage, worked out from scratch."""
+    tree = run.tree
+    return list(Series.of(tree[p] for p in tree.path(tree.head)).values("reward_mean"))
+
+
+@given(st.data())
+def test_the_series_is_the_heads_lineage_after_any_events(data: st.DataObject) -> None:
+    run, seen = Run(), []
+    for number in range(data.draw(st.integers(0, 25))):
+        ids = [node.id for node in run.tree]
+        if ids and data.draw(st.integers(0, 2)) == 0:
+            chosen = data.draw(st.none() | st.sampled_from(ids))
+            event: Event = HeadMoved(checkpoint_id=chosen, cause="set", at=float(number))
+        else:
+            parent = data.draw(st.none() | st.sampled_from(ids)) if ids else None
+            active = data.draw(st.booleans())
+            node = Checkpoint(
+                id=f"c{number}",
+                prev_model_checkpoint_id=parent,
+                is_active=active,
+                mean_reward=number / 10,
+            )
+            event = CheckpointAdded(checkpoint=node)
+        run = run.fold(event)
+        assert column(run) == expected(run)
+        assert state(run.fold(event)) == state(run)
+        seen.append((run, state(run)))
+    for version, was in seen:
+        assert state(version) == was
+
+
+@given(st.data())
+def test_reading_the_tree_gives_what_the_events_gave(data: st.DataObject) -> None:
+    run = Run()
+    for number in range(data.draw(st.integers(1, 20))):
+        ids = [node.id for node in run.tree]
+        parent = data.draw(st.none() | st.sampled_from(ids)) if ids else None
+        node = Checkpoint(
+            id=f"c{number}", prev_model_checkpoint_id=parent, is_active=True, mean_reward=0.5
+        )
+        run = run.fold(CheckpointAdded(checkpoint=node))
+    nodes = [n.model_copy(update={"is_active": n.id == run.head.id}) for n in run.tree]
+    read = Run().fold(TreeRead(checkpoints=tuple(nodes)))
+    assert [n.id for n in read.tree] == [n.id for n in run.tree]
+    assert (read.tree.head, read.tree.best) == (run.tree.head, run.tree.best)
+    assert column(read) == column(run)
+
+
+def test_a_step_arrives_as_checkpoint_head_and_step() -> None:
+    run = Run().fold(TreeRead(checkpoints=()))
+    node = Checkpoint(id="a", name="step-000001", mean_reward=0.25)
+    groups = [Group(task_slug="t", rewards=[0.0, 0.5])]
+    for event in (
+        CheckpointAdded(checkpoint=node),
+        HeadMoved(checkpoint_id="a", cause="step"),
+        StepTaken(step=1, checkpoint_id="a", metrics={"reward_mean": 0.25}, groups=groups),
+    ):
+        run = run.fold(event)
+    assert run.head is node
+    assert [entry.text for entry in run.log] == ["step 1  reward 0.250  1 groups"]
+
+
+def test_a_set_head_is_logged_and_a_steps_promotion_is_not() -> None:
+    run = Run()
+    for name in ("a", "b"):
+        run = run.fold(CheckpointAdded(checkpoint=Checkpoint(id=name, name=name)))
+    run = run.fold(HeadMoved(checkpoint_id="a", cause="step"))
+    assert run.log == ()
+    run = run.fold(HeadMoved(checkpoint_id="b", cause="set", at=1.0))
+    assert [entry.text for entry in run.log] == ["head set to b"]
+
+
+def test_rollouts_belong_to_the_step_that_is_sampled() -> None:
+    run = Run()
+    ids = count()
+
+    def done(step: int, rollout: int, reward: float | None, heldout: bool = False) -> RolloutDone:
+        return RolloutDone(
+            trace_id=str(next(ids)), step=step, task_slug="t", rollout=rollout,
+            reward=reward, heldout=heldout,
+        )  # fmt: skip
+
+    for event in (done(1, 0, 0.5), done(1, 1, 1.0), done(1, 1, 1.0), done(1, 2, None)):
+        run = run.fold(event)
+    assert run.rollouts == {"t": (0.5, 1.0)}
+    run = run.fold(done(2, 0, 0.25)).fold(done(2, 0, 9.0, heldout=True))
+    assert run.rollouts == {"t": (0.25,)}
+    assert run.rollouts_step == 2
+
+
+def test_a_job_is_logged_when_its_status_changes() -> None:
+    run = Run()
+    for status, step in (("running", 1), ("running", 2), ("succeeded", 2)):
+        run = run.fold(JobChanged(job=JobStatus(status=status, id="job-0123456", step=step)))
+        assert run.training == (status == "running")
+    assert [entry.text for entry in run.log] == ["job job-0123 running", "job job-0123 succeeded"]
+
+
+def test_the_log_keeps_the_newest() -> None:
+    run = Run()
+    for number in range(LOG + 5):
+        run = run.fold(StepTaken(step=number, checkpoint_id=str(number), at=float(number)))
+    assert len(run.log) == LOG
+    assert run.log[-1].text == f"step {LOG + 4}"

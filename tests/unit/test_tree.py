@@ -1,0 +1,147 @@
+"""The checkpoint tree: versions share their nodes, and none ever changes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.segments import Segments
+from hud_tui.rl.tree import ROOT, Tree, label
+from hud_tui.wire import Checkpoint
+from tests.unit.trees import checkpoint, parents, tree_of
+
+
+def ancestry(chosen: list[int], position: int | None) -> list[int]:
+    """The lineage, worked out from the parents alone."""
+    line = []
+    while position is not None and position != ROOT:
+        line.append(position)
+        position = chosen[position]
+    return line
+
+
+@given(parents(), st.data())
+def test_lineages_depths_and_meetings_agree_with_the_parents(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    tree = tree_of(chosen)
+    some = st.none() | st.integers(0, len(chosen) - 1) if chosen else st.none()
+    one, other = data.draw(some), data.draw(some)
+    lines = ancestry(chosen, one), ancestry(chosen, other)
+    assert list(tree.lineage(one)) == lines[0]
+    assert tree.path(one) == lines[0][::-1]
+    assert tree.common_ancestor(one, other) == max(set(lines[0]) & set(lines[1]), default=ROOT)
+    for node in range(len(chosen)):
+        assert tree.depth(node) == len(ancestry(chosen, node))
+        assert tree.is_ancestor(node, one) == (node in lines[0])
+
+
+@given(parents(), st.data())
+def test_segments_find_ancestors_by_depth(chosen: list[int], data: st.DataObject) -> None:
+    if not chosen:
+        return
+    segments = Segments()
+    for parent in chosen:
+        segments.add(parent)
+    node = data.draw(st.integers(0, len(chosen) - 1))
+    line = ancestry(chosen, node)[::-1]
+    depths = sorted(data.draw(st.lists(st.integers(1, len(line)))))
+    assert segments.ancestors(node, depths) == [line[depth - 1] for depth in depths]
+    assert sorted(p for nodes in segments.nodes for p in nodes) == list(range(len(chosen)))
+
+
+@given(parents(), st.data())
+def test_an_older_version_stays_what_it_was_however_others_grow(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    versions = [Tree()]
+    for position, parent in enumerate(chosen):
+        base = data.draw(st.sampled_from(versions)) if position % 3 == 2 else versions[-1]
+        known = [node.id for node in base]
+        above = f"c{parent}" if f"c{parent}" in known else None
+        node = Checkpoint(id=f"c{position}", prev_model_checkpoint_id=above, mean_reward=0.5)
+        grown = base.add(node)
+        assert [each.id for each in base] == known
+        assert [each.id for each in grown] == [*known, node.id]
+        assert base.find(node.id) is None
+        assert grown.find(node.id) == len(known)
+        versions.append(grown)
+
+
+@given(parents(), st.data())
+def test_read_at_once_is_what_grew_step_by_step(chosen: list[int], data: st.DataObject) -> None:
+    active = data.draw(st.none() | st.integers(0, len(chosen) - 1)) if chosen else None
+    nodes = [
+        node.model_copy(update={"is_active": position == active})
+        for position, node in enumerate(tree_of(chosen))
+    ]
+    grown = Tree()
+    for node in nodes:
+        grown = grown.add(node)
+    read = Tree.of(nodes)
+    assert list(read) == list(grown)
+    assert (read.head, read.best) == (grown.head, grown.best)
+    assert read.extends(grown)
+    assert grown.extends(read)
+
+
+@given(parents())
+def test_a_tree_extends_what_it_grew_from_and_not_the_other_way_round(chosen: list[int]) -> None:
+    tree, half = tree_of(chosen), tree_of(chosen[: len(chosen) // 2])
+    assert tree.extends(half)
+    assert half.extends(tree) == (len(half) == len(tree))
+    if len(chosen) > 1:
+        assert not tree.extends(tree_of([*chosen[:-1], ROOT if chosen[-1] != ROOT else 0]))
+
+
+def test_the_best_is_the_earliest_of_equals_and_nan_is_none() -> None:
+    rewards = [0.1, float("nan"), None, 0.9, 0.9]
+    nodes = [
+        Checkpoint(id=str(number), mean_reward=reward) for number, reward in enumerate(rewards)
+    ]
+    assert Tree.of(nodes).best == 3
+    assert Tree.of(nodes[1:3]).best is None
+
+
+def test_a_checkpoint_told_twice_is_there_once() -> None:
+    node = checkpoint(0, ROOT)
+    tree = Tree().add(node)
+    assert tree.add(node) is tree
+    assert tree.add(node.model_copy(update={"is_active": True})).head == 0
+    assert len(Tree.of([node, node])) == 1
+
+
+def test_an_unknown_parent_counts_as_the_base_weights() -> None:
+    tree = Tree.of([Checkpoint(id="a", prev_model_checkpoint_id="gone")])
+    assert tree.parent(0) == ROOT
+    assert tree.depth(0) == 1
+
+
+def test_the_head_moves_only_to_what_is_there() -> None:
+    tree = tree_of([-1, 0], head=1)
+    assert tree.with_head("c9") is tree
+    assert tree.with_head("c1") is tree
+    assert tree.with_head("c0").served is tree[0]
+    assert tree.with_head(None).served is None
+
+
+def test_positions_beyond_the_version_are_not_there() -> None:
+    tree = tree_of([-1])
+    tree.add(checkpoint(1, 0))
+    with pytest.raises(IndexError):
+        tree[1]
+
+
+def test_deltas_need_both_rewards() -> None:
+    nodes = [
+        Checkpoint(id="a", mean_reward=0.5),
+        Checkpoint(id="b", prev_model_checkpoint_id="a", mean_reward=0.75),
+        Checkpoint(id="c", prev_model_checkpoint_id="b"),
+    ]
+    tree = Tree.of(nodes)
+    assert [tree.delta(p) for p in range(3)] == [None, 0.25, None]
+
+
+def test_labels() -> None:
+    assert label(None) == "base"
+    assert label(Checkpoint(id="0123456789")) == "01234567"
+    assert label(Checkpoint(id="0123456789", name="step-000001")) == "step-000001"
