@@ -14,6 +14,8 @@ Value = int | float | str | None
 EFFORTS = ("default", "low", "medium", "high")
 """Words for reasoning_effort; the first leaves it to the service."""
 DEFAULT = EFFORTS[0]
+UNBOUNDED = 2**31 - 1
+"""A limit that nobody meets, and that is not worth saying."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,18 @@ class NumberField:
     """Its wire name."""
     label: str
     low: float
-    """The least; for a float field it must be above this."""
+    """The least; a number that is not whole must be above it."""
     high: float
     whole: bool = True
 
     @property
     def limits(self) -> str:
         """What it may be, in a few words."""
-        if self.whole:
-            return f"{self.low:.0f} to {self.high:,.0f}".replace(",", " ")
-        return f"above {self.low:g}, to {self.high:g}"
+        if not self.whole:
+            return f"{self.low:g} < x ≤ {self.high:g}"
+        if self.high == UNBOUNDED:
+            return f"from {self.low:.0f}"
+        return f"{self.low:.0f} to {self.high:.0f}"
 
     def read(self, text: str) -> int | float:
         """The number that was typed.
@@ -57,7 +61,7 @@ NUMBERS = (
     NumberField("tasks_per_step", "tasks a step", 1, 1024),
     NumberField("learning_rate", "learning rate", 0, 1, whole=False),
     NumberField("temperature", "temperature", 0, 5, whole=False),
-    NumberField("seed", "seed", 0, 2**31 - 1),
+    NumberField("seed", "seed", 0, UNBOUNDED),
 )
 
 

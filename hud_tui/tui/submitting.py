@@ -18,7 +18,7 @@ from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
-LABEL = 16
+LABEL = 18
 
 
 def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hud_tui.tui.app import HudApp
 
 T = TypeVar("T")
-WIDTHS = [(0, "-narrow"), (110, "-wide")]
+WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 """The class a view has from so many columns and lines on, for its style sheet."""
 

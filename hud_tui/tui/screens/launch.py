@@ -37,12 +37,12 @@ from hud_tui.wire import Taskset
 
 FIRST_TASKSET = "mixed"
 """The taskset that a first start begins with, where the service has it."""
-LEAD_SOURCE = (
-    "Choose what to learn from: Enter checks the taskset under the cursor; / takes a file."
-)
-LEAD_FIRST = "2 of 3   Enter checks these tasks against the service, before anything runs."
-LEAD_READY = "3 of 3   Enter submits the run below; then its reward rises before your eyes."
-LEAD_CHECKED = "Enter submits the run below; e edits it; r checks again; esc takes another taskset."
+LEADS = {
+    "choose": "Enter checks the taskset under the cursor; / takes a file.",
+    "checked": "Enter submits the run below; e edits it; esc takes another taskset.",
+    "first": "Step 2 of 3: Enter checks these tasks against the service.",
+    "first checked": "Step 3 of 3: Enter submits the run below. e edits it first.",
+}
 
 
 class LaunchScreen(HudScreen):
@@ -66,7 +66,7 @@ class LaunchScreen(HudScreen):
             with Vertical(id="choice"):
                 yield RowList(TASKSET_COLUMNS, id="tasksets")
                 yield Input(
-                    placeholder="/ a task file: .json or .jsonl",
+                    placeholder="/ file: .json, .jsonl",
                     id="path",
                     suggester=FileSuggester(),
                     compact=True,
@@ -164,8 +164,7 @@ class LaunchScreen(HudScreen):
         self.check(source)
         self.button.focus()
 
-    @work(exclusive=True, group="check")
-    async def check(self, source: str) -> None:
+    def check(self, source: str) -> None:
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
         model = self.run.model
         self.source, self.tasks, self.findings = source, [], ()
@@ -173,21 +172,23 @@ class LaunchScreen(HudScreen):
         self._checked_for = model.id if model is not None else None
         self.button.disabled = False
         self.show_tasks()
+        self._check(source, self._checked_for)
+
+    @work(exclusive=True, group="check")
+    async def _check(self, source: str, model_id: str | None) -> None:
         try:
             self.tasks, _ = await load_source(self.client, source)
             self.show_tasks()
-            name = model.id if model is not None else None
-            async for finding in preflight(self.client, self.tasks, name):
+            async for finding in preflight(self.client, self.tasks, model_id):
                 self.findings = (*self.findings, finding)
                 self.show_state()
         except HudError as error:
             failed = Finding("rows", "failure", error.message, fix=error.hint)
             self.findings = (*self.findings, failed)
-        self.checking = False
+        self.checking, waited, self.waiting = False, self.waiting, False
         self.show_state()
-        if self.waiting and not self.blocked:
+        if waited and not self.blocked:
             self.ask_and_send()
-        self.waiting = False
 
     def show_tasks(self) -> None:
         self._list_sources()
@@ -220,7 +221,7 @@ class LaunchScreen(HudScreen):
 
     def show_state(self) -> None:
         """Draw findings, summary and button as they are now."""
-        if not self.is_mounted:
+        if not self.is_attached:  # an answer that came while the app ends
             return
         shown = self.query_one(Findings)
         shown.findings, shown.checking = self.findings, self.checking
@@ -228,12 +229,13 @@ class LaunchScreen(HudScreen):
         self.button.disabled = bool(blocked) and not self.checking and self.source is not None
         self.button.set_class(bool(blocked), "blocked")
         self.query_one("#summary", Static).update(self._summary(blocked))
-        self.query_one("#lead", Static).update(self._lead(blocked))
+        self.query_one("#lead", Static).update(self._lead())
 
-    def _lead(self, blocked: str) -> str:
+    def _lead(self) -> str:
+        ready = self.source is not None and verdict(self.findings) != "failure"
         if self.first:
-            return LEAD_FIRST if self.source is None else LEAD_READY
-        return LEAD_SOURCE if self.source is None or blocked else LEAD_CHECKED
+            return LEADS["first checked" if ready else "first"]
+        return LEADS["checked" if ready else "choose"]
 
     def _summary(self, blocked: str) -> Content:
         if self.waiting:

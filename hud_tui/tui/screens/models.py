@@ -137,7 +137,7 @@ class ModelsScreen(HudScreen):
 
     def show_rows(self) -> None:
         """Draw the catalog as it is known now."""
-        if self.models is None or not self.is_mounted:
+        if self.models is None or not (self.is_mounted and self.is_attached):
             return
         followed = self.run.model.id if self.run.model is not None else None
         text, now = self.filter_field.value, self.hud.clock()

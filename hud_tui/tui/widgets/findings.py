@@ -1,6 +1,7 @@
 """Findings: what preflight found, a line a check, each filled in as its answer comes."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from textual.content import Content
 from textual.reactive import reactive
@@ -16,9 +17,11 @@ CHECKS = {
     "model": "model",
     "environments": "environments",
     "scenarios": "scenarios",
-    "args": "args",
+    "args": "args fit",
 }
 """Every check, in the order they are shown."""
+BY_NAME = ("environments", "scenarios", "args")
+"""Checks made once an environment: where they pass, its name says enough."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
 LABEL = 14
 
@@ -35,6 +38,9 @@ class Findings(Static):
     def watch_checking(self) -> None:
         self._draw()
 
+    def on_resize(self) -> None:
+        self._draw()
+
     def _draw(self) -> None:
         lines = [line for check in CHECKS for line in self._lines(check)]
         self.update(Content("\n").join(lines))
@@ -42,27 +48,28 @@ class Findings(Static):
     def _lines(self, check: str) -> list[Content]:
         found = [finding for finding in self.findings if finding.check == check]
         bad = [finding for finding in found if finding.level != "ok"]
-        good = [finding.message for finding in found if finding.level == "ok"]
-        lines = [_line("ok", check, ", ".join(good))] if good and not bad else []
-        lines += [_line(one.level, check, one.message, _advice(one)) for one in bad]
-        if lines:
-            return lines
-        waiting = "…" if self.checking else ""
-        return [Content.styled(f"· {CHECKS[check]:<{LABEL}}{waiting}", "$text-muted")]
+        if bad:
+            return [line for finding in bad for line in self._bad(finding)]
+        glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
+        said = ", ".join(_passed(finding) for finding in found) or "…" * self.checking
+        label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if found else "$text-muted")
+        text = Content.assemble((f"{glyph} ", style), label, (said, "$text-muted"))
+        return [text.truncate(max(1, self.content_size.width), ellipsis=True)]
+
+    def _bad(self, finding: Finding) -> list[Content]:
+        glyph, style = GLYPHS[finding.level]
+        room = max(12, self.content_size.width - LABEL - 2)
+        advice = [one_line(part, 200) for part in (finding.where, finding.fix) if part]
+        said = [(line, style) for line in wrap(one_line(finding.message, 300), room)]
+        said += [(line, "") for part in advice for line in wrap(f"→ {part}", room)]
+        heads = [Content.assemble((f"{glyph} ", style), f"{CHECKS[finding.check]:<{LABEL}}")]
+        heads += [Content(" " * (LABEL + 2))] * (len(said) - 1)
+        return [head + Content.styled(*line) for head, line in zip(heads, said, strict=False)]
 
 
-def _advice(finding: Finding) -> str:
-    parts = (finding.where, finding.fix)
-    return " · ".join(one_line(part, 200) for part in parts if part)
-
-
-def _line(level: str, check: str, message: str, advice: str = "") -> Content:
-    glyph, style = GLYPHS[level]
-    text = Content.assemble((f"{glyph} ", style), f"{CHECKS[check]:<{LABEL}}")
-    text += Content.styled(one_line(message, 300), "$text-muted" if level == "ok" else style)
-    if advice:
-        text += Content.styled(f"\n  {'':<{LABEL}}→ {advice}", "$foreground")
-    return text
+def _passed(finding: Finding) -> str:
+    by_name = finding.check in BY_NAME and finding.where
+    return one_line(finding.where if by_name else finding.message, 200)
 
 
 def worst(findings: Sequence[Finding]) -> Finding | None:

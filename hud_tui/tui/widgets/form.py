@@ -63,9 +63,12 @@ class Field(Horizontal):
     def compose(self) -> ComposeResult:
         yield Static(self.label, classes="label")
         yield self.field
-        yield Static(self.limits, classes="limits")
+        if self.limits:
+            yield Static(self.limits, classes="limits")
 
     def complain(self, wrong: bool) -> None:
+        if wrong == self.has_class("wrong"):
+            return
         self.set_class(wrong, "wrong")
         self.query_one(".limits", Static).update(f"✘ {self.limits}" if wrong else self.limits)
 

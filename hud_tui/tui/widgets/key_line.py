@@ -53,7 +53,7 @@ def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Con
         typing: Whether letters are text; then only other keys are shown.
     """
     own = [_key(action) for action in actions if not typing or len(action.shown) > 1]
-    right = _typing_keys() if typing else _app_keys(width - _width(own) - 4)
+    right = _typing_keys() if typing else _app_keys(width, _width(own) + 4)
     while own and _width(own) + 2 + right.cell_length > width:
         own.pop()
     left = _join(own)
@@ -61,13 +61,16 @@ def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Con
     return Content.assemble(left, " " * room, right)
 
 
-def _app_keys(room: int) -> Content:
-    """Every view where there is room for them, else how to reach them."""
-    [help_] = [action for action in of_view("app") if action.name == "help"]
-    views = [_key(action) for action in of_view("app") if action.name.startswith("view(")]
-    wide = _join([*views, _key(help_)])
-    folded = Content.assemble(("1-5", "bold"), (" views", "$text-muted"))
-    return wide if wide.cell_length <= room else _join([folded, _key(help_)])
+def _app_keys(width: int, taken: int) -> Content:
+    """Every view where there is room for them, else how to reach them, else only the help."""
+    app = of_view("app")
+    help_ = _join([_key(action) for action in app if action.name == "help"])
+    views = [_key(action) for action in app if action.name.startswith("view(")]
+    folded = _join([Content.assemble(("1-5", "bold"), (" views", "$text-muted")), help_])
+    wide = _join([*views, help_])
+    if wide.cell_length + taken <= width:
+        return wide
+    return folded if folded.cell_length <= width else help_
 
 
 def _typing_keys() -> Content:

@@ -1,0 +1,127 @@
+"""The app opened over the real service, with a network that can be made to fail."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudError
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.dialogs import Dialog
+from tests.conftest import Served, until
+from tests.tui.cockpit import settings_of
+
+
+@dataclass
+class Net(httpx.AsyncHTTPTransport):
+    """The network; for one path it loses the request, the answer, or answers itself."""
+
+    path: str = ""
+    lose: str = ""
+    """``request`` before the service has it, ``answer`` after."""
+    answer: httpx.Response | None = None
+    sent: list[str] = field(default_factory=list)
+    """Writes that were sent, e.g. ``POST /v2/models/fork``."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method != "GET":
+            self.sent.append(f"{request.method} {request.url.path}")
+        if not self.path or self.path != request.url.path or request.method == "GET":
+            return await super().handle_async_request(request)
+        if self.answer is not None:
+            return self.answer
+        if self.lose == "request":
+            raise httpx.ReadError("the line is cut", request=request)
+        answer = await super().handle_async_request(request)
+        if self.lose == "answer":
+            await answer.aread()
+            await answer.aclose()
+            raise httpx.ReadError("the line is cut", request=request)
+        return answer
+
+
+class Connector:
+    """Stands for the command line's: a client of the served service, or an error first."""
+
+    def __init__(self, served: Served | None, *errors: HudError) -> None:
+        self.served, self.errors = served, list(errors)
+        self.net = Net()
+        self.asked: list[tuple[str, str | None]] = []
+
+    async def __call__(
+        self, mode: str, key: str | None, progress: Callable[[str], None]
+    ) -> HudClient:
+        self.asked.append((mode, key))
+        progress("starting the embedded service … 0 s")
+        if self.errors:
+            raise self.errors.pop(0)
+        assert self.served is not None
+        return HudClient(settings_of(self.served), self.net)
+
+
+@dataclass
+class Opened:
+    """A running app."""
+
+    app: HudApp
+    pilot: Pilot[None]
+    connector: Connector
+
+    @property
+    def screen(self) -> Screen[object]:
+        return self.app.screen
+
+    @property
+    def net(self) -> Net:
+        return self.connector.net
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let the app run until the condition holds; fail the test if it never does."""
+
+        async def holds() -> bool:
+            await self.pilot.pause()
+            return bool(condition())
+
+        await until(holds)
+
+    async def until_view(self, name: str) -> None:
+        await self.until(lambda: getattr(self.screen, "VIEW", "") == name)
+
+    async def until_dialog(self) -> str:
+        """Wait for a dialog; what it says."""
+        await self.until(lambda: isinstance(self.screen, Dialog) and self.screen.focused)
+        return "\n".join(str(line.render()) for line in self.screen.query(".dialog-line"))
+
+    async def until_notice(self, text: str) -> None:
+        await self.until(lambda: any(text in notice for notice in self.notices))
+
+    @property
+    def notices(self) -> list[str]:
+        return [notice.message for notice in self.app._notifications]
+
+    def said(self, selector: str) -> str:
+        return str(self.screen.query_one(selector).render())
+
+
+@asynccontextmanager
+async def opened(
+    connector: Connector,
+    start: Start | None = None,
+    mode: str | None = "local",
+    size: tuple[int, int] = (80, 24),
+) -> AsyncIterator[Opened]:
+    """The app as the command line opens it."""
+    app = HudApp(connector, mode, start or Start())
+    async with app.run_test(size=size, notifications=True) as pilot:
+        yield Opened(app, pilot, connector)

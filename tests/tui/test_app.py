@@ -1,0 +1,261 @@
+"""The app's frame: connecting, opening on the right view, leaving, losing the service."""
+
+import asyncio
+
+import httpx
+import pytest
+from textual.widgets import Input
+
+from hud_tui.errors import HudUnreachable
+from hud_tui.rl.progress import State
+from hud_tui.start import Start
+from hud_tui.tui.screens.connect import ConnectScreen
+from tests.conftest import Served, bearer, fork, on_socket, submit, until
+from tests.tui.conftest import Connector, Opened, opened
+
+DOWN = HudUnreachable("no answer from http://x: [/refused]", "start it again")
+FOREVER = 100_000
+
+
+def caller(served: Served) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key))
+
+
+async def training(served: Served, steps: int = FOREVER) -> tuple[str, str]:
+    """A fork with a run under way: the ids of both."""
+    async with caller(served) as http:
+        model_id = str((await fork(http))["id"])
+        return model_id, await submit(http, model_id, steps=steps, learning_rate=1e-6)
+
+
+async def status(served: Served, job_id: str) -> str:
+    async with caller(served) as http:
+        answer = await http.get(f"/v1/training/jobs/{job_id}/raw-status")
+        return str(answer.json()["status"])
+
+
+async def cancel(served: Served, job_id: str) -> None:
+    async with caller(served) as http:
+        await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+
+
+@pytest.mark.parametrize("key", ["enter", "l"])
+async def test_without_a_mode_it_asks_which_service(served: Served, key: str) -> None:
+    async with opened(Connector(served), mode=None) as app:
+        assert isinstance(app.screen, ConnectScreen)
+        assert "Which service?" in app.said("#connect-text")
+        assert "HUD_API_KEY" in app.said("#connect-keys")
+        await app.press("1", "r", key)
+        await app.until_view("models")
+        assert app.connector.asked == [("local", None)]
+
+
+async def test_a_typed_key_is_used_and_never_shown(served: Served) -> None:
+    async with opened(Connector(served), mode=None) as app:
+        await app.press("h")
+        await app.until_dialog()
+        await app.press("s", "k", "-", "4", "2")
+        assert app.screen.query_one(Input).password
+        assert "sk-42" not in app.app.export_screenshot()
+        await app.press("enter")
+        await app.until_view("models")
+        assert app.connector.asked == [("hud", "sk-42")]
+        assert "sk-42" not in app.app.export_screenshot()
+
+
+async def test_a_failure_says_what_to_do_and_is_tried_again(served: Served) -> None:
+    async with opened(Connector(served, DOWN)) as app:
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        said = app.said("#connect-text")
+        assert "[/refused]" in said
+        assert "start it again" in said
+        await app.press("r")
+        await app.until_view("models")
+
+
+async def test_another_service_can_be_taken_after_a_failure(served: Served) -> None:
+    async with opened(Connector(served, DOWN), mode="hud") as app:
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        await app.press("l")
+        await app.until_view("models")
+        assert app.connector.asked == [("hud", None), ("local", None)]
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
+async def test_it_can_be_left_before_it_is_connected(key: str) -> None:
+    async with opened(Connector(None, DOWN)) as app:
+        await app.press(key)
+        assert app.app._exit
+
+
+@pytest.mark.parametrize(
+    ("command", "own", "view"),
+    [
+        ("status", False, "models"),
+        ("status", True, "live"),
+        ("models", True, "models"),
+        ("preflight", True, "launch"),
+        ("run", True, "launch"),
+        ("checkpoints", True, "checkpoints"),
+        ("head", True, "checkpoints"),
+        ("jobs", True, "jobs"),
+        ("traces", False, "jobs"),
+    ],
+)
+async def test_a_command_opens_its_view(served: Served, command: str, own: bool, view: str) -> None:
+    if own:
+        async with caller(served) as http:
+            await fork(http)
+    async with opened(Connector(served), Start(command)) as app:
+        await app.until_view(view)
+        assert (app.app.run_now.model is not None) is own
+
+
+async def test_it_follows_the_model_of_the_newest_job(served: Served) -> None:
+    model_id, job_id = await training(served, steps=1)
+    async with caller(served) as http:
+        await fork(http, "a later fork")
+    async with opened(Connector(served)) as app:
+        await app.until_view("live")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.id == model_id
+        await app.until(lambda: app.app.run_now.job is not None)
+    await until(lambda: _is(served, job_id, "succeeded"))
+
+
+async def _is(served: Served, job_id: str, wanted: str) -> bool:
+    return await status(served, job_id) == wanted
+
+
+@pytest.mark.parametrize("start", [Start("status", model="nobody"), Start("status", ref="nobody")])
+async def test_a_name_that_nothing_has_is_told(served: Served, start: Start) -> None:
+    async with opened(Connector(served), start) as app:
+        await app.until_view("models")
+        await app.until(lambda: app.notices)
+
+
+async def test_a_job_can_be_named(served: Served) -> None:
+    model_id, job_id = await training(served, steps=1)
+    async with opened(Connector(served), Start("status", ref=job_id)) as app:
+        await app.until_view("live")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.id == model_id
+
+
+async def test_digits_change_the_view(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        for key, view in zip(
+            "23451", ("launch", "live", "checkpoints", "jobs", "models"), strict=True
+        ):
+            await app.press(key)
+            await app.until_view(view)
+
+
+async def test_t_changes_the_theme(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("t")
+        assert app.app.theme == "hud-light"
+        await app.press("t")
+        assert app.app.theme == "hud-dark"
+
+
+async def test_q_leaves_at_once_when_nothing_trains(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("q")
+        assert app.app._exit
+
+
+async def in_training(app: Opened) -> None:
+    await app.until_view("live")
+    await app.until(lambda: app.app.run_now.training)
+
+
+async def test_q_asks_while_a_run_trains_and_escape_stays(served: Served) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served)) as app:
+        await in_training(app)
+        await app.press("q")
+        assert "in the background" in await app.until_dialog()
+        assert app.screen.focused is not None
+        assert app.screen.focused.id == "cancel"
+        await app.press("escape")
+        await app.until_view("live")
+        assert not app.app._exit
+    assert await status(served, job_id) == "running"
+    await cancel(served, job_id)
+
+
+async def test_a_run_can_be_left_training(served: Served) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served)) as app:
+        await in_training(app)
+        await app.press("q")
+        await app.until_dialog()
+        await app.press("right", "right", "enter")
+        await app.until(lambda: app.app._exit)
+    assert await status(served, job_id) == "running"
+    await cancel(served, job_id)
+
+
+async def test_a_run_can_be_stopped_on_the_way_out(served: Served) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served)) as app:
+        await in_training(app)
+        await app.press("q")
+        await app.until_dialog()
+        await app.press("right", "enter")
+        await app.until(lambda: app.app._exit)
+    await until(lambda: _is(served, job_id, "cancelled"))
+
+
+async def test_ctrl_c_twice_leaves_whatever_is_asked(served: Served) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served)) as app:
+        await in_training(app)
+        await app.press("ctrl+c")
+        await app.until_dialog()
+        await app.press("ctrl+c")
+        assert app.app._exit
+    await cancel(served, job_id)
+
+
+async def test_any_size_does(served: Served) -> None:
+    _, job_id = await training(served, steps=3)
+    await until(lambda: _is(served, job_id, "succeeded"))
+    async with opened(Connector(served)) as app:
+        await app.until_view("live")
+        for view in "12345":
+            await app.press(view)
+            for size in ((80, 24), (40, 12), (20, 6), (1, 1), (200, 60), (80, 24)):
+                await app.pilot.resize_terminal(*size)
+                await app.pilot.pause()
+        assert app.app._exception is None
+
+
+async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
+    """The service ends and another, on another port, takes its place."""
+    model_id, job_id = await training(served, steps=2)
+    await until(lambda: _is(served, job_id, "succeeded"))
+    async with on_socket(served.service) as url:
+        connector = Connector(Served(url, served.api_key, served.service))
+        start = Start("checkpoints", model=model_id)
+        app = opened(connector, start)
+        one = await app.__aenter__()
+        await one.until_view("checkpoints")
+        await one.until(lambda: one.app.freshness.state is State.LIVE)
+    try:
+        await one.until(lambda: one.app.freshness.state is State.RECONNECTING)
+        await one.until_notice("ctrl+r")
+        await one.press("1", "4")
+        assert one.app.run_now.head is not None
+        connector.served = served
+        await one.press("ctrl+r")
+        await one.until_notice("connected again")
+        await one.until(lambda: one.app.freshness.state is State.LIVE)
+        assert one.app.run_now.head is not None
+    finally:
+        await app.__aexit__(None, None, None)
+    await asyncio.sleep(0)

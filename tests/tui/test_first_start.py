@@ -1,0 +1,97 @@
+"""A stranger's first minute: three keystrokes from launch to a reward that moves."""
+
+import pytest
+
+from hud_tui.rl.catalog import own
+from tests.conftest import Served
+from tests.tui.conftest import Connector, opened
+
+SIZES = [(80, 24), (120, 40), (40, 12)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_three_keystrokes_to_a_moving_reward(served: Served, size: tuple[int, int]) -> None:
+    async with opened(Connector(served), size=size) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks toy/four as four-rl" in app.said("#note"))
+        await app.press("enter")
+        await app.until_view("launch")
+        await app.until(lambda: "Step 2 of 3" in app.said("#lead"))
+        await app.until(lambda: app.screen.query_one("#tasksets").key == "mixed")
+        await app.press("enter")
+        await app.until(lambda: "rollouts" in app.said("#summary"))
+        assert "Step 3 of 3" in app.said("#lead")
+        await app.press("enter")
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.series.length >= 2)
+        assert app.net.sent == ["POST /v2/models/fork", "POST /v1/training/jobs"]
+        assert app.app.run_now.head is not None
+        assert app.app.run_now.head.mean_reward is not None
+        await app.until(lambda: not app.app.run_now.training)
+
+
+async def test_impatient_keystrokes_do_the_same(served: Served) -> None:
+    """Enter on the button while the checks still run submits once they have passed."""
+    async with opened(Connector(served)) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("enter")
+        await app.until_view("launch")
+        await app.until(lambda: app.screen.query_one("#tasksets").key == "mixed")
+        screen = app.screen
+        screen.action_choose()
+        screen.action_submit()
+        assert "as soon as the checks pass" in app.said("#summary")
+        await app.until_view("live")
+        await app.until(lambda: not app.app.run_now.training and app.app.run_now.head)
+
+
+async def test_escape_withdraws_an_impatient_submission(served: Served) -> None:
+    async with opened(Connector(served)) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("enter")
+        await app.until_view("launch")
+        await app.until(lambda: app.screen.query_one("#tasksets").key == "mixed")
+        screen = app.screen
+        screen.action_choose()
+        screen.action_submit()
+        screen.action_leave()
+        await app.until(lambda: "rollouts" in app.said("#summary"))
+        assert app.net.sent == ["POST /v2/models/fork"]
+
+
+async def test_it_explains_itself(served: Served) -> None:
+    async with opened(Connector(served)) as app:
+        await app.until_view("models")
+        await app.until(lambda: app.screen.query_one("#welcome").display)
+        said = app.said("#welcome")
+        for line in ("Welcome", "Enter forks", "Enter checks", "Enter submits"):
+            assert line in said
+
+
+async def test_the_first_fork_can_be_named(served: Served) -> None:
+    async with opened(Connector(served)) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("F")
+        await app.until_dialog()
+        await app.press(*"my own", "enter")
+        await app.until_view("launch")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.name == "my own"
+        assert app.app.first_fork == app.app.run_now.model.id
+
+
+async def test_the_second_start_does_not_welcome(served: Served) -> None:
+    async with opened(Connector(served)) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("enter")
+        await app.until_view("launch")
+    async with opened(Connector(served)) as app:
+        await app.until_view("live")
+        await app.press("1")
+        await app.until(lambda: getattr(app.screen, "models", None))
+        assert not app.screen.query_one("#welcome").display
+        assert len(own(app.screen.models)) == 1

@@ -1,0 +1,141 @@
+"""The table of keys: what is shown works, and what works is shown."""
+
+from collections import Counter
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.keys import ACTIONS, VIEWS, Action, bindings, of_view, spell
+from hud_tui.tui.screens import view_class
+from hud_tui.tui.screens.connect import ConnectScreen
+from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.key_line import key_line
+from hud_tui.tui.widgets.row_list import RowList
+from tests.conftest import Served
+from tests.tui.conftest import Connector, opened
+
+HOLDERS: dict[str, type] = {
+    "app": HudApp,
+    "connect": ConnectScreen,
+    "list": RowList,
+    "picker": Picker,
+    "dialog": ConfirmDialog,
+    **{view: view_class(view) for view in VIEWS},
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
+def test_every_action_has_a_method(action: Action) -> None:
+    name = action.name.partition("(")[0]
+    assert callable(getattr(HOLDERS[action.view], f"action_{name}", None))
+
+
+def test_no_two_actions_share_an_id() -> None:
+    assert [id_ for id_, count in Counter(a.id for a in ACTIONS).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("view", HOLDERS)
+def test_no_key_is_bound_twice(view: str) -> None:
+    """Neither within a view, nor in a view and the app, which would hide the app's."""
+    keys = Counter(key for action in of_view(view) for key in action.keys.split(","))
+    if view in VIEWS:
+        keys.update(key for action in of_view("app") for key in action.keys.split(","))
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("view", HOLDERS)
+def test_every_holder_binds_its_part_of_the_table(view: str) -> None:
+    bound = {
+        binding.id for _, binding in HOLDERS[view]._merged_bindings or HOLDERS[view]()._bindings
+    }
+    assert {action.id for action in of_view(view)} <= bound
+    assert len(bindings(view)) == len(of_view(view))
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
+def test_every_action_says_what_it_does(action: Action) -> None:
+    assert action.help.endswith(".")
+    assert len(action.label.split()) <= 3
+    assert action.shown
+
+
+def test_keys_are_written_as_people_write_them() -> None:
+    assert [spell(key) for key in ("question_mark", "ctrl+p", "shift+left", "slash", "G")] == [
+        "?",
+        "^p",
+        "shift+←",
+        "/",
+        "G",
+    ]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("width", [200, 120, 80, 40, 12])
+def test_the_key_line_fits_and_keeps_help(view: str, width: int) -> None:
+    shown = [action for action in of_view(view) if action.footer]
+    line = key_line(shown, width)
+    assert line.cell_length <= width
+    assert "? help" in line.plain
+    if width >= 80:
+        assert f"{shown[0].shown} {shown[0].label}" in line.plain
+
+
+def test_the_key_line_of_a_field_shows_no_letters() -> None:
+    line = key_line(of_view("models"), 80, typing=True).plain
+    assert "F fork" not in line
+    assert "esc back" in line
+    assert "f1 help" in line
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_help_lists_every_key_of_the_view(served: Served, view: str) -> None:
+    async with opened(Connector(served), Start("models"), size=(120, 60)) as app:
+        await app.until_view("models")
+        await app.press(str(VIEWS.index(view) + 1))
+        await app.until_view(view)
+        can = [a for a in of_view(view) if app.screen.check_action(*_call(a)) is not False]
+        await app.press("question_mark")
+        await app.until(lambda: app.screen.query("#help-list"))
+        listed = " ".join(str(option.prompt) for option in app.screen.query_one(OptionList).options)
+        for action in [*can, *of_view("app")]:
+            assert action.help in listed
+            assert action.all_shown in listed
+
+
+def _call(action: Action) -> tuple[str, tuple[object, ...]]:
+    name, _, rest = action.name.partition("(")
+    return name, tuple(part.strip("'") for part in rest.rstrip(")").split(",") if part)
+
+
+async def test_help_is_searched_and_does_what_is_chosen(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("f1", *"dark")
+        await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
+        await app.press("enter")
+        await app.until(lambda: app.app.theme == "hud-light")
+        await app.press("question_mark", "down", "up", "up", "down", *"nothing", "enter")
+        await app.until_view("models")
+
+
+async def test_escape_leaves_the_help(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("question_mark")
+        await app.until(lambda: app.screen.query("#help-search"))
+        await app.press("escape")
+        await app.until_view("models")
+
+
+async def test_the_palette_finds_an_action(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("ctrl+p")
+        await app.until(lambda: isinstance(app.screen.focused, Input))
+        await app.press(*"dark and light")
+        await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
+        await app.press("enter")
+        await app.until(lambda: app.app.theme == "hud-light")

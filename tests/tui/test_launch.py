@@ -1,0 +1,358 @@
+"""The Launch view: a source is checked, a run set up, confirmed, and submitted once."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from textual.widgets import Button, Input
+
+from hud_tui.start import Start
+from hud_tui.tui.file_suggester import complete
+from hud_tui.tui.screens.launch import LaunchScreen
+from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.row_list import RowList
+from tests.conftest import Served, fork
+from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.test_app import caller, cancel, status, training
+
+JOBS = "/v1/training/jobs"
+ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
+
+
+@asynccontextmanager
+async def launch(served: Served, own: bool = True, **start: Any) -> AsyncIterator[Opened]:
+    """The view of a fresh model, or of none."""
+    if own:
+        async with caller(served) as http:
+            await fork(http, "arith rl")
+    async with opened(Connector(served), Start(**{"command": "run", **start})) as app:
+        await app.until_view("launch")
+        await app.until(lambda: view(app).tasksets)
+        if own:
+            await app.until(lambda: view(app).query_one("#loss_fn", Picker).value)
+        yield app
+
+
+def view(app: Opened) -> LaunchScreen:
+    screen = app.app.shown_view
+    assert isinstance(screen, LaunchScreen)
+    return screen
+
+
+def said(app: Opened, selector: str) -> str:
+    return str(view(app).query_one(selector).render())
+
+
+async def checked(app: Opened) -> str:
+    """Wait for the checks to end; what they found."""
+    await app.until(lambda: view(app).findings and not view(app).checking)
+    await app.pilot.pause()
+    return said(app, "#findings")
+
+
+def rows(app: Opened) -> list[list[str]]:
+    return [
+        [cell.plain for cell in row.cells] for row in view(app).query_one("#tasks", RowList).rows
+    ]
+
+
+def field(app: Opened, key: str) -> Input:
+    return view(app).query_one(f"#{key}", Input)
+
+
+def write(path: Path, *tasks: Any) -> str:
+    path.write_text("\n".join(json.dumps(task) for task in tasks))
+    return str(path)
+
+
+async def test_enter_checks_the_taskset_under_the_cursor(served: Served) -> None:
+    async with launch(served) as app:
+        assert "· rows load" in said(app, "#findings")
+        await app.press("home", "enter")
+        found = await checked(app)
+        for line in (
+            "✔ rows load",
+            "132 tasks load",
+            "✔ model",
+            "arith-rl is trainable",
+            "✔ args fit",
+        ):
+            assert line in found
+        assert len(rows(app)) == 132
+        assert rows(app)[0][1] == "arith:add"
+        assert app.screen.focused is view(app).button
+        assert "320 rollouts" in said(app, "#summary")
+
+
+async def test_what_is_submitted_is_shown_first_and_sent_once(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        await app.press("enter")
+        shown = await app.until_dialog()
+        for word in (
+            "arith-rl",
+            "96 tasks to train on, 36 held out",
+            "importance_sampling",
+            "320",
+        ):
+            assert word in shown
+        assert app.screen.focused is not None
+        assert app.screen.focused.id == "cancel"
+        assert app.net.sent == []
+        await app.press("y")
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.job is not None)
+        assert app.net.sent == [f"POST {JOBS}"]
+        await app.until(lambda: not app.app.run_now.training)
+
+
+async def test_cancel_sends_nothing(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        for key in ("escape", "n", "enter"):
+            await app.press("ctrl+s")
+            await app.until_dialog()
+            await app.press(key)
+            await app.until_view("launch")
+        assert app.net.sent == []
+
+
+async def test_a_file_is_typed_checked_and_its_mistakes_named(
+    served: Served, tmp_path: Path
+) -> None:
+    unknown = {**ROW, "id": "divide", "slug": "d"}
+    path = write(tmp_path / "mine.jsonl", ROW, unknown, {**ROW, "env": "moon", "slug": "m"})
+    async with launch(served) as app:
+        await app.press("slash", *path, "enter")
+        found = await checked(app)
+        assert "✘ environments" in found
+        assert "moon" in found
+        assert "✘ scenarios" in found
+        assert "divide" in found
+        assert "→ mine.jsonl line 2" in found
+        assert view(app).button.disabled
+        assert "not submitted" in said(app, "#summary")
+        await app.press("ctrl+s")
+        await app.until(lambda: app.notices)
+        assert app.net.sent == []
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "problem"),
+    [
+        ("none.jsonl", None, "none.jsonl"),
+        ("bad.jsonl", '{"env": "arith", "id": "add"}\n{oops\n', "line 2"),
+        ("empty.json", "[]", "empty"),
+        ("odd.json", "[3]", "row 1"),
+        ("a[b]c.json", "[", "a[b]c.json"),
+    ],
+)
+async def test_a_file_that_cannot_be_read_says_where(
+    served: Served, tmp_path: Path, name: str, body: str | None, problem: str
+) -> None:
+    path = tmp_path / name
+    if body is not None:
+        path.write_text(body)
+    async with launch(served) as app:
+        await app.press("slash")
+        view(app).query_one("#path", Input).value = str(path)
+        await app.press("enter")
+        found = await checked(app)
+        assert "✘ rows load" in found
+        assert problem in found.replace("\n", "")
+        assert view(app).button.disabled
+
+
+async def test_no_such_taskset_names_those_there_are(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("slash", *"mixd", "enter")
+        assert "did you mean mixed" in await checked(app)
+
+
+async def test_a_warning_is_shown_again_before_submitting(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with launch(served) as app:
+        real = app.app.connected.environment
+
+        async def silent(name: str) -> Any:
+            config = await real(name)
+            return config and config.model_copy(update={"scenarios": None})
+
+        monkeypatch.setattr(app.app.connected, "environment", silent)
+        await app.press("home", "enter")
+        assert "⚠ scenarios" in await checked(app)
+        await app.press("enter")
+        assert "⚠ arith does not list its scenarios" in await app.until_dialog()
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "limits"),
+    [
+        ("steps", "0", "1 to 100000"),
+        ("steps", "x", "1 to 100000"),
+        ("group_size", "1", "2 to 256"),
+        ("tasks_per_step", "", "1 to 1024"),
+        ("learning_rate", "nan", "0 < x ≤ 1"),
+        ("temperature", "9", "0 < x ≤ 5"),
+        ("seed", "-1", "from 0"),
+    ],
+)
+async def test_a_wrong_value_is_said_beside_its_field(
+    served: Served, key: str, text: str, limits: str
+) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        field(app, key).focus()
+        await app.press("ctrl+u", "end", "ctrl+u", *text)
+        await app.until(lambda: field(app, key).parent.has_class("wrong"))
+        assert str(field(app, key).parent.query_one(".limits").render()) == f"✘ {limits}"
+        assert "correct" in said(app, "#summary")
+        assert view(app).button.disabled
+        await app.press("ctrl+s")
+        assert app.screen.focused is field(app, key)
+        assert app.net.sent == []
+
+
+async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
+    async with launch(served) as app:
+        assert field(app, "steps").value == "10"
+        assert field(app, "learning_rate").value == "0.3"
+        await app.press("home", "enter")
+        await checked(app)
+        await app.press(
+            "escape", "e", "ctrl+u", "3", "down", "ctrl+u", "4", "up", "tab", "shift+tab"
+        )
+        assert app.screen.focused is field(app, "steps")
+        await app.until(lambda: "48 rollouts" in said(app, "#summary"))
+        view(app).query_one("#loss_fn", Picker).focus()
+        await app.press("right", "l", "space", "left", "h")
+        loss = view(app).query_one("#loss_fn", Picker).value
+        view(app).query_one("#reasoning_effort", Picker).focus()
+        await app.press("right")
+        await app.press("ctrl+s")
+        shown = await app.until_dialog()
+        assert loss in shown
+        await app.press("y")
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.job and not app.app.run_now.training)
+        sent = app.app.run_now.job.parameters
+        assert (sent["steps"], sent["group_size"], sent["loss_fn"]) == (3, 4, loss)
+        assert sent["reasoning_effort"] == "low"
+
+
+async def test_the_command_line_fills_the_form(served: Served) -> None:
+    given = {"steps": 7, "loss_fn": "ppo"}
+    async with launch(served, source="text", parameters=given) as app:
+        assert "96 tasks load" in await checked(app)
+        await app.until(lambda: field(app, "steps").value == "7")
+        assert view(app).query_one("#loss_fn", Picker).value == "ppo"
+
+
+async def test_without_a_model_it_says_where_to_choose_one(served: Served) -> None:
+    async with launch(served, own=False, command="preflight", source="arith") as app:
+        await checked(app)
+        assert "1 shows them" in said(app, "#summary")
+        await app.press("1")
+        await app.until_view("models")
+
+
+async def test_another_model_is_checked_anew(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        async with caller(served) as http:
+            await fork(http, "second")
+        await app.press("1")
+        await app.until_view("models")
+        await app.until(lambda: len(app.screen.models or ()) == 3)
+        await app.press("home", "enter")
+        await app.until_view("launch")
+        await app.until(lambda: "second is trainable" in said(app, "#findings"))
+
+
+@pytest.mark.parametrize("lose", ["request", "answer"])
+async def test_a_lost_answer_is_looked_up_and_never_repeated(served: Served, lose: str) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        app.net.path, app.net.lose = JOBS, lose
+        await app.press("ctrl+s")
+        await app.until_dialog()
+        await app.press("y")
+        if lose == "answer":
+            await app.until_view("live")
+            await app.until(lambda: app.app.run_now.job and not app.app.run_now.training)
+        else:
+            await app.until_notice("nothing was submitted")
+            assert isinstance(app.screen, LaunchScreen)
+        assert app.net.sent == [f"POST {JOBS}"]
+
+
+async def test_a_refused_submission_is_told(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        app.net.path = JOBS
+        app.net.answer = httpx.Response(402, json={"detail": "no credits [/b]"})
+        await app.press("ctrl+s")
+        await app.until_dialog()
+        await app.press("y")
+        await app.until_notice("no credits [/b]")
+        assert isinstance(app.screen, LaunchScreen)
+
+
+async def test_a_run_under_way_is_mentioned(served: Served) -> None:
+    model_id, job_id = await training(served)
+    async with opened(Connector(served), Start("run", model=model_id, source="arith")) as app:
+        await app.until_view("launch")
+        await app.until(lambda: "trains this model already" in said(app, "#summary"))
+    await cancel(served, job_id)
+    assert await status(served, job_id) in ("running", "cancelled")
+
+
+async def test_r_checks_again_y_copies_and_escape_goes_back(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("r")
+        await app.press("home", "enter")
+        await checked(app)
+        before = view(app).findings
+        await app.press("r")
+        await app.until(lambda: view(app).findings is not before)
+        await checked(app)
+        view(app).query_one("#tasks", RowList).focus()
+        await app.press("down", "y")
+        assert app.app.clipboard == rows(app)[1][0]
+        await app.press("escape")
+        assert app.screen.focused is view(app).sources
+
+
+async def test_up_and_down_reach_the_button(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        await app.press("escape", "e")
+        for _ in range(8):
+            await app.press("down")
+        assert isinstance(app.screen.focused, Button)
+
+
+def test_a_path_is_completed(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text("")
+    (tmp_path / "tasks.txt").write_text("")
+    (tmp_path / ".hidden.json").write_text("")
+    (tmp_path / "more").mkdir()
+    root = f"{tmp_path}/"
+    assert complete(root + "ta") == root + "tasks.jsonl"
+    assert complete(root + "m") == root + "more/"
+    assert complete(root + "x") is None
+    assert complete(root) == root + "more/"
+    assert complete(root + ".h") == root + ".hidden.json"
+    assert complete("/no/such/place/x") is None

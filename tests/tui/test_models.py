@@ -1,0 +1,240 @@
+"""The Models view: the catalog as it is, and every key of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from hud_tui.start import Start
+from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.widgets.row_list import RowList
+from tests.conftest import Served, fork
+from tests.tui.cockpit import grow
+from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.test_app import caller
+
+HOSTILE = "a[/red]b"
+
+
+@asynccontextmanager
+async def catalog(served: Served, *names: str, **more: Any) -> AsyncIterator[Opened]:
+    """The view over one's own models of these names, the first with two steps."""
+    async with caller(served) as http:
+        ids = [str((await fork(http, name))["id"]) for name in names]
+        if ids:
+            await grow(http, ids[0], 2)
+    async with opened(Connector(served), Start("models"), **more) as app:
+        await app.until_view("models")
+        await app.until(lambda: view(app).models is not None)
+        yield app
+
+
+def view(app: Opened) -> ModelsScreen:
+    assert isinstance(app.screen, ModelsScreen)
+    return app.screen
+
+
+def table(app: Opened) -> RowList:
+    return view(app).rows
+
+
+def cells(app: Opened, name: str) -> list[str]:
+    """The row of the model with this name."""
+    return next(
+        [cell.plain for cell in row.cells]
+        for row in table(app).rows
+        if not row.heading and row.cells[1].plain == name
+    )
+
+
+def names(app: Opened) -> list[str]:
+    return [row.cells[1].plain for row in table(app).rows if not row.heading]
+
+
+def headings(app: Opened) -> list[str]:
+    return [row.cells[0].plain for row in table(app).rows if row.heading and row.cells]
+
+
+async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
+    async with catalog(served, "one", "two", size=(120, 40)) as app:
+        assert headings(app) == ["yours to train", "bases to fork"]
+        assert names(app) == ["two", "one", "toy/four"]
+        await app.until(lambda: cells(app, "one")[4] == "2")
+        assert cells(app, "one")[3] == "▶ step-000002"
+        assert cells(app, "one")[5] == ".500"
+        assert cells(app, "one")[7] == "toy/four"
+        assert cells(app, "two")[0] == "●"
+        assert cells(app, "one")[0] == " "
+
+
+async def test_the_cursor_moves_by_arrows_and_letters(served: Served) -> None:
+    async with catalog(served, "one", "two", "three") as app:
+        here = [table(app).cursor]
+        for key in ("down", "j", "k", "up", "end", "home", "G", "g", "pagedown", "pageup"):
+            await app.press(key)
+            here.append(table(app).cursor)
+        for key in ("ctrl+d", "ctrl+u"):
+            await app.press(key)
+            here.append(table(app).cursor)
+        assert here == [1, 2, 3, 2, 1, 6, 1, 6, 1, 6, 1, 6, 1]
+
+
+async def test_the_cursor_stays_on_its_model_when_others_come(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        await app.press("down")
+        assert table(app).key is not None
+        before = table(app).key
+        async with caller(served) as http:
+            await fork(http, "two")
+        await app.press("r")
+        await app.until(lambda: "two" in names(app))
+        assert table(app).key == before
+
+
+async def test_enter_follows_a_model_with_steps_to_live(served: Served) -> None:
+    async with catalog(served, "one", "two") as app:
+        await app.press("down")
+        await app.until(lambda: "follows one" in app.said("#note"))
+        await app.press("enter")
+        await app.until_view("live")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.name == "one"
+
+
+async def test_enter_takes_a_model_without_steps_to_launch(served: Served) -> None:
+    async with catalog(served, "one", "two") as app:
+        await app.press("enter")
+        await app.until_view("launch")
+
+
+async def test_enter_on_a_base_asks_for_a_name(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        await app.press("end", "enter")
+        await app.until_dialog()
+        await app.press("enter")
+        await app.until_view("launch")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.name == "four-rl"
+
+
+async def test_a_taken_name_is_said_in_the_dialog(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        await app.press("F")
+        await app.until_dialog()
+        await app.press(*"ONE")
+        await app.until(lambda: "already" in app.said("#dialog-problem"))
+        await app.press("enter")
+        assert "already" in app.said("#dialog-problem")
+        assert app.net.sent == []
+        await app.press("escape")
+        await app.until_view("models")
+
+
+async def test_a_name_taken_meanwhile_is_said_in_the_dialog(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        await app.press("F")
+        await app.until_dialog()
+        async with caller(served) as http:
+            await fork(http, "raced")
+        await app.press(*"raced", "enter")
+        await app.until(lambda: "exists already" in app.said("#dialog-problem"))
+        await app.press("ctrl+u", *"free", "enter")
+        await app.until_view("launch")
+        assert app.net.sent == ["POST /v2/models/fork"] * 2
+
+
+async def test_an_empty_name_is_not_sent(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        await app.press("F")
+        await app.until_dialog()
+        await app.press("delete", "enter")
+        await app.until(lambda: "type a name" in app.said("#dialog-problem"))
+        assert app.net.sent == []
+
+
+async def test_a_fork_whose_answer_is_lost_is_found(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        app.net.path, app.net.lose = "/v2/models/fork", "answer"
+        await app.press("F")
+        await app.until_dialog()
+        await app.press(*"lost", "enter")
+        await app.until_view("launch")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.name == "lost"
+        assert app.net.sent == ["POST /v2/models/fork"]
+
+
+async def test_a_fork_that_never_arrived_is_said(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        app.net.path, app.net.lose = "/v2/models/fork", "request"
+        await app.press("F")
+        await app.until_dialog()
+        await app.press(*"lost", "enter")
+        await app.until(lambda: "no answer" in app.said("#dialog-problem"))
+        assert app.net.sent == ["POST /v2/models/fork"]
+
+
+async def test_the_filter_narrows_and_escape_clears_it(served: Served) -> None:
+    async with catalog(served, "alpha", "beta") as app:
+        await app.press("slash", *"alp")
+        await app.until(lambda: names(app) == ["alpha"])
+        await app.press("enter")
+        assert view(app).focused is table(app)
+        await app.press("slash", *"xyz")
+        await app.until(lambda: names(app) == [])
+        assert "esc shows all" in app.said("#note")
+        await app.press("escape")
+        assert view(app).focused is table(app)
+        assert names(app) == []
+        await app.press("escape")
+        await app.until(lambda: len(names(app)) == 3)
+        assert not view(app).filter_field.display
+
+
+async def test_the_filter_reads_the_base_too(served: Served) -> None:
+    async with catalog(served, "alpha") as app:
+        await app.press("slash", *"toy alp")
+        await app.until(lambda: names(app) == ["alpha"])
+
+
+async def test_y_copies_the_slug(served: Served) -> None:
+    async with catalog(served, "my model") as app:
+        await app.press("y")
+        assert app.app.clipboard == "my-model"
+        await app.until_notice("copied my-model")
+
+
+async def test_a_hostile_name_is_only_text(served: Served) -> None:
+    async with catalog(served, HOSTILE) as app:
+        model = next(m for m in view(app).models or () if m.name == HOSTILE)
+        assert model.model_name in names(app)
+        await app.press("F")
+        await app.until_dialog()
+        assert app.app._exception is None
+
+
+async def test_the_command_line_forks_by_name(served: Served) -> None:
+    start = Start("fork", source="toy/four", name="given")
+    async with opened(Connector(served), start) as app:
+        await app.until_dialog()
+        await app.press("enter")
+        await app.until_view("launch")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.name == "given"
+
+
+async def test_a_refused_catalog_is_told_and_read_again(served: Served) -> None:
+    async with catalog(served, "one") as app:
+        connection = app.app.connected.wire
+        kept, connection.http = connection.http, _refusing()
+        await app.press("r")
+        await app.until_notice("the catalog is closed")
+        connection.http = kept
+        await app.press("r")
+        await app.until(lambda: names(app) == ["one", "toy/four"])
+
+
+def _refusing() -> httpx.AsyncClient:
+    answer = httpx.Response(403, json={"detail": "the catalog is closed"})
+    return httpx.AsyncClient(transport=httpx.MockTransport(lambda request: answer))
