@@ -242,6 +242,7 @@ class HudApp(App[None]):
         if self.run_now.model is not None:
             self.choose(self.run_now.model)
         await old.aclose()
+        self.clear_notifications()
         self._say("connected again")
 
     async def action_quit(self) -> None:

@@ -103,7 +103,7 @@ def _row(model: Model, facts: Facts | None, followed: bool, now: float) -> Row:
         Content(str(known.steps) if own else ""),
         reward(known.reward) if own else Content(),
         Content.styled(age(model.created_at, now), "$text-muted"),
-        Content.styled(_base(model), "$text-muted"),
+        Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
     )
     return Row(model.id, cells)
 

@@ -249,9 +249,9 @@ class LaunchScreen(HudScreen):
         count = f"{size.rollouts:,}".replace(",", " ")
         held = sum(task.heldout for task in self.tasks)
         apart = f" · {held} tasks held out" if held else ""
-        busy = " · a run trains this model already" if self.run.training else ""
-        rest = Content.styled(f"{about(size)}{apart}{busy}", "$text-muted")
-        return Content.assemble((f"{count} rollouts", "bold"), rest)
+        busy = "a run trains this model already · " if self.run.training else ""
+        rest = Content.styled(f"{about(size)}{apart}", "$text-muted")
+        return Content.assemble((busy, "$warning"), (f"{count} rollouts", "bold"), rest)
 
     @on(RunForm.Changed)
     def _form_changed(self) -> None:

@@ -49,8 +49,6 @@ class RowList(ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--title", "rows--heading", "rows--cursor"}
-    LEAST = 12
-    """Cells that the flexible column wants at least."""
 
     @dataclass
     class Moved(Message):
@@ -74,9 +72,10 @@ class RowList(ScrollView, can_focus=True):
         def control(self) -> "RowList":
             return self.row_list
 
-    def __init__(self, columns: Sequence[Column], id: str | None = None) -> None:
+    def __init__(self, columns: Sequence[Column], id: str | None = None, least: int = 12) -> None:
+        """`least` is what the flexible column wants, in cells; others fold away for it."""
         super().__init__(id=id)
-        self.columns = columns
+        self.columns, self.least = columns, least
         self.rows: Sequence[Row] = ()
         self.cursor = -1
 
@@ -171,7 +170,7 @@ class RowList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        shown = fold(self.columns, width, self.LEAST)
+        shown = fold(self.columns, width, self.least)
         if y == 0:
             cells = [(column, Content(column.title), size) for column, size, _ in shown]
             return self._strip(_line(cells), width, "rows--title")

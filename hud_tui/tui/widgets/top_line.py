@@ -17,6 +17,8 @@ from hud_tui.rl.tree import label
 
 BAR = 16
 """Cells of the progress bar."""
+MOST = 10
+"""The rank of what is dropped first."""
 
 
 class TopLine(Widget):
@@ -54,9 +56,9 @@ def top_line(view: str, service: str, run: Run, freshness: Liveness, width: int)
     """The line, `width` cells at most."""
     name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
     fresh = [(2, _fresh(freshness))] if run.model is not None else []
-    left = [(1, name), (6, Content.styled(service, "$text-muted")), *_model(run)]
+    left = [(1, name), (8, Content.styled(service, "$text-muted")), *_model(run)]
     right = [*_job(run), *fresh]
-    for least in range(9, 1, -1):
+    for least in range(MOST, 1, -1):
         if _length(left) + _length(right) + 3 <= width:
             break
         left = [part for part in left if part[0] != least]
@@ -89,9 +91,9 @@ def _job(run: Run) -> list[Part]:
     going = progress(run)
     if going is None or not run.training:
         return [(7, name)]
-    parts = [(8, name), (5, Content(f"step {going.step}/{going.steps or '?'}"))]
+    parts = [(9, name), (5, Content(f"step {going.step}/{going.steps or '?'}"))]
     if going.fraction is not None:
-        parts.append((9, bar(going.fraction)))
+        parts.append((MOST, bar(going.fraction)))
         parts.append((7, Content(f"{going.fraction:.0%}")))
     if going.eta_s is not None:
         parts.append((6, Content(f"{duration(going.eta_s)} left")))
