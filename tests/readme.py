@@ -1,0 +1,52 @@
+"""The parts of README.md that are made from the program, so that they cannot drift from it.
+
+Run: python -m tests.readme   writes them; the tests compare.
+"""
+
+import re
+from pathlib import Path
+
+from hud_tui.tui.keys import ACTIONS, Action
+
+README = Path(__file__).parent.parent / "README.md"
+PLACES = {
+    "app": "Everywhere",
+    "list": "In a list",
+    "picker": "In a field of choices",
+    "dialog": "In a dialog",
+    "connect": "While connecting",
+}
+"""What the README calls the places that are not one of the five views."""
+
+
+def keys() -> str:
+    """The keys of every place, as Markdown tables."""
+    places = dict.fromkeys(action.view for action in ACTIONS)
+    return "\n".join(_table(place) for place in places)
+
+
+def with_part(text: str, name: str, part: str) -> str:
+    """README's text with one generated part put between its markers.
+
+    Raises:
+        ValueError: The markers are not there.
+    """
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"README.md has no part {name}")
+    return pattern.sub(lambda match: f"{match[1]}{part}\n{match[2]}", text)
+
+
+def _table(place: str) -> str:
+    rows = [_row(action) for action in ACTIONS if action.view == place]
+    title = PLACES.get(place, place.capitalize())
+    return "\n".join([f"| {title} | |", "|---|---|", *rows, ""])
+
+
+def _row(action: Action) -> str:
+    shown = " ".join(f"<kbd>{key}</kbd>" for key in action.all_shown.split())
+    return f"| {shown} | {action.help.replace('|', chr(92) + '|')} |"
+
+
+if __name__ == "__main__":
+    README.write_text(with_part(README.read_text(), "keys", keys()))
