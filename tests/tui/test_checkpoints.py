@@ -9,6 +9,7 @@ import pytest
 from hud_tui.start import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.tree import CheckpointTree
 from tests.conftest import Served, bearer, fork
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
@@ -38,7 +39,7 @@ def note(flown: Cockpit) -> str:
 
 
 def details_of(flown: Cockpit) -> str:
-    return flown.said("#details-text")
+    return flown.view.query_one(CheckpointDetails).plain
 
 
 def under_cursor(flown: Cockpit) -> str | None:

@@ -102,18 +102,23 @@ class CheckpointsScreen(HudScreen):
         room = self.size.width - 2 - self._said.cell_length - right.cell_length
         if room < 2 and self._said:
             right, room = Content(), 0
-        self.query_one("#tree-note", Static).update(self._said + Content(" " * room) + right)
+        line = self._said + Content(" " * room) + right
+        self.query_one("#tree-note", Static).update(line, layout=False)
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
         moved = at.position != self._at.position and not self.tree_list.follow
         self._at = at
         self._note(Content() if moved else None)
+        self.show_details(at)
+
+    def show_details(self, at: CheckpointTree.Moved) -> None:
+        """Say all that is known of what is under the cursor, where there is a pane for it."""
         pane = self.query_one(CheckpointDetails)
         if pane.display and len(self.run.tree):
-            pane.show(self._details(at, pane.size.width - 4))
+            pane.show(self._details(at, pane.size.width))
 
-    def _details(self, at: CheckpointTree.Moved, width: int) -> Content:
+    def _details(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
         lanes = self.tree_list.lanes
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)

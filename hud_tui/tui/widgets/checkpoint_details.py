@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from textual.content import Content
-from textual.widgets import Static
 
 from hud_tui.rl.ages import age
 from hud_tui.rl.lanes import Lanes
@@ -17,7 +16,7 @@ from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
-from hud_tui.tui.widgets.scroll_pane import ScrollPane
+from hud_tui.tui.widgets.text_pane import TextPane
 from hud_tui.tui.widgets.tree_lines import base_name, curve
 from hud_tui.wire import Checkpoint, Group
 
@@ -48,18 +47,11 @@ IN_LINES = frozenset(
 """Metrics that the lines above the table say already."""
 
 
-class CheckpointDetails(ScrollPane):
+class CheckpointDetails(TextPane):
     """The details pane; Tab goes to it, and it scrolls."""
 
-    def compose(self) -> Iterator[Static]:
-        yield Static("", id="details-text", markup=False)
 
-    def show(self, text: Content) -> None:
-        """Show the details of another checkpoint, from their beginning where it is one."""
-        self.query_one("#details-text", Static).update(text)
-
-
-def details(run: Run, lanes: Lanes, position: int, now: float, width: int) -> Content:
+def details(run: Run, lanes: Lanes, position: int, now: float, width: int) -> list[Content]:
     """A checkpoint's details, as lines of `width` cells; ROOT is the base weights."""
     if position == ROOT:
         return _base(run)
@@ -67,15 +59,15 @@ def details(run: Run, lanes: Lanes, position: int, now: float, width: int) -> Co
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
-    return Content("\n").join(lines)
+    return lines
 
 
-def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> Content:
+def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> list[Content]:
     """What a folded run holds, and how to see it."""
     tree = run.tree
     first, last = tree[oldest], tree[newest]
     steps = tree.depth(newest) - tree.depth(oldest) + 1
-    lines = [
+    return [
         Content.styled(f"{_steps(steps)}, folded", "bold"),
         _line("from", f"{_name(first)}   {short(first.mean_reward)}"),
         _line("to", f"{_name(last)}   {short(last.mean_reward)}"),
@@ -83,15 +75,14 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
         Content(),
         Content.assemble(("enter", "bold"), (" unfolds them", "$text-muted")),
     ]
-    return Content("\n").join(lines)
 
 
-def _base(run: Run) -> Content:
+def _base(run: Run) -> list[Content]:
     served = run.tree.head is None
     title = Content.assemble(("base weights", "bold"), ("   ▶ served", "$accent") if served else "")
-    about = "What the first step started from. Only a step's weights can be made the head."
-    lines = [title, _line("model", base_name(run) or "–"), Content.styled(about, "$text-muted")]
-    return Content("\n").join(lines)
+    about = "What the first step started from.", "Only a step's weights can be the head."
+    lines = [title, _line("model", base_name(run) or "–")]
+    return [*lines, *(Content.styled(line, "$text-muted") for line in about)]
 
 
 def _title(run: Run, position: int) -> Content:

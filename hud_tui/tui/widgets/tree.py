@@ -24,6 +24,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.widgets.text_pane import resize_virtually
 from hud_tui.tui.widgets.tree_lines import PLAIN, Look, header_line, row_line
 
 HEADER = 1
@@ -300,17 +301,19 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def _folded(self) -> bool:
         return bool(len(self.rows)) and self.rows.row(self.cursor).kind is Kind.FOLD
 
-    def _tell(self) -> None:
+    @property
+    def at(self) -> Moved:
+        """What is under the cursor."""
         if not len(self.rows):
-            self.post_message(self.Moved(ROOT, ROOT, False))
-            return
+            return self.Moved(ROOT, ROOT, False)
         row = self.rows.row(self.cursor)
-        self.post_message(self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD))
+        return self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD)
+
+    def _tell(self) -> None:
+        self.post_message(self.at)
 
     def _resize(self) -> None:
-        size = Size(self.size.width, len(self.rows) + HEADER)
-        if size != self.virtual_size:
-            self.virtual_size = size
+        resize_virtually(self, Size(self.size.width, len(self.rows) + HEADER))
 
     def _reveal(self) -> None:
         """Scroll as little as shows the cursor."""

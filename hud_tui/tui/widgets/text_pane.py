@@ -1,0 +1,75 @@
+"""TextPane: lines of text that scroll; a line that stays the same is not drawn again."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
+
+from hud_tui.tui.keys import bindings
+
+
+def resize_virtually(view: ScrollView, size: Size) -> None:
+    """Grow or shrink what can be scrolled; the screen's layout is not concerned.
+
+    Setting `virtual_size` lays the whole screen out again, which costs more than a repaint.
+    """
+    if size != view.virtual_size:
+        view.set_reactive(Widget.virtual_size, size)
+        view._scroll_update(size)
+
+
+class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
+    """A pane of lines, none of them wrapped; Tab goes to it, and a list's keys scroll it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.lines: Sequence[Content] = ()
+
+    @property
+    def plain(self) -> str:
+        """The text, without its styles."""
+        return "\n".join(line.plain for line in self.lines)
+
+    def show(self, lines: Sequence[Content]) -> None:
+        """Replace the lines."""
+        before, self.lines = self.lines, lines
+        resize_virtually(self, Size(self.size.width, len(lines)))
+        top = self.scroll_offset.y
+        for y in range(self.size.height):
+            if _line(before, top + y) != _line(lines, top + y):
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        width, line = self.size.width, _line(self.lines, self.scroll_offset.y + y)
+        if not line:
+            return Strip.blank(width, self.rich_style)
+        text = line.truncate(width, ellipsis=True)
+        [strip] = Visual.to_strips(self, text, width, 1, self.visual_style, pad=True)
+        return strip.adjust_cell_length(width, self.rich_style)
+
+    def on_resize(self) -> None:
+        resize_virtually(self, Size(self.size.width, len(self.lines)))
+
+    def action_move(self, rows: int) -> None:
+        self.scroll_relative(y=rows, animate=False)
+
+    def action_page(self, pages: int) -> None:
+        self.scroll_relative(y=pages * max(1, self.size.height - 1), animate=False)
+
+    def action_first(self) -> None:
+        self.scroll_home(animate=False)
+
+    def action_last(self) -> None:
+        self.scroll_end(animate=False)
+
+
+def _line(lines: Sequence[Content], number: int) -> Content:
+    return lines[number] if number < len(lines) else Content.empty()

@@ -1,0 +1,98 @@
+"""From a key to the repaint in a checkpoint tree, at 1 000 and at 100 000 checkpoints.
+
+Run: python -m tests.bench.bench_tree
+Measured is our own work on a screen of 120 × 40, every step unfolded: move the cursor a
+row, work out the details, draw every line in sight, which is more than the two lines that
+a key changes. What Textual then does with the lines is not ours. The time is given as a
+multiple of a floor measured in the same process, so that a slow machine gives the same.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+
+from hud_tui.events import CheckpointAdded
+from hud_tui.tui.screens.checkpoints import CheckpointsScreen
+from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.wire import Checkpoint
+from tests.bench.timing import floor_s
+from tests.tui.still import StillClient, step, still
+
+SMALL, LARGE, KEYS = 1_000, 100_000, 60
+GOAL_MS, FLOORS = 16.0, 3.0
+"""The goal, and as a multiple of the floor, which took 5.4 ms on two quiet cores."""
+GROWTH = 2.0
+"""How much longer a key may take in the large tree."""
+
+
+def chain(length: int) -> list[Checkpoint]:
+    """A run that went straight on, but for a branch that was left in its middle."""
+    nodes = [step(i, i - 1, i % 97 / 97, ago=length - i) for i in range(min(length, SMALL))]
+    for i in range(len(nodes), length):
+        # copied, not validated: a bench need not wait for what it does not measure
+        like = nodes[i % SMALL]
+        parent = nodes[i - 1 if i != length // 2 else i - 50].id
+        new = {"id": f"{i:012}", "name": f"step-{i + 1:06}", "prev_model_checkpoint_id": parent}
+        nodes.append(like.model_copy(update=new))
+    return [*nodes[:-1], nodes[-1].model_copy(update={"is_active": True})]
+
+
+def one_key(view: CheckpointsScreen, tree: CheckpointTree, rows: int) -> float:
+    """Seconds of our own work for one key."""
+    start = perf_counter()
+    tree.action_move(rows)
+    view.show_details(tree.at)
+    for y in range(tree.size.height):
+        tree.render_line(y)
+    return perf_counter() - start
+
+
+def one_step(view: CheckpointsScreen, tree: CheckpointTree, number: int) -> float:
+    """Seconds of our own work for one more step: fold the event, lay out, draw."""
+    head = view.run.head
+    assert head is not None
+    new = {"id": f"more-{number}", "prev_model_checkpoint_id": head.id, "is_active": True}
+    event = CheckpointAdded(checkpoint=head.model_copy(update=new))
+    start = perf_counter()
+    view.run = view.run.fold(event)
+    for y in range(tree.size.height):
+        tree.render_line(y)
+    return perf_counter() - start
+
+
+async def measure(nodes: Sequence[Checkpoint]) -> tuple[float, float]:
+    """Least seconds of a key, and of one more step, in a tree of these checkpoints."""
+    app = still(StillClient(nodes))
+    async with app.run_test(size=(120, 40)) as pilot:
+        while not (app.shown_view and len(app.shown_view.run.tree)):
+            await pilot.pause()
+        view = app.shown_view
+        assert isinstance(view, CheckpointsScreen)
+        tree = view.query_one(CheckpointTree)
+        tree.fold_all(False)
+        tree.go(len(nodes) // 2)
+        await pilot.pause()
+        assert len(tree.rows) > len(nodes)
+        keys = [one_key(view, tree, 1 if key % 20 < 10 else -1) for key in range(KEYS)]
+        steps = [one_step(view, tree, number) for number in range(KEYS)]
+        return min(keys), min(steps)
+
+
+def main() -> int:
+    (small, _), (large, step_) = (asyncio.run(measure(chain(n))) for n in (SMALL, LARGE))
+    floor = floor_s()
+    print(
+        f"tree key to repaint, {LARGE} checkpoints: {large / floor:.2f} floors"
+        f" ({1000 * large:.1f} ms); goal {FLOORS:.2f} ({GOAL_MS:.0f} ms)"
+    )
+    print(f"tree key, {LARGE} against {SMALL}: {large / small:.2f} times; goal {GROWTH:.2f}")
+    print(
+        f"tree one more step, {LARGE} checkpoints: {step_ / floor:.2f} floors"
+        f" ({1000 * step_:.1f} ms); goal {FLOORS:.2f} ({GOAL_MS:.0f} ms)"
+    )
+    return large > FLOORS * floor or large > GROWTH * small or step_ > FLOORS * floor
+
+
+if __name__ == "__main__":
+    sys.exit(main())
