@@ -10,7 +10,17 @@ from typing import Any
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from hud_tui.wire import (
+    Checkpoint,
+    Group,
+    Job,
+    JobStatus,
+    Model,
+    Sample,
+    Trace,
+    TraceEvent,
+    TraceEvents,
+)
 
 NOW = 1_800_000_000.0
 """The clock of every still, Unix seconds."""
@@ -143,3 +153,74 @@ def branched() -> list[Checkpoint]:
         for i in range(116, 170)
     ]
     return tree
+
+
+JOB_ID = "7f3a9c00-0000-4000-8000-000000000000"
+
+
+class StillJobs(StillClient):
+    """A client with a run that trains, one that ended, and one that a client reported."""
+
+    async def jobs(self, limit: int = 200) -> list[Job]:
+        return [self.run_of(JOB_ID, "running", 12), *self.older()]
+
+    def older(self) -> list[Job]:
+        made = datetime.fromtimestamp(NOW - 86_400, UTC).isoformat()
+        ended = self.run_of("2b11d0e2-0000", "succeeded", 400, 7200)
+        own = Job(id="c0ffee00-0000", name="my evaluation", status="completed", created_at=made)
+        return [ended, own]
+
+    def run_of(self, job_id: str, status: str, step: int, ago: float = 95.0) -> Job:
+        return Job(
+            id=job_id,
+            name="mixed on arith-rl",
+            status=status,
+            created_at=datetime.fromtimestamp(NOW - ago, UTC).isoformat(),
+            metadata={"kind": "training", "model": "arith-rl", "step": step, "steps": 400},
+        )
+
+    async def job(self, job_id: str) -> Job:
+        return next(job for job in await self.jobs() if job.id == job_id)
+
+    async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
+        tasks = {"add-86-34": "120", "reverse-ocean": "naeco", "count_letter-e-cheese": "3"}
+        return [
+            self.trace(step or 0, slug, rollout, right)
+            for slug, right in tasks.items()
+            for rollout in range(8)
+        ]
+
+    def trace(self, step: int, slug: str, rollout: int, right: str) -> Trace:
+        wrong = (len(slug) * 3 + rollout * 5) % 8 < {"add-86-34": 3, "reverse-ocean": 0}.get(
+            slug, 4
+        )
+        said = "\x1b[31m2\x1b[0m" if wrong and rollout == 7 else "121" if wrong else right
+        return Trace(
+            id=f"{slug}-{rollout}",
+            task_slug=slug,
+            step=step,
+            rollout=rollout,
+            reward=(0.4 if rollout % 2 else 0.0) if wrong else 1.0,
+            completion=said,
+            stop_reason="length" if wrong and rollout == 3 else "done",
+            num_tokens=len(said) + 1,
+        )
+
+    async def trace_events(self, trace_id: str) -> TraceEvents:
+        slug, _, rollout = trace_id.rpartition("-")
+        [trace] = [t for t in await self.job_traces(JOB_ID, 13) if t.id == trace_id]
+        answer = trace.completion or ""
+        sample = Sample(
+            output_token_ids=list(range(len(answer) + 1)),
+            output_logprobs=[-0.02 - 0.31 * (i * int(rollout) % 5) for i in range(len(answer) + 1)],
+        )
+        asked = f"Answer with the result only.\n{slug.replace('-', ' ')} = ?"
+        return TraceEvents(
+            events=[
+                TraceEvent(id="0", seq=0, kind="user_message", text=asked),
+                TraceEvent(
+                    id="1", seq=1, kind="agent_message", text=answer, sample=sample,
+                    tokens=[*answer, "[end]"],
+                ),
+            ]
+        )  # fmt: skip

@@ -1,5 +1,6 @@
 """The Checkpoints view over the real service: every key, and every way a set_head can end."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,7 @@ from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.tree import CheckpointTree
-from tests.conftest import Served, bearer, fork
+from tests.conftest import PATIENCE_S, Served, bearer, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
 
 NAMES = [f"step-{step:06}" for step in range(1, 7)]
@@ -340,3 +341,42 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
             strip.cell_length == shown.size.width
             for strip in (shown.render_line(y) for y in range(shown.size.height))
         )
+
+
+async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        await grow(http, model_id, 3)
+    start = Start("head", model=model_id, checkpoint="step-000002")
+    async with cockpit(served, start) as flown:
+        said = await flown.until_dialog()
+        assert "step-000002" in said
+        assert "An ancestor: 1 step out of service" in said
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000002 · verified" in note(flown))
+        assert await flown.head(model_id) == "step-000002"
+
+
+async def test_a_job_that_trains_is_named_and_its_next_step_branches(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        slow = {"steps": 10_000, "learning_rate": 1e-6, "group_size": 16, "tasks_per_step": 16}
+        job_id = await submit(http, model_id, **slow)
+        async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
+            await flown.until(lambda: len(tree(flown).checkpoints) >= 3)
+            await flown.press("G", "k", "l", "G", "k")
+            assert under_cursor(flown) == "step-000001"
+            await flown.press("H")
+            said = await flown.until_dialog()
+            assert f"Job {job_id[:8]} is training: its next step branches from step-0" in said
+            shown = await flown.head(model_id)
+            await flown.until_async(lambda: head_is_not(flown, model_id, shown))
+            await flown.press("y")  # once: the steps taken meanwhile are no reason to ask again
+            await flown.until(lambda: "verified" in note(flown))
+            assert len(flown.net.puts) == 1
+            await flown.until(lambda: tree(flown).lanes.branches == 2)
+            nodes = await flown.tree(model_id)
+            first = nodes[0].id
+            assert sum(node.prev_model_checkpoint_id == first for node in nodes) == 2
+            assert (await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})).is_success
+            await ended(http, job_id)

@@ -30,6 +30,8 @@ class Level(IntEnum):
     ROLLOUT = 2
 
 
+NAME_LEAST = 24
+"""Cells that a job's name wants at least."""
 LISTS = {Level.JOBS: "#jobs", Level.TRACES: "#traces", Level.ROLLOUT: "#siblings"}
 
 
@@ -44,7 +46,7 @@ class JobsBrowser(Vertical):
     def compose(self) -> Iterator[Widget]:
         yield Static("", id="jobs-title", markup=False)
         yield Input(placeholder="filter by any text of the rows", id="jobs-filter", compact=True)
-        yield RowList(JOBS, id="jobs")
+        yield RowList(JOBS, id="jobs", least=NAME_LEAST)
         yield RowList(TRACES, id="traces")
         with Container(id="rollout"):
             with ScrollPane(id="rollout-pane"):
