@@ -9,7 +9,7 @@ from hud_tui.wire import Model
 
 NAME_LIMIT = 100
 """Characters of a model's name, as the wire limits it."""
-_SIZE = re.compile(r"[-_ .]\d+(\.\d+)?[kmb]$")
+_SIZE = re.compile(r"[-_ ]\d+(\.\d+)?[kmb]$")
 
 
 class Kind(StrEnum):

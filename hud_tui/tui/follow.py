@@ -75,7 +75,7 @@ class Follower:
             feed.source,
             _whole(None if feed.heard_at is None else now - feed.heard_at),
             feed.trouble,
-            _whole(None if feed.retry_at is None else max(0.0, feed.retry_at - now)),
+            _whole(None if feed.retry_at is None else feed.retry_at - now),
             silent,
             step_seconds(run) if silent else None,
         )
@@ -85,4 +85,4 @@ class Follower:
 
 
 def _whole(seconds: float | None) -> float | None:
-    return None if seconds is None else floor(seconds)
+    return None if seconds is None else max(0, floor(seconds))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from hud_tui.rl.ages import age
 from hud_tui.rl.catalog import Kind, kind
 from hud_tui.rl.metrics import short
 from hud_tui.rl.progress import seconds
@@ -22,7 +23,7 @@ COLUMNS = (
     Column("steps", 6, right=True, rank=1),
     Column("reward", 6, right=True, rank=2),
     Column("age", 6, right=True, rank=4),
-    Column("base", 18, rank=5),
+    Column("base", 16, rank=5),
 )
 HEADINGS = {
     Kind.OWN: "yours to train",
@@ -113,18 +114,6 @@ def reward(value: float | None) -> Content:
     if value is None:
         return Content()
     return Content.styled(short(value), RAMP[ramp_index(value, 0.0, 1.0)])
-
-
-def age(stamp: str | None, now: float) -> str:
-    """How long ago, in its largest unit, e.g. ``3 h``; empty where unknown."""
-    at = seconds(stamp)
-    if at is None:
-        return ""
-    passed = max(0, int(now - at))
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if passed >= size:
-            return f"{passed // size} {unit}"
-    return f"{passed} s"
 
 
 def _base(model: Model) -> str:

@@ -14,8 +14,8 @@ from textual.widgets.option_list import Option
 
 from hud_tui.tui.commands import Doable, doable
 
-KEYS = 16
-"""Cells of the column of keys."""
+KEYS, LABEL = 13, 15
+"""Cells of the columns of keys and of labels."""
 
 
 class HelpScreen(ModalScreen[Doable | None]):
@@ -78,6 +78,6 @@ def _row(one: Doable) -> Content:
     keys, action = one.action.all_shown, one.action
     return Content.assemble(
         (f"{keys:<{KEYS}}", "bold $accent"),
-        f"{action.label:<18}",
+        f"{action.label:<{LABEL}}",
         (action.help, "$text-muted"),
     )

@@ -60,7 +60,7 @@ class ModelsScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME, id="welcome")
         yield Input(placeholder="filter by name, base or provider", id="filter", compact=True)
-        yield RowList(COLUMNS, id="models", least=18)
+        yield RowList(COLUMNS, id="models", least=16)
         yield Static("reading the catalog …", id="note", markup=False)
 
     @property
@@ -78,6 +78,7 @@ class ModelsScreen(HudScreen):
 
     def on_mount(self) -> None:
         self.rows.focus()
+        self.watch_models()
         if self.hud.start.command == "fork" and self.hud.start.source:
             self.fork_named(self.hud.start.source, self.hud.start.name)
 
@@ -117,6 +118,8 @@ class ModelsScreen(HudScreen):
             self.show_rows()
 
     def watch_models(self) -> None:
+        if self.models is None or not self.query("#note"):  # it was read before it is built
+            return
         self.show_rows()
         followed = self.run.model.id if self.run.model is not None else ""
         if followed != self._begun_for:
@@ -133,11 +136,11 @@ class ModelsScreen(HudScreen):
             self.rows.select(wanted.id)
 
     def watch_first_start(self, first: bool) -> None:
-        self.query_one("#welcome").set_class(first, "shown")
+        self.query("#welcome").set_class(first, "shown")
 
     def show_rows(self) -> None:
         """Draw the catalog as it is known now."""
-        if self.models is None or not (self.is_mounted and self.is_attached):
+        if self.models is None or not self.query("#note"):
             return
         followed = self.run.model.id if self.run.model is not None else None
         text, now = self.filter_field.value, self.hud.clock()

@@ -1,0 +1,303 @@
+"""One run, made up once and always the same: what the scenes show of it.
+
+It has the shape of a real run on the `mixed` taskset: rewards that rise, hopeless and
+saturated tasks, a branch that went wrong and was left, held-out tasks every few steps.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from math import exp
+from statistics import fmean, pstdev
+from typing import Any
+
+from hud_tui.rl.tasks import Task, read_rows
+from hud_tui.service.environments import ENVIRONMENTS
+from hud_tui.service.tasksets import TASKSETS
+from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, Sample, Trace, TraceEvent
+
+NOW = 1_800_000_000.0
+"""The clock of every scene, Unix seconds."""
+STEP_S = 0.35
+STEPS = 600
+GROUP, WIDE = 8, 16
+"""Rollouts a group, groups a step."""
+LEFT, WRONG, TAKEN = 148, 14, 214
+"""The step the wrong branch grew from, its length, and the steps taken in all but it."""
+JOB_ID = "7f3a52c1-9d04-4c11-8f6e-2b1d90a4c7e3"
+DEFAULTS = {
+    "learning_rate": 2e-4,
+    "group_size": GROUP,
+    "max_tokens": 20,
+    "tasks_per_step": WIDE,
+    "steps": STEPS,
+}
+
+
+def noise(*seed: int) -> float:
+    """A number in [0, 1) that looks random and never changes."""
+    mixed = 2_166_136_261
+    for part in seed:
+        mixed = (mixed ^ (part + 0x9E37)) * 16_777_619 % 2**32
+        mixed ^= mixed >> 13
+    return (mixed * 2_654_435_761 % 2**32) / 2**32
+
+
+def stamp(ago_s: float) -> str:
+    return datetime.fromtimestamp(NOW - ago_s, UTC).isoformat()
+
+
+def model(number: int, slug: str, ago_s: float, base: str | None = None, steps: int = 0) -> Model:
+    """A model of the catalog; without a base it is one."""
+    return Model.model_validate(
+        {
+            "id": f"0d4e{number:04}-0000-4000-8000-000000000000",
+            "model_name": slug,
+            "name": slug,
+            "is_trainable": True,
+            "provider": {"name": "tiny"},
+            "created_at": stamp(ago_s),
+            "checkpoint_count": steps,
+            "training_defaults": DEFAULTS,
+            "base_model": base or slug,
+            "forked_from": base,
+        }
+    )
+
+
+MIXED = model(1, "mixed-rl", 960, "tiny/mixed-0.2M", TAKEN + WRONG)
+MODELS = (
+    MIXED,
+    model(2, "letters-first", 7200, "tiny/mixed-0.2M", 120),
+    model(3, "arith-ppo", 90_000, "tiny/arith-0.2M", 24),
+    model(4, "arith-rl", 260_000, "tiny/arith-0.2M", 60),
+    model(5, "tiny/mixed-0.2M", 600_000),
+    model(6, "tiny/arith-0.2M", 600_000),
+)
+
+
+@cache
+def tasks() -> tuple[Task, ...]:
+    """The tasks of `mixed` that are trained on."""
+    rows = read_rows(TASKSETS["mixed"].tasks)
+    return tuple(task for task in rows if not task.heldout)
+
+
+def chosen(step: int) -> Sequence[int]:
+    """Which tasks a step samples."""
+    ranked = sorted(range(len(tasks())), key=lambda at: noise(at, step // 11))
+    begin = step % 11 * WIDE % (len(ranked) - WIDE)
+    return sorted(ranked[begin : begin + WIDE])
+
+
+def skill(step: int, at: int) -> float:
+    """How often a task is solved: some never, some always, most at a pace of their own."""
+    if at >= len(tasks()) - 12:
+        return 0.0 if at % 2 else 1.0
+    top = 1.05 - 0.5 * noise(at, 7) ** 2
+    return top - (top - 0.15) * exp(-step / (25 + 70 * noise(at)))
+
+
+def rewards(step: int, at: int) -> list[float]:
+    """One group's rewards: right, right but wordy, nearly right, or nothing."""
+    drawn = [noise(step, at, rollout) for rollout in range(GROUP)]
+    able = skill(step, at)
+    return [
+        1.0 if d < able else 0.2 if d < able + 0.3 * (1 - able) else 0.1 if able else 0.0
+        for d in drawn
+    ]
+
+
+def groups(step: int, wrong: float = 0.0) -> list[Group]:
+    """The step's groups; `wrong` is how far a bad branch has sunk."""
+    return [
+        Group(
+            task_slug=tasks()[at].slug,
+            rewards=[reward * (1 - wrong) for reward in rewards(step, at)],
+            trace_ids=[trace_id(step, at, rollout) for rollout in range(GROUP)],
+        )
+        for at in chosen(step)
+    ]
+
+
+def trace_id(step: int, at: int, rollout: int) -> str:
+    return f"{step:08x}-{at:04x}-4000-8000-{rollout:012x}"
+
+
+def metrics(step: int, flat: Sequence[float], even: Sequence[bool]) -> dict[str, float]:
+    """What the embedded service reports of a step."""
+    fall = exp(-step / 90)
+    found = {
+        "reward_mean": fmean(flat),
+        "reward_std": pstdev(flat),
+        "reward_min": min(flat),
+        "reward_max": max(flat),
+        "loss:sum": -6 * fall + 2 * noise(step, 1),
+        "kl_sample_train": 0.0012 + 0.0015 * noise(step, 2),
+        "ratio_max": 1.1 + 0.3 * noise(step, 3),
+        "clip_fraction": 0.03 + 0.05 * noise(step, 4),
+        "entropy": 0.22 + 0.75 * fall + 0.05 * noise(step, 5),
+        "grad_norm": 0.7 + 0.8 * fall + 0.4 * noise(step, 6),
+        "learning_rate": 2e-4,
+        "frac_groups_zero_spread": fmean(even),
+        "completion_length_mean": 4.2 + 3.1 * fall + 0.3 * noise(step, 7),
+        "truncated_share": 0.06 * fall,
+        "tokens": 640 + 300 * fall,
+        "tokens_per_s": 38_000 + 5000 * noise(step, 8),
+    }
+    if step % 5 == 0:
+        found["heldout_reward"] = 0.9 * fmean(flat) + 0.04 * noise(step, 9)
+    return found
+
+
+def checkpoint(step: int, parent: int, ago_s: float, wrong: float = 0.0) -> Checkpoint:
+    """The node of a step."""
+    own = groups(step, wrong)
+    flat = [reward for group in own for reward in group.rewards]
+    even = [len(set(group.rewards)) == 1 for group in own]
+    return Checkpoint(
+        id=node_id(step),
+        name=f"step-{step:06}",
+        checkpoint_name=f"tiny://{node_id(step)}/sampler",
+        prev_model_checkpoint_id=node_id(parent) if parent else None,
+        is_active=step == TAKEN + WRONG,
+        created_at=stamp(ago_s),
+        num_traces=len(flat),
+        num_datums=sum(len(g.rewards) for g, flat_ in zip(own, even, strict=True) if not flat_),
+        num_tokens=int(640 + 300 * exp(-step / 90)),
+        mean_reward=round(fmean(flat), 4),
+        learning_rate=1e-3 if wrong else 2e-4,
+        loss_fn="ppo" if wrong else "importance_sampling",
+        metrics=metrics(step, flat, even),
+        step=step,
+        job_id=JOB_ID,
+        groups=own,
+    )
+
+
+def node_id(step: int) -> str:
+    return f"c0ffee00-0000-4000-8000-{step:012}"
+
+
+@cache
+def tree() -> tuple[Checkpoint, ...]:
+    """The run: straight on, a wrong branch, then on from before it."""
+    nodes = []
+    for step in range(1, TAKEN + WRONG + 1):
+        on_branch = LEFT < step <= LEFT + WRONG
+        parent = LEFT if step == LEFT + WRONG + 1 else step - 1
+        wrong = 0.04 * (step - LEFT) if on_branch else 0.0
+        nodes.append(checkpoint(step, parent, 0.2 + STEP_S * (TAKEN + WRONG - step), wrong))
+    return tuple(nodes)
+
+
+def other_tree(model_id: str) -> list[Checkpoint]:
+    """The tree of a model that is not followed: the beginning of the same run."""
+    steps = next(min(m.checkpoint_count or 0, LEFT) for m in MODELS if m.id == model_id)
+    nodes = list(tree()[:steps])
+    return [*nodes[:-1], nodes[-1].model_copy(update={"is_active": True})]
+
+
+def run_status() -> JobStatus:
+    """The managed run, under way."""
+    return JobStatus(
+        status="running",
+        model="mixed-rl",
+        id=JOB_ID,
+        name="mixed on mixed-rl",
+        model_id=MIXED.id,
+        created_at=NOW - STEP_S * TAKEN,
+        step=TAKEN,
+        steps=STEPS,
+        parameters={**DEFAULTS, "loss_fn": "importance_sampling", "temperature": 1.0, "seed": 0},
+    )
+
+
+def job(number: int, name: str, status: str, ago_s: float, step: int, steps: int) -> Job:
+    """A row of the jobs."""
+    return Job.model_validate(
+        {
+            "id": JOB_ID
+            if number == 0
+            else f"{0x41C2 + number * 0x1F35:04x}52c1-9d04-4c11-8f6e-{number:012}",
+            "name": name,
+            "status": status,
+            "created_at": stamp(ago_s),
+            "group_size": GROUP,
+            "metadata": {
+                "kind": "training",
+                "model": name.rpartition(" ")[2],
+                "model_id": MIXED.id,
+                "step": step,
+                "steps": steps,
+            },
+        }
+    )
+
+
+JOBS = (
+    job(0, "mixed on mixed-rl", "running", STEP_S * TAKEN, TAKEN, STEPS),
+    job(1, "mixed on mixed-rl", "cancelled", 400, LEFT + WRONG, STEPS),
+    job(2, "text on letters-first", "succeeded", 7000, 120, 120),
+    job(3, "arith on arith-ppo", "interrupted", 88_000, 24, 120),
+    job(4, "arith on arith-rl", "succeeded", 259_000, 60, 60),
+)
+
+
+def traces(step: int) -> list[Trace]:
+    """The rollouts of a step."""
+    return [
+        Trace(
+            id=trace_id(step, at, rollout),
+            job_id=JOB_ID,
+            status="completed",
+            created_at=stamp(1.0),
+            task_slug=tasks()[at].slug,
+            reward=reward,
+            stop_reason="stop",
+            group_id=f"{step}-{at}",
+            step=step,
+            rollout=rollout,
+            completion=completion(at, reward, rollout),
+            num_tokens=len(completion(at, reward, rollout)) + 1,
+            heldout=False,
+        )
+        for at in chosen(step)
+        for rollout, reward in enumerate(rewards(step, at))
+    ]
+
+
+def completion(at: int, reward: float, rollout: int) -> str:
+    """A text that would earn about this reward."""
+    task = tasks()[at]
+    answer = ENVIRONMENTS[task.env].scenarios[task.scenario].answer(task.args)
+    if reward == 1.0:
+        return answer
+    if reward == 0.2:
+        return f"It is {answer}."
+    return answer[:-1] + str(rollout) if len(answer) > 1 else "I do not know."
+
+
+def turns(id_: str) -> list[TraceEvent]:
+    """The prompt and the completion of a rollout."""
+    step, at, rollout = int(id_[:8], 16), int(id_[9:13], 16), int(id_[-12:], 16)
+    task = tasks()[at]
+    prompt = ENVIRONMENTS[task.env].scenarios[task.scenario].prompt(task.args)
+    said = completion(at, rewards(step, at)[rollout], rollout)
+    letters = [*said, "⏎"]
+    logprobs = [-0.02 - 0.9 * noise(step, at, rollout, place) ** 4 for place in range(len(letters))]
+    sample = Sample(
+        prompt_token_ids=[ord(letter) % 128 for letter in prompt],
+        output_token_ids=[ord(letter) % 128 for letter in letters],
+        output_logprobs=logprobs,
+    )
+    return [
+        TraceEvent(id="1", seq=0, kind="user_message", text=prompt),
+        TraceEvent(id="2", seq=1, kind="agent_message", text=said, tokens=letters, sample=sample),
+    ]
+
+
+def environment(name: str) -> dict[str, Any] | None:
+    """What the registry says of an environment."""
+    found = ENVIRONMENTS.get(name)
+    return found and {"registry_id": name, "scenarios": list(found.scenarios)}

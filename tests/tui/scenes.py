@@ -1,0 +1,255 @@
+"""The main scenes of the app, always the same: for the snapshots and for the README.
+
+``python -m tests.tui.scenes`` writes them as SVG into screenshots/.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from textual.pilot import Pilot
+
+from hud_tui.events import CheckpointAdded, Event, JobChanged, StepTaken, TreeRead
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.wire import (
+    Checkpoint,
+    EnvironmentConfig,
+    Job,
+    Model,
+    ScenarioRecord,
+    Taskset,
+    TasksetExport,
+    Trace,
+    TraceEvents,
+)
+from tests.conftest import until
+from tests.tui import scene_data as data
+
+SIZES = ((80, 24), (120, 40))
+QUIET_S = 0.3
+"""What a view draws when it has nothing else to do is drawn by then."""
+SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
+
+
+class SceneFeed:
+    """The run so far, then silence."""
+
+    source, trouble, retry_at = "stream", "", None
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+
+    @property
+    def heard_at(self) -> float:
+        return time.monotonic() - 0.5
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        for event in self.events:
+            yield event
+        await asyncio.Event().wait()
+
+
+class SceneClient:
+    """The client's reads, answered from the made-up run; it has no writes."""
+
+    def __init__(self, models: Sequence[Model] = data.MODELS) -> None:
+        self.settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud")
+        self._models = models
+
+    def feed(self, model_id: str) -> SceneFeed:
+        if model_id != data.MIXED.id:
+            return SceneFeed([TreeRead(checkpoints=tuple(data.other_tree(model_id)))])
+        nodes = data.tree()
+        events: list[Event] = [TreeRead(checkpoints=nodes[:-8])]
+        for node in nodes[-8:]:
+            at = data.NOW - data.STEP_S * (len(nodes) - (node.step or 0))
+            events.append(
+                CheckpointAdded(at=at, checkpoint=node.model_copy(update={"is_active": True}))
+            )
+            step = StepTaken(
+                at=at,
+                step=node.step or 0,
+                checkpoint_id=node.id,
+                metrics=node.metrics,
+                groups=node.groups,
+            )
+            events.append(step)
+        return SceneFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
+
+    async def models(self) -> list[Model]:
+        return list(self._models)
+
+    async def checkpoints(self, model_id: str) -> list[Checkpoint]:
+        return list(data.tree()) if model_id == data.MIXED.id else data.other_tree(model_id)
+
+    async def jobs(self, limit: int = 200) -> list[Job]:
+        return list(data.JOBS[:limit])
+
+    async def job(self, job_id: str) -> Job:
+        return next(job for job in data.JOBS if job.id == job_id)
+
+    async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
+        return data.traces(data.TAKEN if step is None else step)
+
+    async def trace_events(self, trace_id: str, since_seq: int = -1) -> TraceEvents:
+        return TraceEvents(events=data.turns(trace_id), latest_seq=1, status="completed")
+
+    async def losses(self, model_id: str) -> list[str]:
+        return ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
+
+    async def model(self, name: str) -> Model:
+        return next(model for model in self._models if name in (model.id, model.model_name))
+
+    async def tasksets(self) -> list[Taskset]:
+        return [
+            Taskset(
+                id=one.name, name=one.name, task_count=len(one.tasks), description=one.description
+            )
+            for one in data.TASKSETS.values()
+        ]
+
+    async def taskset(self, name: str) -> TasksetExport:
+        return TasksetExport(name=name, tasks=list(data.TASKSETS[name].tasks))
+
+    async def environment(self, name: str) -> EnvironmentConfig | None:
+        found = data.environment(name)
+        return None if found is None else EnvironmentConfig.model_validate(found)
+
+    async def scenarios(self, registry_id: str) -> list[ScenarioRecord]:
+        known = data.ENVIRONMENTS[registry_id].scenarios.values()
+        return [ScenarioRecord(id=s.name, name=s.name, args_schema=s.args_schema) for s in known]
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+Act = Callable[[HudApp, Pilot[None]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A view of the app, and how to get there."""
+
+    start: Start
+    play: Act
+    models: Sequence[Model] = data.MODELS
+
+    def app(self) -> HudApp:
+        async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> Any:
+            return SceneClient(self.models)
+
+        return HudApp(connect, "local", self.start, clock=lambda: data.NOW)
+
+    async def ready(self, pilot: Pilot[None]) -> None:
+        """Play the scene to where it is looked at."""
+        app = pilot.app
+        assert isinstance(app, HudApp)
+        await settle(pilot, lambda: app.shown_view is not None)
+        await self.play(app, pilot)
+        await pilot.pause()
+        await pilot.pause()
+
+
+async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
+    """Let the app run until the condition holds."""
+
+    async def holds() -> bool:
+        await pilot.pause()
+        return bool(condition())
+
+    await until(holds)
+
+
+async def _followed(app: HudApp, pilot: Pilot[None]) -> None:
+    def whole() -> bool:
+        run = app.run_now
+        view = app.shown_view
+        return (
+            len(run.tree) == len(data.tree())
+            and run.training
+            and view is not None
+            and view.run is run
+        )
+
+    await settle(pilot, whole)
+
+
+async def _models(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await settle(pilot, lambda: len(getattr(app.screen, "facts", ())) == 4)
+
+
+async def _welcome(app: HudApp, pilot: Pilot[None]) -> None:
+    await settle(pilot, lambda: "forks" in str(app.screen.query_one("#note").render()))
+
+
+async def _launch(app: HudApp, pilot: Pilot[None]) -> None:
+    await settle(pilot, lambda: app.run_now.loaded)
+    screen: Any = app.screen
+    await settle(pilot, lambda: screen.findings and not screen.checking and screen.form.read())
+    await settle(pilot, lambda: screen.query_one("#loss_fn").options)
+    screen.button.focus()
+
+
+async def _dialog(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await pilot.press("u")
+    await settle(pilot, lambda: app.screen.is_modal and app.screen.focused)
+
+
+async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    screen: Any = app.screen
+    await settle(pilot, lambda: screen.jobs)
+    await pilot.press("enter")
+    await settle(pilot, lambda: screen.part is not None)
+    await pilot.press("enter")
+    await settle(pilot, lambda: screen.turns is not None)
+
+
+async def _help(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await pilot.press("question_mark")
+    await settle(pilot, lambda: app.screen.query("#help-list"))
+
+
+BASES = data.MODELS[-2:]
+SCENES = {
+    "welcome": Scene(Start(), _welcome, BASES),
+    "models": Scene(Start("models"), _models),
+    "launch": Scene(Start("run", model="letters-first", source="mixed"), _launch),
+    "live": Scene(Start("status", model="mixed-rl"), _followed),
+    "checkpoints": Scene(Start("checkpoints", model="mixed-rl"), _followed),
+    "head-dialog": Scene(Start("checkpoints", model="mixed-rl"), _dialog),
+    "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
+    "help": Scene(Start("models"), _help),
+}
+
+
+def greenwich() -> None:
+    """Local times are UTC's, wherever the scenes are made."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+async def write(directory: Path, size: tuple[int, int], names: Sequence[str] = ()) -> None:
+    """Write scenes as ``<name>.svg``."""
+    for name in names or SCENES:
+        app = SCENES[name].app()
+        async with app.run_test(size=size) as pilot:
+            await SCENES[name].ready(pilot)
+            await pilot.pause(QUIET_S)
+            app.save_screenshot(str(directory / f"{name}.svg"))
+            print(f"{name}.svg")
+
+
+if __name__ == "__main__":
+    greenwich()
+    SCREENSHOTS.mkdir(exist_ok=True)
+    asyncio.run(write(SCREENSHOTS, (120, 40)))

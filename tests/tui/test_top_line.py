@@ -1,0 +1,84 @@
+"""What the top line says, and what it drops first where there is no room."""
+
+import pytest
+
+from hud_tui.rl.progress import Liveness, State
+from hud_tui.rl.run import Run
+from hud_tui.tui.widgets.top_line import bar, duration, fresh, top_line
+from tests.tui import runs
+
+LIVE = Liveness(State.LIVE, "stream", 3.0)
+RUN = runs.run_of(60)
+
+
+def line(width: int, run: Run = RUN, freshness: Liveness = LIVE) -> str:
+    return top_line("live", "HUD local", run, freshness, width).plain
+
+
+def test_a_wide_line_says_everything() -> None:
+    said = line(160)
+    for part in ("Live", "HUD local", "me/arith-rl", "▶ step-000060", "job 7f3a running"):
+        assert part in said
+    for part in ("step 60/400", "━", "15%", "left", "↻ stream 3 s"):
+        assert part in said
+
+
+@pytest.mark.parametrize("width", [160, 120, 80, 60, 40, 30])
+def test_it_fits_and_keeps_what_matters(width: int) -> None:
+    said = line(width)
+    assert len(said) <= width
+    assert " Live " in said
+    assert ("stream" in said) is (width >= 30)
+
+
+def test_parts_are_dropped_whole() -> None:
+    assert "step 60/400" in line(80)
+    assert "━" not in line(80)
+    assert "me/arith-rl" in line(40)
+
+
+def test_without_a_model_there_is_nothing_to_be_fresh() -> None:
+    assert "stream" not in line(80, Run())
+
+
+@pytest.mark.parametrize(
+    ("liveness", "said"),
+    [
+        (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
+        (Liveness(State.LIVE, "poll", 70.0), "↻ poll 1m10s"),
+        (Liveness(State.STALLED, "stream", 41.0), "⚠ stalled 41 s"),
+        (Liveness(State.RECONNECTING, "stream", 12.0, "x", 3.0), "⚠ no answer 12 s, again in 3 s"),
+    ],
+)
+def test_freshness(liveness: Liveness, said: str) -> None:
+    assert fresh(liveness) == said
+    assert said in line(160, RUN, liveness)
+
+
+def test_trouble_is_warm() -> None:
+    stalled = top_line("live", "HUD", RUN, Liveness(State.STALLED, "stream", 41.0), 160)
+    assert any("$warning" in str(span.style) for span in stalled.spans)
+    calm = top_line("live", "HUD", RUN, LIVE, 160)
+    assert not any("$warning" in str(span.style) for span in calm.spans)
+
+
+def test_a_hostile_name_is_only_text() -> None:
+    model = runs.MODEL.model_copy(update={"model_name": "a\x1b[31m[/x]"})
+    assert "a␛[31m[/x]" in line(160, Run(model=model))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (59.9, "59 s"), (72, "1m12s"), (7500, "2h05m"), (273_600, "3d04h")],
+)
+def test_duration(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("share", "cells"), [(0, ""), (0.5, "━" * 8), (1, "━" * 16), (2, "━" * 16)]
+)
+def test_the_bar(share: float, cells: str) -> None:
+    drawn = bar(share)
+    assert drawn.cell_length == 16
+    assert drawn.plain[: drawn.spans[0].end] == cells

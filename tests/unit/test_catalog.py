@@ -1,0 +1,66 @@
+"""Whose a model is, and what a fork may be called."""
+
+import pytest
+
+from hud_tui.rl.catalog import Kind, free_name, kind, name_problem, own
+from hud_tui.wire import Model
+
+
+def model(slug: str, name: str | None = None, **fields: object) -> Model:
+    return Model.model_validate({"id": slug, "model_name": slug, "name": name, **fields})
+
+
+BASE = model("tiny/mixed-0.2M", is_trainable=True, base_model="tiny/mixed-0.2M")
+FORK = model("mixed-rl", is_trainable=True, base_model="tiny/mixed-0.2M", forked_from="x")
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (BASE, Kind.BASE),
+        (FORK, Kind.OWN),
+        (model("gpt", is_trainable=False), Kind.SERVED),
+        (model("qwen", is_trainable=True), Kind.OWN),
+        (model("qwen", is_trainable=True, public=True), Kind.BASE),
+    ],
+)
+def test_kind(one: Model, expected: Kind) -> None:
+    assert kind(one) is expected
+
+
+def test_own_models_newest_first() -> None:
+    old = model("a", is_trainable=True, created_at="2026-01-01T00:00:00Z")
+    new = model("b", is_trainable=True, created_at="2026-02-01T00:00:00Z")
+    undated = model("c", is_trainable=True)
+    assert own([undated, old, BASE, new]) == [new, old, undated]
+
+
+@pytest.mark.parametrize(
+    ("source", "taken", "free"),
+    [
+        ("tiny/mixed-0.2M", [], "mixed-rl"),
+        ("tiny/mixed-0.2M", ["mixed-rl"], "mixed-rl-2"),
+        ("tiny/mixed-0.2M", ["Mixed-RL", "mixed-rl-2"], "mixed-rl-3"),
+        ("mixed-rl-2", ["mixed-rl"], "mixed-rl-2"),
+        ("org/Qwen3 4B", [], "qwen3-rl"),
+        ("0.2M", [], "0.2m-rl"),
+        ("x" * 200, [], "x" * 90 + "-rl"),
+    ],
+)
+def test_free_name(source: str, taken: list[str], free: str) -> None:
+    assert free_name(source, [model(f"slug-{n}", name) for n, name in enumerate(taken)]) == free
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("fine", ""),
+        (" ", "type a name"),
+        ("x" * 101, "at most 100"),
+        ("a\x1bb", "seen"),
+        (" MIXED-rl", "already"),
+    ],
+)
+def test_name_problem(name: str, says: str) -> None:
+    problem = name_problem(name, [FORK])
+    assert (says in problem) if says else problem == ""

@@ -1,0 +1,94 @@
+"""What the run's form accepts, sends, and says it will cost."""
+
+import pytest
+from pydantic import ValidationError
+
+from hud_tui.rl.run_form import NUMBERS, cost, defaults, parameters, write
+from hud_tui.rl.tasks import Task
+from hud_tui.wire import JobParameters, Model, TrainingDefaults
+
+SPECS = {spec.key: spec for spec in NUMBERS}
+MODEL = Model(
+    id="m",
+    model_name="m",
+    training_defaults=TrainingDefaults(
+        learning_rate=2e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60
+    ),
+)
+TASKS = [Task("arith", "add", slug=str(n)) for n in range(10)]
+HELD = Task("arith", "add", slug="h", columns={"split": "heldout"})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("steps", "1", 1),
+        ("steps", "100 000", 100_000),
+        ("group_size", "256", 256),
+        ("learning_rate", "3e-4", 3e-4),
+        ("learning_rate", "1", 1.0),
+        ("temperature", "0.7", 0.7),
+        ("seed", "0", 0),
+    ],
+)
+def test_a_number_is_read(key: str, text: str, value: float) -> None:
+    assert SPECS[key].read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("steps", "0"),
+        ("steps", "1.5"),
+        ("steps", ""),
+        ("group_size", "1"),
+        ("tasks_per_step", "1025"),
+        ("learning_rate", "0"),
+        ("learning_rate", "inf"),
+        ("learning_rate", "nan"),
+        ("temperature", "5.1"),
+        ("seed", "-1"),
+    ],
+)
+def test_a_wrong_number_is_refused_as_the_wire_would(key: str, text: str) -> None:
+    with pytest.raises(ValueError, match=r"to|from|≤"):
+        SPECS[key].read(text)
+    with pytest.raises(ValidationError):
+        JobParameters.model_validate({key: text})
+
+
+def test_defaults_are_the_models_own_and_can_be_sent() -> None:
+    sent = parameters(defaults(MODEL))
+    assert (sent.steps, sent.learning_rate, sent.loss_fn) == (60, 2e-4, "importance_sampling")
+    assert sent.reasoning_effort is None
+
+
+def test_a_service_that_decides_itself_gets_only_the_effort() -> None:
+    values = defaults(Model(id="m", model_name="m"))
+    assert list(values) == ["reasoning_effort"]
+    sent = parameters({**values, "reasoning_effort": "low"})
+    assert sent.model_dump(exclude_none=True) == {"reasoning_effort": "low"}
+
+
+def test_a_parameter_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        parameters({"stepz": 1})
+
+
+def test_the_cost_counts_what_is_trained_on() -> None:
+    values = defaults(MODEL)
+    found = cost(values, [*TASKS, HELD], rollout_s=0.01)
+    assert found is not None
+    assert found.rollouts == 60 * 10 * 8
+    assert found.seconds == pytest.approx(48.0)
+
+
+def test_the_cost_is_unknown_where_the_service_decides() -> None:
+    assert cost({"reasoning_effort": "low"}, TASKS) is None
+    unpaced = cost(defaults(MODEL), TASKS)
+    assert unpaced is not None
+    assert unpaced.seconds is None
+
+
+def test_values_are_written_short() -> None:
+    assert [write(v) for v in (2e-4, 1.0, 60, None, "ppo")] == ["0.0002", "1", "60", "", "ppo"]
