@@ -7,7 +7,7 @@ from enum import StrEnum
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import label
+from hud_tui.rl.tree import ROOT, Tree, label
 from hud_tui.wire import Checkpoint, JobStatus
 
 
@@ -88,13 +88,29 @@ def outcome(before: Run, run: Run, checkpoint_id: str, answered: bool) -> Outcom
     unsure = "" if answered else "no answer, but "
     if target is not None and tree.head == target:
         return Outcome(True, f"{unsure}head is {head} · verified")
-    fresh = tree.head is not None and tree.head >= len(before.tree)
-    if fresh and target == next((p for p in tree.lineage(tree.head) if p < len(before.tree)), None):
+    if target is not None and _grew_from(tree, target, len(before.tree)):
         grown = f"head is {head}, which grew from {named(run, checkpoint_id)}"
         return Outcome(True, f"{unsure}{grown} · verified")
     if answered:
         return Outcome(False, f"the service says the head is {head}")
     return Outcome(False, f"no answer: the service says the head is still {head}")
+
+
+def only_trained(before: Run, run: Run) -> bool:
+    """Whether the head is where it was, or has only grown from there by steps taken since.
+
+    A run that takes steps moves the head all the time; that is not somebody changing what
+    is served, and must not keep a person from rolling it back.
+
+    Args:
+        before: With the tree as it was seen.
+        run: With the tree as it is now.
+    """
+    seen = None if before.head is None else before.head.id
+    if run.head is None or run.head.id == seen:
+        return (None if run.head is None else run.head.id) == seen
+    start = ROOT if seen is None else run.tree.find(seen)
+    return start is not None and _grew_from(run.tree, start, len(before.tree))
 
 
 def name(checkpoint: Checkpoint | None) -> str:
@@ -108,6 +124,13 @@ def named(run: Run, checkpoint_id: str | None) -> str:
     if position is None and checkpoint_id is not None:
         return one_line(checkpoint_id[:8], 8)
     return name(None if position is None else run.tree[position])
+
+
+def _grew_from(tree: Tree, start: int, size: int) -> bool:
+    """Whether the head descends from `start` by steps that a tree of `size` did not have."""
+    if tree.head is None or tree.head < size:
+        return False
+    return start == next((p for p in tree.lineage(tree.head) if p < size), ROOT)
 
 
 def _relation(head: int | None, target: int, meet: int) -> Relation:

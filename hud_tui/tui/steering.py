@@ -1,6 +1,7 @@
 """Steering: set the head as carefully as it can be done, and say what became of it.
 
-The tree is read before asking, again before sending, and after. The request is sent
+The tree is read before asking, again before sending, and after. If somebody moved the head
+meanwhile, it asks again; steps that training takes are no reason to. The request is sent
 once: after an unclear outcome the tree says what happened, not a second request.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudError, HudUnreachable
 from hud_tui.events import TreeRead
-from hud_tui.rl.head import Outcome, name, named, outcome
+from hud_tui.rl.head import Outcome, name, only_trained, outcome
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean
 from hud_tui.tui.screens.head_dialog import HeadDialog
@@ -52,20 +53,19 @@ async def steer(view: HudScreen, target: str, act: Act = Act.SET, note: str = ""
     Raises:
         HudError: The tree cannot be read, or the service refused.
     """
-    seen = _head(view.run)
+    seen = view.run
     run = await read_tree(view)
     while True:
-        moved = f"The head moved since you last saw it: {named(run, seen)} → {name(run.head)}."
+        moved = f"The head moved since you last saw it: {name(seen.head)} → {name(run.head)}."
         if run.tree.find(target) is None:
             return Outcome(False, "that checkpoint is no longer in the tree")
         if _head(run) == target:
             return Outcome(False, f"{name(run.head)} is the head already")
-        dialog = HeadDialog(view, target, note, moved if _head(run) != seen else "")
+        dialog = HeadDialog(view, target, note, "" if only_trained(seen, run) else moved)
         if not await view.app.push_screen_wait(dialog):
             return None
-        seen = None if dialog.change.now is None else dialog.change.now.id
-        run = await read_tree(view)
-        if _head(run) == seen:
+        seen, run = dialog.shown, await read_tree(view)
+        if only_trained(seen, run):
             break
     return await _send(view, run, target, act)
 

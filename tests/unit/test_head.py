@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import HeadMoved, TreeRead
-from hud_tui.rl.head import Relation, head_change, named, outcome
+from hud_tui.rl.head import Relation, head_change, named, only_trained, outcome
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.journal import Journal, Move
@@ -104,6 +104,25 @@ def test_a_step_that_grew_from_the_new_head_proves_that_it_was_set() -> None:
 def test_a_step_that_grew_from_the_old_head_proves_nothing() -> None:
     became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, 2], 3), "c0", False)
     assert not became.done
+
+
+@pytest.mark.parametrize(
+    ("now", "head", "trained"),
+    [
+        ([-1, 0, 1], 2, True),  # nothing moved
+        ([-1, 0, 1, 2, 3], 4, True),  # two steps on from the head that was seen
+        ([-1, 0, 1], 1, False),  # rolled back
+        ([-1, 0, 1, 0], 3, False),  # rolled back, then a step on
+        ([-1, 0, 1], None, False),
+    ],
+)
+def test_only_training_moved_the_head(now: list[int], head: int | None, trained: bool) -> None:
+    assert only_trained(run_of([-1, 0, 1], 2), run_of(now, head)) is trained
+
+
+def test_the_first_steps_from_the_base_are_training_too() -> None:
+    assert only_trained(run_of([], None), run_of([-1, 0], 1))
+    assert not only_trained(run_of([-1, 0], None), run_of([-1, 0], 1))
 
 
 def test_names_of_what_is_not_there() -> None:

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from hud_tui.rl.ages import age
-from hud_tui.rl.head import HeadChange, Relation, head_change, name
+from hud_tui.rl.head import HeadChange, Relation, head_change, name, only_trained
 from hud_tui.rl.metrics import metric, ranked, short, signed
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import metrics_of
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 COMPARED = 6
 """Metrics that are compared, after the reward, where both have them."""
+FRAME = 20
+"""Lines of a screen that the dialog needs for all but the compared metrics."""
 LOW = 18
 """Lines of a screen where the dialog goes without margins."""
 NARROW = 70
@@ -37,7 +39,10 @@ LEFT_OUT = frozenset(
 
 
 class HeadDialog(ConfirmDialog):
-    """Ask before set_head. While it is open it shows the head as it is at the moment."""
+    """Ask before set_head. While it is open it shows the head as it is at the moment.
+
+    `shown` is the run that it shows, so that the caller can tell what was agreed to.
+    """
 
     def __init__(self, view: HudScreen, target: str, note: str = "", moved: str = "") -> None:
         """
@@ -49,7 +54,7 @@ class HeadDialog(ConfirmDialog):
         """
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.note, self.moved = view, target, note, moved
-        self.change = head_change(view.run, target)
+        self.change, self.shown = head_change(view.run, target), view.run
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
         super().__init__(title, [self._text()], "Set head")
@@ -58,38 +63,42 @@ class HeadDialog(ConfirmDialog):
         self.watch(self.view, "run", self._run_changed, init=False)
 
     def _run_changed(self, run: Run) -> None:
-        """Training may move the head while we ask: show it, so that nobody agrees unseen."""
-        before = self.change
+        """Show the head as it moves; warn where it moved otherwise than by training."""
         if run.tree.find(self.target) is None:
             return
-        self.change = head_change(run, self.target)
-        if _id(before.now) != _id(self.change.now):
+        before, self.change = self.change, head_change(run, self.target)
+        if not only_trained(self.shown, run):
             was, now = name(before.now), name(self.change.now)
             self.moved = f"The head has just moved: {was} → {now}."
+        self.shown = run
         if before != self.change:
             self.query_one(".dialog-line", Static).update(self._text())
 
     def _text(self) -> Content:
         narrow = self.view.size.width < NARROW
         note = f"{self.note} {self.moved}".strip()
-        return preview(self.change, note, self.view.hud.clock(), narrow)
+        compared = max(1, min(COMPARED, self.view.size.height - FRAME))
+        return preview(self.change, note, self.view.hud.clock(), narrow, compared)
 
 
 Compared = tuple[str, str, str, str]
 """What is compared, served now, will be served, the difference."""
 
 
-def preview(change: HeadChange, note: str, now: float, narrow: bool = False) -> Content:
+def preview(
+    change: HeadChange, note: str, now: float, narrow: bool = False, compared: int = COMPARED
+) -> Content:
     """What setting the head will do, as lines.
 
     Args:
         note: Shown first, in a warning's colour; may be empty.
         now: Unix seconds, for the checkpoints' ages.
         narrow: Whether there is no room for a table.
+        compared: Metrics to compare at most, beside the reward.
     """
     rows = [("checkpoint", name(change.now), name(change.then), "")]
     rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
-    rows += _metrics(change)
+    rows += _metrics(change, compared)
     warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
     said = Content("\n".join(consequences(change)))
     if narrow:
@@ -133,7 +142,7 @@ def consequences(change: HeadChange) -> list[str]:
     return lines
 
 
-def _metrics(change: HeadChange) -> list[Compared]:
+def _metrics(change: HeadChange, compared: int) -> list[Compared]:
     after = metrics_of(change.then)
     before = {} if change.now is None else metrics_of(change.now)
     keys = [key for key in ranked(list(after)) if key not in LEFT_OUT]
@@ -146,7 +155,7 @@ def _metrics(change: HeadChange) -> list[Compared]:
             short(after[key]),
             signed(change.deltas.get(key)),
         )
-        for key in keys[: COMPARED + 1]
+        for key in keys[: compared + 1]
     ]
 
 
@@ -156,7 +165,3 @@ def _steps(count: int) -> str:
 
 def _age(checkpoint: Checkpoint | None, now: float) -> str:
     return "–" if checkpoint is None else f"{age(checkpoint.created_at, now)} ago"
-
-
-def _id(checkpoint: Checkpoint | None) -> str | None:
-    return None if checkpoint is None else checkpoint.id
