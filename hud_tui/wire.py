@@ -243,6 +243,16 @@ class Backward(Request):
     metrics: dict[str, float] = Field(default_factory=dict)
 
 
+class Settled(Response):
+    """POST /v1/models/{id}/train/calls/{key}/settle (embedded)."""
+
+    state: Literal["done", "dropped", "never"]
+    """dropped: its gradients are gone; never: it did not arrive, and is refused if it does."""
+    call: str | None = None
+    reply: Json | None = None
+    """What was answered."""
+
+
 # Managed runs, /v1/training/jobs
 
 

@@ -73,6 +73,7 @@ class Connection:
         kind: type[T],
         body: Request | None = None,
         timeout_s: float = READ_S,
+        headers: Mapping[str, str] | None = None,
     ) -> T:
         """Send once, whatever happens. After a `HudUnreachable` it may have happened."""
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
@@ -81,7 +82,11 @@ class Connection:
             url,
             content=content,
             # Two deliveries of one request are one write, where a service keeps such keys.
-            headers={"Content-Type": "application/json", "Idempotency-Key": uuid4().hex},
+            headers={
+                "Content-Type": "application/json",
+                "Idempotency-Key": uuid4().hex,
+                **(headers or {}),
+            },
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
         )
         return parse(kind, answer, f"{method} {_path(url)}")

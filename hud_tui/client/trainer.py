@@ -185,8 +185,8 @@ class TrainingClient(TrainingSession):
         rows = [list(row) for row in weights]
         body = checked(Backward, forward_id=forward_id, weights=rows, metrics=dict(metrics or {}))
         model_id = (await self.entry()).id
-        async with self._once("backward"):
-            return await self.client.backward(model_id, body)
+        async with self._once("backward") as key:
+            return await self.client.backward(model_id, body, key)
 
     async def forward_backward_custom(
         self,
@@ -217,13 +217,13 @@ class TrainingClient(TrainingSession):
 
     async def _pass(self, body: ForwardBackward) -> ForwardBackwardResult:
         model_id = (await self.entry()).id
-        async with self._once("forward_backward"):
-            return await self.client.forward_backward(model_id, body)
+        async with self._once("forward_backward") as key:
+            return await self.client.forward_backward(model_id, body, key)
 
     async def _step(self, body: OptimStep) -> OptimStepResult:
         await self._remember()
         model_id = (await self.entry()).id
-        async with self._once("optim_step"):
-            result = await self.client.optim_step(model_id, body)
+        async with self._once("optim_step") as key:
+            result = await self.client.optim_step(model_id, body, key)
         self._seen = Seen(result.checkpoint_id)
         return result

@@ -1,7 +1,8 @@
-"""What became of a training write whose answer was lost, as the checkpoint tree tells it.
+"""What became of a training write whose answer was lost.
 
-A step that landed is a node that was not there before, below the head that was known
-before. With one trainer a model that is certain; a second one's step looks the same.
+A service that keeps keys knows it of every call. Else the checkpoint tree tells: a step
+that landed is a node that was not there before, below the head that was known before.
+With one trainer a model that is certain; a second one's step looks the same.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from hud_tui.client.http import UNCLEAR
 from hud_tui.errors import HudError, HudMalformed, HudRefused, HudUnreachable
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Settled
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Lost:
     """E.g. ``optim_step``."""
     asked: str | None = None
     """The checkpoint that a set_head named."""
+    key: str = ""
+    """The Idempotency-Key it was sent with."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class Resumed:
     """Where training stands, read from the service."""
 
     landed: bool | None
-    """Whether the write took effect. None where the tree cannot tell: nothing was lost, or a
-    gradient pass was, which leaves no trace before its step."""
+    """Whether the write took effect, and for a gradient pass, whether its gradients still wait
+    or were stepped on. None where nothing was lost, or where a pass was and the service keeps
+    no keys: it leaves no trace in the tree."""
     checkpoint: Checkpoint | None
     """The step's checkpoint where one landed, else the head; None for the base weights."""
     call: str | None
@@ -52,11 +56,20 @@ def look(tree: Sequence[Checkpoint]) -> Seen:
     return Seen(id_, frozenset(c.id for c in tree if c.prev_model_checkpoint_id == id_))
 
 
-def judge(lost: Lost | None, before: Seen | None, tree: Sequence[Checkpoint]) -> Resumed:
-    """Tell by the tree, read now, what became of a write."""
+def judge(
+    lost: Lost | None,
+    before: Seen | None,
+    tree: Sequence[Checkpoint],
+    settled: Settled | None = None,
+) -> Resumed:
+    """Tell what became of a write by what the service knows of it, else by the tree, read now."""
     head = head_of(tree)
     if lost is None:
         return Resumed(None, head, None)
+    if settled is not None:
+        made = (settled.reply or {}).get("checkpoint_id")
+        step = next((c for c in tree if c.id == made), head)
+        return Resumed(settled.state == "done", step, lost.call)
     if lost.call == "set_head":
         return Resumed(head is not None and head.id == lost.asked, head, lost.call)
     if lost.call != "optim_step" or before is None:
@@ -84,8 +97,8 @@ def advice(call: str) -> str:
     if call == "set_head":
         return "`await trainer.resume()` says which checkpoint is the head"
     return (
-        "its gradients may wait on the service: set_head to the head drops them,"
-        " and then the whole step can be repeated"
+        "its gradients may wait on the service: `await trainer.resume()` says whether they do;"
+        " where it cannot, set_head to the head drops them, and the whole step can be repeated"
     )
 
 

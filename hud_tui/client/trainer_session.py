@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.trainer_outcome import (
@@ -18,10 +18,10 @@ from hud_tui.client.trainer_outcome import (
     judge,
     look,
 )
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudRefused
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.settings import read_settings
-from hud_tui.wire import Checkpoint, Model
+from hud_tui.wire import Checkpoint, Model, Settled
 
 
 class TrainingSession:
@@ -105,16 +105,30 @@ class TrainingSession:
         return target.model_copy(update={"is_active": True})
 
     async def resume(self) -> Resumed:
-        """What became of the write whose answer was lost. It only reads, and may be repeated
-        until it succeeds; where nothing was lost it says where training stands.
+        """What became of the write whose answer was lost; it may be repeated until it succeeds.
+
+        A service that keeps keys is asked by the call's own, and refuses the call should it
+        arrive later; else the tree tells. Where nothing was lost, where training stands.
 
         Raises:
-            HudError: The tree cannot be read now.
+            HudError: The service cannot be asked now.
         """
+        settled = await self._settle()
         tree = await self.checkpoints()
-        found = judge(self._lost, self._seen, tree)
+        found = judge(self._lost, self._seen, tree, settled)
         self._lost, self._seen = None, look(tree)
         return found
+
+    async def _settle(self) -> Settled | None:
+        """What the service knows of the lost call; None where it keeps no keys."""
+        if self._lost is None or self._lost.call == "set_head":
+            return None
+        try:
+            return await self.client.settle((await self.entry()).id, self._lost.key)
+        except HudRefused as error:
+            if error.status in (404, 405):
+                return None
+            raise
 
     async def _remember(self) -> None:
         """Know the tree before a step, so that a lost one can be told from those before."""
@@ -123,16 +137,18 @@ class TrainingSession:
             self._lost = None
 
     @asynccontextmanager
-    async def _once(self, call: str, asked: str | None = None) -> AsyncIterator[None]:
-        """Send a write inside; where its answer is lost, note that, and say what to do."""
+    async def _once(self, call: str, asked: str | None = None) -> AsyncIterator[str]:
+        """Send a write inside, with the key that is yielded; where its answer is lost, note
+        that, and say what to do."""
+        key = uuid4().hex
         try:
-            yield
+            yield key
         except CancelledError:
-            self._lost = Lost(call, asked)
+            self._lost = Lost(call, asked, key)
             raise
         except HudError as error:
             if is_unclear(error):
-                self._lost = Lost(call, asked)
+                self._lost = Lost(call, asked, key)
                 error.hint = advice(call)
             raise
 

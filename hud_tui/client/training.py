@@ -12,36 +12,54 @@ from hud_tui.wire import (
     Losses,
     OptimStep,
     OptimStepResult,
+    Settled,
     SubmitJob,
     SubmittedJob,
 )
 
 
 class TrainingCalls(Calls):
+    """`key` is a write's Idempotency-Key, for who will `settle` it; else it gets a fresh one."""
+
     async def losses(self, model_id: str) -> list[str]:
         """The loss functions this model can be trained with."""
         url = self.rl("/v1/models/{}/train/losses", model_id)
         return (await self.wire.get(url, Losses)).losses
 
-    async def forward_backward(self, model_id: str, body: ForwardBackward) -> ForwardBackwardResult:
+    async def forward_backward(
+        self, model_id: str, body: ForwardBackward, key: str | None = None
+    ) -> ForwardBackwardResult:
         """Add a batch's gradients to those that wait for the next optim_step."""
         url = self.rl("/v1/models/{}/train/forward-backward", model_id)
-        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S)
+        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S, _keyed(key))
 
     async def forward(self, model_id: str, body: Forward) -> ForwardResult:
         """Current logprobs of a batch, for a loss computed here."""
         url = self.rl("/v1/models/{}/train/forward", model_id)
         return await self.wire.write("POST", url, ForwardResult, body, TRAIN_S)
 
-    async def backward(self, model_id: str, body: Backward) -> ForwardBackwardResult:
+    async def backward(
+        self, model_id: str, body: Backward, key: str | None = None
+    ) -> ForwardBackwardResult:
         """Add gradients from −dC/dlogprob for the batch of a `forward`."""
         url = self.rl("/v1/models/{}/train/backward", model_id)
-        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S)
+        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S, _keyed(key))
 
-    async def optim_step(self, model_id: str, body: OptimStep) -> OptimStepResult:
+    async def optim_step(
+        self, model_id: str, body: OptimStep, key: str | None = None
+    ) -> OptimStepResult:
         """Step on what was accumulated, save a checkpoint and make it the head."""
         url = self.rl("/v1/models/{}/train/optim-step", model_id)
-        return await self.wire.write("POST", url, OptimStepResult, body, TRAIN_S)
+        return await self.wire.write("POST", url, OptimStepResult, body, TRAIN_S, _keyed(key))
+
+    async def settle(self, model_id: str, key: str) -> Settled:
+        """What became of a training write, by its key (embedded service). May be repeated.
+
+        Raises:
+            HudNotFound: The service keeps no keys.
+        """
+        url = self.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
+        return await self.wire.write("POST", url, Settled)
 
     async def submit(self, body: SubmitJob) -> SubmittedJob:
         """Start a managed run.
@@ -64,3 +82,7 @@ class TrainingCalls(Calls):
         """Continue an interrupted run from the model's head (embedded service)."""
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
         return await self.wire.write("POST", url, JobStatus)
+
+
+def _keyed(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Idempotency-Key": key}

@@ -18,6 +18,7 @@ from hud_tui.service.routes import (
     environments,
     events,
     jobs,
+    keyed,
     runs,
     tasksets,
     telemetry,
@@ -28,7 +29,19 @@ from hud_tui.service.service import Service
 
 log = logging.getLogger(__name__)
 
-AREAS = (catalog, training, runs, chat, tasksets, environments, jobs, traces, telemetry, events)
+AREAS = (
+    catalog,
+    training,
+    keyed,
+    runs,
+    chat,
+    tasksets,
+    environments,
+    jobs,
+    traces,
+    telemetry,
+    events,
+)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:

@@ -43,7 +43,7 @@ async def read(request: Request, model: type[M]) -> M:
     Raises:
         Refused: 400, it is not JSON; 422, it does not fit; 413.
     """
-    body = await read_bytes(request)
+    body = request.state.body = await read_bytes(request)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -56,11 +56,15 @@ async def read(request: Request, model: type[M]) -> M:
 
 def reply(body: Any, status: int = 200) -> Response:
     """JSON of plain values and of the wire's models."""
+    return Response(dumps(body), status, media_type="application/json")
+
+
+def dumps(body: Any) -> bytes:
+    """`reply`'s JSON."""
     try:
-        content = orjson.dumps(body, default=_plain)
+        return orjson.dumps(body, default=_plain)
     except TypeError:  # a client's number beyond 64 bits comes back as it came
-        content = json.dumps(body, default=_plain).encode()
-    return Response(content, status, media_type="application/json")
+        return json.dumps(body, default=_plain).encode()
 
 
 def reply_array(rows: Sequence[bytes]) -> Response:

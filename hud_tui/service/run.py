@@ -137,7 +137,7 @@ class Run:
             Adam(parameters["learning_rate"]),
             job_id=self.job_id,
             extra=_extra(rollouts),
-            also=lambda db: runs.advance(
+            also=lambda db, _: runs.advance(
                 db,
                 self.job_id,
                 steps=1,

@@ -4,38 +4,45 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections.abc import Callable
 
 from hud_tui.rl.tasks import read_rows
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.ids import new_id
-from hud_tui.service.parts import Parts, trainable
+from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan, fill, make_plan
 from hud_tui.service.refusals import Refused
 from hud_tui.service.run import NoSpread, Run, Stopped
-from hud_tui.service.store import models, runs, tasksets
+from hud_tui.service.store import Db, models, runs, tasksets
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import JobError, JobStatus, SubmitJob
 
 log = logging.getLogger(__name__)
 
+Also = Callable[[Db, str], object]
+"""A change that belongs in the same transaction as a submission."""
 STOP_S = 10.0
 """Longest wait for a run to end after it was asked to."""
 
 
 class Runner:
     def __init__(self, parts: Parts) -> None:
+        self.submitting = asyncio.Lock()
         self._parts = parts
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
 
-    async def submit(self, body: SubmitJob) -> tuple[str, ModelRow]:
-        """Check everything, queue the run and start it; its id and its model.
+    async def submit(self, model: ModelRow, body: SubmitJob, also: Also) -> str:
+        """Check everything, queue the run and start it; its id. Hold `submitting` around it.
+
+        Args:
+            model: The fork that is to be trained.
+            body: What was asked.
+            also: Written in the same transaction, given the run's id.
 
         Raises:
-            Refused: 404 no such model; 409 a base, or in another run; 422 parameters or
-                rows that cannot be run.
+            Refused: 409, it is in another run; 422, parameters or rows that cannot be run.
         """
         store = self._parts.store
-        model = trainable(await store.read(models.find, body.model_id))
         await store.read(runs.refuse_busy, model.id)
         base = self._parts.base(model)
         parameters = fill(body.config.parameters, base)
@@ -43,9 +50,10 @@ class Runner:
         tokens = self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
         job_id, name = new_id(), await self._name(rows, model)
-        await store.write(runs.submit, job_id, model.id, name, parameters, rows)
+        submission = runs.Submission(job_id, model.id, name, parameters, rows)
+        await store.write(_submit, submission, also)
         self._start(Run(self._parts, model, job_id, plan, step=0, iteration=0))
-        return job_id, model
+        return job_id
 
     async def resume(self, job_id: str) -> JobStatus:
         """Go on with a run that ended short of its steps, from the model's head.
@@ -123,6 +131,11 @@ class Runner:
         known = await self._parts.store.read(tasksets.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
         return f"{known or f'{len(tasks)} {envs} tasks'} on {model.slug}"
+
+
+def _submit(db: Db, submission: runs.Submission, also: Also) -> None:
+    runs.submit(db, submission)
+    also(db, submission.job_id)
 
 
 def _stopped(ends_as: str) -> JobError | None:

@@ -19,13 +19,15 @@ from hud_tui.service.batches import Batch
 from hud_tui.service.engines.base import Adam, Engine, EngineError, EngineLost, Saved
 from hud_tui.service.forwards import Forwards, Pass
 from hud_tui.service.ids import new_id
+from hud_tui.service.passes import Passes
 from hud_tui.service.policies import Policies, Policy
 from hud_tui.service.refusals import Refused
-from hud_tui.service.store import Db, Store, checkpoints
+from hud_tui.service.store import Db, Store, checkpoints, replies
 from hud_tui.service.store.checkpoints import NewCheckpoint, Node
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.replies import Kept
 
-Also = Callable[[Db], object]
+Also = Callable[[Db, Node], object]
 """A change that belongs in the same transaction as a step."""
 
 
@@ -37,6 +39,7 @@ class Session:
     ) -> None:
         self.lock = asyncio.Lock()
         self.forwards = Forwards()
+        self.passes = Passes()
         self._model = model
         self._store = store
         self._engine = engine
@@ -106,7 +109,7 @@ class Session:
         Args:
             adam: The optimizer's numbers.
             job_id, extra: The managed run that takes it, and what that measured.
-            also: Written in the same transaction.
+            also: Written in the same transaction, given the new node.
 
         Raises:
             Refused: 409, nothing was accumulated.
@@ -124,7 +127,7 @@ class Session:
             place = (self._model.id, self._node.id if self._node else None, job_id)
             saved = self._portable(saved)
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
-            node = await self._store.write(_append, new, also)
+            node = await self._store.write(_append, new, self.passes.waiting(), also)
         except asyncio.CancelledError:
             await self.drop()  # it may be in the tree by now: the files stay
             raise
@@ -134,6 +137,7 @@ class Session:
             raise
         self._node, self._accumulated = node, Accumulated()
         self.forwards.clear()
+        self.passes.stepped()
         self._policies.trains(self._model.id, node.state_path, policy)
         return node
 
@@ -148,9 +152,8 @@ class Session:
 
     async def drop(self) -> None:
         """Forget the open policy and its gradients."""
-        policy, self._policy = self._policy, None
-        self._node, self._accumulated = None, Accumulated()
-        self.forwards.clear()
+        policy = self._policy
+        self._forget()
         if policy is not None:
             await self._policies.retire(policy)
 
@@ -167,8 +170,12 @@ class Session:
     def lost(self, policy: Policy) -> None:
         """The engine stopped."""
         self._policies.lost(policy)
+        self._forget()
+
+    def _forget(self) -> None:
         self._policy, self._node, self._accumulated = None, None, Accumulated()
         self.forwards.clear()
+        self.passes.dropped()
 
     async def _open(self) -> Policy:
         """The training policy, at the head.
@@ -221,8 +228,10 @@ def _under(directory: Path, path: str) -> str:
     return str(Path(path).relative_to(directory)) if inside else path
 
 
-def _append(db: Db, new: NewCheckpoint, also: Also | None) -> Node:
+def _append(db: Db, new: NewCheckpoint, passes: Sequence[Kept], also: Also | None) -> Node:
     node = checkpoints.append(db, new)
+    for kept in passes:
+        replies.keep(db, new.model_id, kept)
     if also is not None:
-        also(db)
+        also(db, node)
     return node

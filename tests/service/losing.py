@@ -8,7 +8,7 @@ import httpx
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 
-Where = Literal["request", "answer"]
+Where = Literal["request", "answer", "late"]
 
 
 class Losing(httpx.AsyncBaseTransport):
@@ -17,6 +17,8 @@ class Losing(httpx.AsyncBaseTransport):
     def __init__(self, service: Service) -> None:
         self._line = httpx.ASGITransport(create_app(service))
         self._next: tuple[str, Where, httpx.Response | Exception] | None = None
+        self.keyless = False
+        """Whether the service is one that keeps no keys, as HUD."""
         self.sent: Counter[str] = Counter()
         """Writes that were sent, by the last part of their path."""
         self.keys: list[str | None] = []
@@ -32,7 +34,7 @@ class Losing(httpx.AsyncBaseTransport):
 
         Args:
             path: The last part of the path, e.g. ``optim-step``.
-            where: What is lost.
+            where: What is lost; late: the request, until `deliver`.
             instead: What the client gets; None for a line that breaks.
         """
         self._next = path, where, instead or httpx.ReadError("the line broke")
@@ -40,13 +42,25 @@ class Losing(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         name = request.url.path.rpartition("/")[2]
         self.keys.append(request.headers.get("idempotency-key"))
+        if self.keyless and name == "settle":
+            return httpx.Response(404, json={"detail": "Not Found"}, request=request)
         if request.method != "GET":
             self.sent[name] += 1
         if self._next is None or self._next[0] != name or request.method == "GET":
             return await self._line.handle_async_request(request)
         (_, where, instead), self._next = self._next, None
+        if where == "late":
+            self._held = httpx.Request(
+                request.method, request.url, headers=request.headers, content=await request.aread()
+            )
         if where == "answer":
             await (await self._line.handle_async_request(request)).aread()
         if isinstance(instead, Exception):
             raise instead
         return instead
+
+    async def deliver(self) -> httpx.Response:
+        """Let the request arrive that was lost for being late; its answer."""
+        answer = await self._line.handle_async_request(self._held)
+        await answer.aread()
+        return answer

@@ -99,7 +99,10 @@ def test_the_schema_refuses_two_runs_on_a_model(db: Db) -> None:
 def test_a_restart_interrupts_what_ran(db: Db) -> None:
     model = models.find(db, "fork")
     parameters = {"group_size": 2, "steps": 3}
-    runs.submit(db, "00000000-0000-0000-0000-000000000001", model.id, "run", parameters, [])
+    submission = runs.Submission(
+        "00000000-0000-0000-0000-000000000001", model.id, "run", parameters, []
+    )
+    runs.submit(db, submission)
     runs.interrupt_all(db)
     job = runs.status(runs.training(db, model.id))
     assert job.status == "interrupted"

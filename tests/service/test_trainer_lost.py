@@ -20,9 +20,17 @@ from tests.service.losing import Losing, Where
 from tests.toy_engine import ToyEngine
 
 
+@pytest.fixture(params=[True, False], ids=["keys", "no keys"])
+def keys(request: pytest.FixtureRequest) -> bool:
+    """Whether the service keeps the keys of calls."""
+    return bool(request.param)
+
+
 @pytest.fixture
-def line(service: Service) -> Losing:
-    return Losing(service)
+def line(service: Service, keys: bool) -> Losing:
+    line = Losing(service)
+    line.keyless = not keys
+    return line
 
 
 @pytest.fixture
@@ -144,8 +152,8 @@ async def test_a_step_that_was_given_up_on_may_land_all_the_same(
 
 
 @pytest.mark.parametrize("where", ["request", "answer"])
-async def test_a_pass_leaves_no_trace_but_can_be_dropped(
-    trainer: TrainingClient, line: Losing, where: Where
+async def test_a_pass_leaves_no_trace_in_the_tree_but_a_key_tells_and_it_can_be_dropped(
+    trainer: TrainingClient, line: Losing, where: Where, keys: bool
 ) -> None:
     first = await stepped(trainer)
     line.lose("forward-backward", where)
@@ -153,12 +161,31 @@ async def test_a_pass_leaves_no_trace_but_can_be_dropped(
         await passed(trainer)
     assert "set_head" in error.value.hint
     found = await trainer.resume()
-    assert (found.landed, found.call) == (None, "forward_backward")
+    landed = (where == "answer") if keys else None
+    assert (found.landed, found.call) == (landed, "forward_backward")
     assert line.sent["forward-backward"] == 2
     await trainer.set_head(first)
     with pytest.raises(HudRefused, match="nothing is accumulated"):
         await trainer.optim_step(learning_rate=0.1)
     await stepped(trainer)
+    assert [node.num_datums for node in await trainer.checkpoints()] == [2, 2]
+
+
+@pytest.mark.parametrize("keys", [True], indirect=True)
+@pytest.mark.parametrize("call", ["forward-backward", "optim-step"])
+async def test_a_call_that_arrives_after_it_was_settled_is_refused(
+    service: Service, trainer: TrainingClient, line: Losing, call: str
+) -> None:
+    """The line holds it back until the loop has been told that it never landed."""
+    await stepped(trainer)
+    await passed(trainer)
+    line.lose(call, "late")
+    with pytest.raises(HudUnreachable):
+        await (passed(trainer) if call != "optim-step" else trainer.optim_step(learning_rate=0.1))
+    assert (await trainer.resume()).landed is False
+    late = await line.deliver()
+    assert (late.status_code, "given up" in late.text) == (409, True)
+    await trainer.optim_step(learning_rate=0.1)
     assert [node.num_datums for node in await trainer.checkpoints()] == [2, 2]
 
 

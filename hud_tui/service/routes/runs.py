@@ -1,21 +1,44 @@
 """Managed runs: submit, look at, resume."""
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hud_tui.service.bodies import read, reply
+from hud_tui.service.bodies import dumps, read, reply
 from hud_tui.service.ids import canonical
+from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import Refused, not_found
 from hud_tui.service.routes import parts_of, path, service_of
-from hud_tui.service.store import models, runs
+from hud_tui.service.routes.keyed import again, asked_of
+from hud_tui.service.store import Db, models, replies, runs
+from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.replies import Kept
 from hud_tui.wire import SubmitJob
 
 
 async def submit(request: Request) -> Response:
-    body = await read(request, SubmitJob)
-    job_id, model = await service_of(request).runner.submit(body)
-    return reply({"job_id": job_id, "model": {"id": model.id}}, 201)
+    body, store = await read(request, SubmitJob), parts_of(request).store
+    model = trainable(await store.read(models.find, body.model_id))
+    asked = asked_of(request)
+
+    def keep(db: Db, job_id: str) -> None:
+        if asked is not None:
+            replies.keep(db, model.id, Kept(asked, dumps(_submitted(job_id, model)), 201))
+
+    runner = service_of(request).runner
+    async with runner.submitting:
+        if asked is not None:
+            kept = await store.read(replies.find, model.id, asked.key)
+            if kept is not None:
+                return again(kept, asked)
+        job_id = await runner.submit(model, body, also=keep)
+    return reply(_submitted(job_id, model), 201)
+
+
+def _submitted(job_id: str, model: ModelRow) -> dict[str, Any]:
+    return {"job_id": job_id, "model": {"id": model.id}}
 
 
 async def raw_status(request: Request) -> Response:

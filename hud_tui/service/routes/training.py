@@ -1,7 +1,6 @@
 """Training calls on one model: they accumulate, and optim-step turns them into a checkpoint."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -16,7 +15,7 @@ from hud_tui.service.batches import (
     check_trajectories,
     make_batch,
 )
-from hud_tui.service.bodies import read, reply
+from hud_tui.service.bodies import dumps, read, reply
 from hud_tui.service.engines.base import LOSSES, Adam
 from hud_tui.service.forwards import output_weights
 from hud_tui.service.inputs import resolve
@@ -24,9 +23,12 @@ from hud_tui.service.parts import Parts, trainable
 from hud_tui.service.refusals import bad_field
 from hud_tui.service.routes import parts_of
 from hud_tui.service.routes.catalog import find_model
+from hud_tui.service.routes.keyed import answer
 from hud_tui.service.sessions import Session
-from hud_tui.service.store import runs
+from hud_tui.service.store import Db, replies
+from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.replies import Asked, Kept
 from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep
 
 
@@ -39,61 +41,72 @@ async def forward_backward(request: Request) -> Response:
     parts, body = parts_of(request), await read(request, ForwardBackward)
     model = trainable(await find_model(request))
     check_loss(body.loss_fn)
-    async with _turn(parts, model) as session:
+
+    async def act(session: Session, asked: Asked | None) -> Any:
         batch = await _batch(parts, model, body, body.loss_fn)
-        metrics, count = await session.forward_backward(batch, body.loss_fn, body.loss_fn_config)
-    return reply({"metrics": metrics, "num_datums": count})
+        passed = await session.forward_backward(batch, body.loss_fn, body.loss_fn_config)
+        return _passed(session, asked, *passed)
+
+    return await answer(request, model, act)
 
 
 async def forward(request: Request) -> Response:
     parts, body = parts_of(request), await read(request, Forward)
     model = trainable(await find_model(request))
-    async with _turn(parts, model) as session:
+
+    async def act(session: Session, asked: Asked | None) -> Any:
         batch = await _batch(parts, model, body, "custom")
         forward_id, logprobs = await session.forward(batch)
-    return reply({"forward_id": forward_id, "data": _rows(batch, logprobs)})
+        return {"forward_id": forward_id, "data": _rows(batch, logprobs)}
+
+    return await answer(request, model, act)
 
 
 async def backward(request: Request) -> Response:
-    parts, body = parts_of(request), await read(request, Backward)
+    body = await read(request, Backward)
     model = trainable(await find_model(request))
-    async with _turn(parts, model) as session:
+
+    async def act(session: Session, asked: Asked | None) -> Any:
         passed = session.forwards.get(body.forward_id)
         weights = output_weights(passed.datums, body.weights)
-        metrics, count = await session.backward(passed, weights, body.metrics)
-    return reply({"metrics": metrics, "num_datums": count})
+        return _passed(session, asked, *await session.backward(passed, weights, body.metrics))
+
+    return await answer(request, model, act)
 
 
 async def optim_step(request: Request) -> Response:
-    parts, body = parts_of(request), await read(request, OptimStep)
+    body = await read(request, OptimStep)
     model = trainable(await find_model(request))
     adam = _adam(body)
-    async with _turn(parts, model) as session:
-        node = await session.optim_step(adam)
-    return reply(
-        {
-            "step": node.step,
-            "checkpoint_id": node.id,
-            "sampler_path": node.sampler_path,
-            "state_path": node.state_path,
-            "model": model.slug,
-        }
-    )
+
+    async def act(session: Session, asked: Asked | None) -> Any:
+        def keep(db: Db, node: Node) -> None:
+            if asked is not None:
+                replies.keep(db, model.id, Kept(asked, dumps(_stepped(node, model))))
+
+        return _stepped(await session.optim_step(adam, also=keep), model)
+
+    return await answer(request, model, act)
 
 
-@asynccontextmanager
-async def _turn(parts: Parts, model: ModelRow) -> AsyncIterator[Session]:
-    """The model's session, alone, while no managed run has it.
+def _passed(
+    session: Session, asked: Asked | None, metrics: Mapping[str, float], count: int
+) -> dict[str, Any]:
+    """A gradient pass's answer, kept with the gradients where it was asked for with a key."""
+    body = {"metrics": metrics, "num_datums": count}
+    if asked is not None:
+        session.passes.keep(Kept(asked, dumps(body)))
+    return body
 
-    Raises:
-        Refused: 409, a managed run trains the model.
-    """
-    await parts.store.read(runs.refuse_busy, model.id)
-    session = parts.session(model)
-    async with session.lock:
-        await parts.store.read(runs.refuse_busy, model.id)  # it may have begun meanwhile
-        yield session
-    await parts.rest()
+
+def _stepped(node: Node, model: ModelRow) -> dict[str, Any]:
+    return {
+        "step": node.step,
+        "checkpoint_id": node.id,
+        "sampler_path": node.sampler_path,
+        "state_path": node.state_path,
+        "model": model.slug,
+    }
 
 
 async def _batch(

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import JobChanged
@@ -15,35 +16,39 @@ from hud_tui.wire import JobError, JobStatus
 RESUMABLE = ("interrupted", "cancelled", "failed")
 
 
-def submit(
-    db: Db,
-    job_id: str,
-    model_id: str,
-    name: str,
-    parameters: dict[str, Any],
-    tasks: list[dict[str, Any]],
-) -> JobStatus:
+@dataclass(frozen=True)
+class Submission:
+    """A managed run that is to be queued."""
+
+    job_id: str
+    model_id: str
+    name: str
+    parameters: dict[str, Any]
+    tasks: list[dict[str, Any]]
+
+
+def submit(db: Db, new: Submission) -> JobStatus:
     """Queue a managed run.
 
     Raises:
         Refused: 409, the model is in another run.
     """
-    refuse_busy(db, model_id)
+    refuse_busy(db, new.model_id)
     insert(
         db,
         "job",
-        id=job_id,
+        id=new.job_id,
         kind="training",
-        name=name,
+        name=new.name,
         status="queued",
         created_at=now(),
-        group_size=parameters["group_size"],
-        model_id=model_id,
-        steps=parameters["steps"],
-        parameters=json.dumps(parameters),
-        tasks=json.dumps(tasks),
+        group_size=new.parameters["group_size"],
+        model_id=new.model_id,
+        steps=new.parameters["steps"],
+        parameters=json.dumps(new.parameters),
+        tasks=json.dumps(new.tasks),
     )
-    return _changed(db, job_id)
+    return _changed(db, new.job_id)
 
 
 def refuse_busy(db: Db, model_id: str) -> None:

@@ -130,5 +130,17 @@ MIGRATIONS = [
         UNIQUE (taskset_id, slug)
     ) STRICT
     """,
+    """
+    CREATE TABLE reply (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        model_id TEXT NOT NULL REFERENCES model,
+        key TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,           -- of the request's body
+        status INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (model_id, key)
+    ) STRICT
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

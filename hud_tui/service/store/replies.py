@@ -1,0 +1,81 @@
+"""Replies to writes that carried an Idempotency-Key, so that none is done twice."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from hud_tui.service.refusals import Refused
+from hud_tui.service.store import Db, insert
+
+KEPT = 1_000
+"""Keys kept a model; the oldest goes first."""
+GIVEN_UP = "given up"
+"""The call of a key whose sender settled it before the call arrived."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A write that carries a key."""
+
+    key: str
+    call: str
+    """E.g. ``optim-step``."""
+    digest: str
+    """Of its body, byte for byte."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A write that was done, and its answer."""
+
+    asked: Asked
+    body: bytes
+    status: int = 200
+    dropped: bool = False
+    """Whether what it accumulated was dropped before a step was taken."""
+
+    def refuse_other(self, asked: Asked) -> None:
+        """Raises Refused where the key cannot answer this: 409 it was given up, or what it
+        did was dropped; 422 it belongs to another request."""
+        if self.asked.call == GIVEN_UP:
+            raise Refused(409, "this call was given up before it arrived: ask with a new key")
+        if self.asked != asked:
+            raise Refused(422, "this Idempotency-Key was sent with another request: use a new one")
+        if self.dropped:
+            detail = "this pass was done, and its gradients have been dropped since"
+            raise Refused(409, f"{detail}: repeat the whole step with new keys")
+
+
+def digest(body: bytes) -> str:
+    """Names a body."""
+    return blake2b(body, digest_size=16).hexdigest()
+
+
+def keep(db: Db, model_id: str, kept: Kept) -> None:
+    """Remember what was answered; in the transaction of what was done."""
+    insert(
+        db,
+        "reply",
+        model_id=model_id,
+        key=kept.asked.key,
+        call=kept.asked.call,
+        digest=kept.asked.digest,
+        status=kept.status,
+        body=kept.body,
+    )
+    db.execute(
+        "DELETE FROM reply WHERE model_id = ?1 AND id <= (SELECT id FROM reply"
+        " WHERE model_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        (model_id, KEPT),
+    )
+
+
+def find(db: Db, model_id: str, key: str) -> Kept | None:
+    """What was answered to a key; None where it was never used."""
+    query = "SELECT key, call, digest, body, status FROM reply WHERE model_id = ? AND key = ?"
+    row = db.execute(query, (model_id, key)).fetchone()
+    return None if row is None else Kept(Asked(*row[:3]), row["body"], row["status"])
+
+
+def give_up(db: Db, model_id: str, key: str) -> None:
+    """A call with this key will never be done from now on."""
+    keep(db, model_id, Kept(Asked(key, GIVEN_UP, ""), b"null"))

@@ -1,0 +1,199 @@
+"""Writes with an Idempotency-Key: asked again they are answered again, and not done again."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.service.app import create_app
+from hud_tui.service.engines.base import Saved
+from hud_tui.service.service import Service
+from hud_tui.service.store import replies
+from tests.conftest import bearer, ended, fork, tasks_of, until
+from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
+from tests.toy_engine import ToyEngine
+
+RATE = {"learning_rate": 0.1}
+
+
+async def ask(
+    http: httpx.AsyncClient, model: Json, call: str, body: Any, key: str = "k"
+) -> httpx.Response:
+    """A training call with a key."""
+    path = f"/v1/models/{model['id']}/train/{call}"
+    return await http.post(path, json=body, headers={"Idempotency-Key": key})
+
+
+async def settle(http: httpx.AsyncClient, model: Json, key: str = "k") -> Json:
+    path = f"/v1/models/{model['id']}/train/calls/{key}/settle"
+    return dict((await http.post(path)).json())
+
+
+async def batch(http: httpx.AsyncClient, model: Json) -> Json:
+    return {"inputs": await payloads(http, model["id"], [1.0, 0.0])}
+
+
+async def backward_body(http: httpx.AsyncClient, model: Json) -> Json:
+    path = f"/v1/models/{model['id']}/train/forward"
+    passed = (await http.post(path, json=await batch(http, model))).json()
+    return {
+        "forward_id": passed["forward_id"],
+        "weights": [[0.1 * on for on in datum["mask"]] for datum in passed["data"]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "make"), [("forward-backward", batch), ("backward", backward_body)]
+)
+async def test_a_pass_counts_once(http: httpx.AsyncClient, call: str, make: Any) -> None:
+    model = await fork(http)
+    body = await make(http, model)
+    first = await ask(http, model, call, body)
+    again = await ask(http, model, call, body)
+    assert first.status_code == again.status_code == 200, again.text
+    assert first.content == again.content
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    await optim(http, model["id"])
+    [node] = await tree(http, model["id"])
+    assert node["num_datums"] == 2
+    stepped = await ask(http, model, call, body)
+    assert stepped.content == first.content, "the step took its gradients; it is still done"
+    assert (await settle(http, model))["reply"] == first.json()
+
+
+async def test_a_step_is_taken_once(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await pass_(http, model["id"], (await batch(http, model))["inputs"])
+    first, again = [await ask(http, model, "optim-step", RATE) for _ in range(2)]
+    assert first.json() == again.json()
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len(await tree(http, model["id"])) == 1
+    assert await settle(http, model) == {
+        "state": "done",
+        "call": "optim-step",
+        "reply": first.json(),
+    }
+
+
+async def test_a_key_is_its_requests_alone(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    body = await batch(http, model)
+    await ask(http, model, "forward-backward", body)
+    other = await ask(http, model, "forward-backward", body | {"reward_scale": 2.0})
+    assert (other.status_code, "another request" in detail(other)) == (422, True)
+    assert (await ask(http, model, "optim-step", RATE)).status_code == 422
+    elsewhere = await fork(http, "elsewhere")
+    assert (await ask(http, elsewhere, "forward-backward", body)).status_code == 200
+
+
+@pytest.mark.parametrize("key", [" ", "k" * 256])
+async def test_a_key_must_be_one(http: httpx.AsyncClient, key: str) -> None:
+    model = await fork(http)
+    answer = await ask(http, model, "forward-backward", await batch(http, model), key)
+    assert (answer.status_code, "1 to 255" in detail(answer)) == (400, True)
+
+
+async def test_duplicates_wait_for_the_first(
+    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, calls, go_on, real = await fork(http), 0, asyncio.Event(), engine.optim_step
+    await pass_(http, model["id"], (await batch(http, model))["inputs"])
+
+    async def slow(*args: Any) -> Saved:
+        nonlocal calls
+        calls += 1
+        await go_on.wait()
+        return await real(*args)
+
+    monkeypatch.setattr(engine, "optim_step", slow)
+    asked = [asyncio.create_task(ask(http, model, "optim-step", RATE)) for _ in range(4)]
+    await until(lambda: calls == 1)
+    asked_what = asyncio.create_task(settle(http, model))
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in [*asked, asked_what])
+    go_on.set()
+    answers = await asyncio.gather(*asked)
+    assert len({answer.content for answer in answers}) == calls == 1
+    assert (await asked_what)["state"] == "done"
+
+
+async def test_a_refusal_is_not_kept(http: httpx.AsyncClient) -> None:
+    """Nothing was done, so the same call may yet be."""
+    model = await fork(http)
+    assert (await ask(http, model, "optim-step", RATE)).status_code == 409
+    await pass_(http, model["id"], (await batch(http, model))["inputs"])
+    assert (await ask(http, model, "optim-step", RATE)).status_code == 200
+
+
+async def test_a_pass_whose_gradients_were_dropped_says_so(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    first = (await step(http, model))["checkpoint_id"]
+    body = await batch(http, model)
+    await ask(http, model, "forward-backward", body)
+    await set_head(http, model["id"], first)
+    again = await ask(http, model, "forward-backward", body)
+    assert (again.status_code, "dropped" in detail(again)) == (409, True)
+    assert (await settle(http, model))["state"] == "dropped"
+
+
+async def test_what_was_settled_first_is_never_done(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
+    assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
+    late = await ask(http, model, "forward-backward", await batch(http, model))
+    assert (late.status_code, "given up" in detail(late)) == (409, True)
+
+
+async def test_a_run_is_submitted_once(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    rows = (await tasks_of(http))[:2]
+    body = {"model_id": model["id"], "dataset": {"tasks": rows}}
+    body["config"] = {"parameters": {"steps": 1, "seed": 1}}
+    headers = {"Idempotency-Key": "k"}
+
+    async def submit(**changes: Any) -> httpx.Response:
+        return await http.post("/v1/training/jobs", json=body | changes, headers=headers)
+
+    first, again = await asyncio.gather(submit(), submit())
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    await ended(http, first.json()["job_id"])
+    assert (await submit()).json() == first.json()
+    assert (await http.get("/v2/jobs")).json()["total"] == 1
+    assert (await submit(dataset={"tasks": rows[:1]})).status_code == 422
+
+
+async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: Path) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        body = await batch(http, model)
+        await ask(http, model, "forward-backward", body, "pass")
+        stepped = await ask(http, model, "optim-step", RATE, "step")
+        await ask(http, model, "forward-backward", body, "waiting")
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        again = await ask(http, model, "optim-step", RATE, "step")
+        assert (again.json(), len(await tree(http, model["id"]))) == (stepped.json(), 1)
+        passed = await ask(http, model, "forward-backward", body, "pass")
+        assert passed.headers["idempotency-replayed"] == "true"
+        anew = await ask(http, model, "forward-backward", body, "waiting")
+        assert (anew.status_code, "idempotency-replayed" in anew.headers) == (200, False)
+
+
+async def test_keys_are_bounded(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "KEPT", 2)
+    model = await fork(http)
+    for key in ("a", "b", "c"):
+        await settle(http, model, key)
+    body = await batch(http, model)
+    assert (await ask(http, model, "forward-backward", body, "b")).status_code == 409
+    assert (await ask(http, model, "forward-backward", body, "a")).status_code == 200
+
+
+def calling(service: Service) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(service)),
+        base_url="http://127.0.0.1",
+        headers=bearer(service.api_key),
+    )
