@@ -1,8 +1,19 @@
 """Models and their checkpoint trees."""
 
+from enum import Enum
+
 from hud_tui.client.calls import Calls
 from hud_tui.rl.names import find_model
 from hud_tui.wire import Checkpoint, CheckpointTrace, Fork, Identity, Json, Model, SetHead
+
+
+class Unset(Enum):
+    """The type of `UNSET`: what was not said, where None says something."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
 
 
 class CatalogCalls(Calls):
@@ -42,15 +53,27 @@ class CatalogCalls(Calls):
         url = self.api("/v2/models/{}/checkpoints/{}/traces", model_id, checkpoint_id)
         return await self.wire.get(url, list[CheckpointTrace], {"limit": limit})
 
-    async def set_head(self, model_id: str, checkpoint_id: str) -> None:
+    async def set_head(
+        self, model_id: str, checkpoint_id: str, seen: str | Unset | None = UNSET
+    ) -> None:
         """Serve this checkpoint; the next optim_step extends the tree from it. Sent once.
 
+        Args:
+            model_id: The model's.
+            checkpoint_id: The new head's.
+            seen: Id of the head that was seen, None for the base weights: then the embedded
+                service refuses where the head has been set elsewhere since. Steps taken
+                from there do not count. Unset, nothing is asked, as on HUD.
+
         Raises:
-            HudNotFound: No such checkpoint.
+            HudNotFound: No such checkpoint, or its weights are kept no longer.
+            HudConflict: The head has moved since it was seen; the message says where to.
             HudUnreachable: No answer; read the tree to see what became of it.
         """
         body = SetHead(checkpoint_id=checkpoint_id)
-        await self.wire.write("PUT", self.api("/v2/models/{}/head", model_id), Json, body)
+        url = self.api("/v2/models/{}/head", model_id)
+        match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
+        await self.wire.write("PUT", url, Json, body, headers=match)
 
     def checkpoints_url(self, model_id: str) -> str:
         return self.api("/v2/models/{}/checkpoints", model_id)

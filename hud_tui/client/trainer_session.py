@@ -94,12 +94,15 @@ class TrainingSession:
 
         Raises:
             HudUsage: The tree has no such checkpoint.
+            HudConflict: The head was set elsewhere while this was under way (embedded service).
             HudError: It was refused, or its answer was lost: see `resume`.
         """
         tree = await self.checkpoints()
         target = find_checkpoint(checkpoint, tree)
         async with self._once("set_head", target.id):
-            await self.client.set_head((await self.entry()).id, target.id)
+            seen = head_of(tree)
+            model_id = (await self.entry()).id
+            await self.client.set_head(model_id, target.id, seen.id if seen else None)
         served = [c.model_copy(update={"is_active": c.id == target.id}) for c in tree]
         self._seen, self._lost = look(served), None
         return target.model_copy(update={"is_active": True})

@@ -76,7 +76,7 @@ async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint
     failure: HudError | None = None
     try:
         if _id(tree.served) != target.id:
-            await client.set_head(model.id, target.id)
+            await client.set_head(model.id, target.id, _id(tree.served))
     except (HudUnreachable, HudRefused) as error:
         if isinstance(error, HudRefused) and error.status is not None and error.status < 500:
             raise

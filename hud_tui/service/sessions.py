@@ -23,7 +23,7 @@ from hud_tui.service.passes import Passes
 from hud_tui.service.policies import Policies, Policy
 from hud_tui.service.refusals import Refused
 from hud_tui.service.store import Db, Store, checkpoints, replies
-from hud_tui.service.store.checkpoints import NewCheckpoint, Node
+from hud_tui.service.store.checkpoints import NewCheckpoint, Node, Seen
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Kept
 
@@ -141,13 +141,13 @@ class Session:
         self._policies.trains(self._model.id, node.state_path, policy)
         return node
 
-    async def set_head(self, checkpoint_id: str) -> None:
+    async def set_head(self, checkpoint_id: str, seen: Seen | None = None) -> None:
         """Serve another node; the gradients go, and training goes on from there.
 
         Raises:
-            Refused: 404, the model has no such checkpoint.
+            Refused: As `checkpoints.set_head`.
         """
-        await self._store.write(checkpoints.set_head, self._model.id, checkpoint_id)
+        await self._store.write(checkpoints.set_head, self._model.id, checkpoint_id, seen)
         await self.drop()
 
     async def drop(self) -> None:

@@ -84,7 +84,7 @@ def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:
         with pytest.raises(sqlite3.IntegrityError):
             insert(db, "checkpoint", id="c3", model_id=owner, parent_id=parent, **columns)
     with pytest.raises(sqlite3.IntegrityError):
-        db.execute("INSERT INTO head VALUES (?, 'c1')", (other.id,))
+        db.execute("INSERT INTO head VALUES (?, 'c1', NULL)", (other.id,))
 
 
 def test_the_schema_refuses_two_runs_on_a_model(db: Db) -> None:

@@ -14,6 +14,7 @@ from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import not_found
 from hud_tui.service.routes import parts_of, path
 from hud_tui.service.store import checkpoints, models
+from hud_tui.service.store.checkpoints import Seen
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Fork, SetHead
 
@@ -79,15 +80,25 @@ async def checkpoint_traces(request: Request) -> Response:
 
 
 async def set_head(request: Request) -> Response:
+    """``If-Match`` may carry the head that was seen, or ``"none"``; without it nothing is asked."""
     parts, body = parts_of(request), await read(request, SetHead)
     model = trainable(await find_model(request))
     id_ = canonical(body.checkpoint_id)
     if id_ is None:
         raise not_found("checkpoint", body.checkpoint_id[:200])
-    session = parts.session(model)
+    session, seen = parts.session(model), _seen(request)
     async with session.lock:
-        await session.set_head(id_)
+        await session.set_head(id_, seen)
     return reply(record(model, parts.bases().get(model.base)))
+
+
+def _seen(request: Request) -> Seen | None:
+    """If-Match: ids in quotes, by commas; ``*`` stands for whatever the head is."""
+    header = request.headers.get("if-match", "*")
+    tags = [tag.strip().strip('"') for tag in header.split(",")]
+    if "*" in tags:
+        return None
+    return Seen([None if tag == "none" else canonical(tag) or tag for tag in tags])
 
 
 async def find_model(request: Request) -> ModelRow:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.clock import iso, now
-from hud_tui.service.refusals import not_found
+from hud_tui.service.refusals import Refused, not_found
 from hud_tui.service.store import Db, events, insert
 from hud_tui.wire import Checkpoint, Group
 
@@ -47,6 +47,14 @@ class NewCheckpoint:
     job_id: str | None = None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A head as somebody saw it."""
+
+    checkpoint_ids: Sequence[str | None]
+    """Any of these; None is the weights that the model started from."""
+
+
 class HeadHasMoved(Exception):
     """The head is no longer the node that the step started from."""
 
@@ -75,7 +83,11 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         job_id=new.job_id,
         body=row.model_dump_json(exclude=UNKEPT),
     )
-    db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (new.model_id, new.id))
+    db.execute(
+        "INSERT INTO head (model_id, checkpoint_id) VALUES (?, ?)"
+        " ON CONFLICT (model_id) DO UPDATE SET checkpoint_id = excluded.checkpoint_id",
+        (new.model_id, new.id),
+    )
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
     db.executemany(link, [(new.id, trace_id) for trace_id in new.trace_ids])
     _log(db, new, row)
@@ -119,17 +131,28 @@ def find(db: Db, model_id: str, ref: str) -> Node:
     return Node(*row)
 
 
-def set_head(db: Db, model_id: str, checkpoint_id: str) -> bool:
+def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None) -> bool:
     """Point the head at one of the model's checkpoints; False where it already was there.
 
+    Args:
+        db: The store's.
+        model_id: Whose head.
+        checkpoint_id: The new one.
+        seen: What the caller takes for the head; None where it does not say.
+
     Raises:
-        Refused: 404, the model has no such checkpoint.
+        Refused: 404, the model has no such checkpoint; 409, the head has been set elsewhere
+            since it was seen. Steps taken from there do not count as a move.
     """
     find(db, model_id, checkpoint_id)
+    if seen is not None:
+        _refuse_moved(db, model_id, seen)
     previous = head_id(db, model_id)
     if previous == checkpoint_id:
         return False
-    db.execute("INSERT OR REPLACE INTO head VALUES (?, ?)", (model_id, checkpoint_id))
+    db.execute(
+        "INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (model_id, checkpoint_id, checkpoint_id)
+    )
     moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
     events.append(db, model_id, [moved])
     return True
@@ -149,6 +172,34 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
 def ids(db: Db) -> set[str]:
     """The ids of all checkpoints: directories beside these are leftovers."""
     return {row["id"] for row in db.execute("SELECT id FROM checkpoint")}
+
+
+def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
+    if any(_only_trained(db, model_id, one) for one in seen.checkpoint_ids):
+        return
+    now, was = head(db, model_id), " or ".join(one or "none" for one in seen.checkpoint_ids)
+    place = f"{now.name} ({now.id})" if now else "none"
+    raise Refused(409, f"the head is {place} now, not {was[:200]}: look again, then decide")
+
+
+def _only_trained(db: Db, model_id: str, seen: str | None) -> bool:
+    """Whether the head is the one seen, or steps have led from there to it and nothing else.
+
+    Up the head's lineage, to where it was last set and no further.
+    """
+    query = """WITH RECURSIVE above (id, parent_id, last) AS (
+            SELECT checkpoint.id, parent_id, checkpoint.id IS head.set_to FROM head
+                JOIN checkpoint ON checkpoint.id = head.checkpoint_id WHERE head.model_id = ?1
+            UNION ALL
+            SELECT up.id, up.parent_id, up.id IS head.set_to FROM above
+                JOIN checkpoint AS up ON up.id = above.parent_id
+                JOIN head ON head.model_id = ?1
+            WHERE NOT above.last AND above.id IS NOT ?2
+        )
+        SELECT 1 FROM above WHERE id IS ?2 OR (?2 IS NULL AND parent_id IS NULL AND NOT last)"""
+    if seen is None and head_id(db, model_id) is None:
+        return True
+    return db.execute(query, (model_id, seen)).fetchone() is not None
 
 
 def _wire(new: NewCheckpoint, step: int) -> Checkpoint:

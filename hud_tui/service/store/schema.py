@@ -142,5 +142,7 @@ MIGRATIONS = [
         UNIQUE (model_id, key)
     ) STRICT
     """,
+    # Where the head was last set; NULL: only steps have moved it.
+    "ALTER TABLE head ADD COLUMN set_to TEXT",
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
