@@ -19,7 +19,7 @@ COLUMNS = (
     Column("", 1),
     Column("model"),
     Column("train", 5, rank=6),
-    Column("head", 14, rank=3),
+    Column("head", 13, rank=3),
     Column("steps", 6, right=True, rank=1),
     Column("reward", 6, right=True, rank=2),
     Column("age", 6, right=True, rank=4),

@@ -18,10 +18,10 @@ TASKSET_COLUMNS = (
     Column("about", rank=1),
 )
 TASK_COLUMNS = (
-    Column("slug"),
-    Column("scenario", 20, rank=2),
-    Column("args", 34, rank=1),
-    Column("split", 8, rank=3),
+    Column("slug", 24),
+    Column("scenario", 18, rank=2),
+    Column("split", 7, rank=3),
+    Column("args"),
 )
 
 
@@ -58,7 +58,7 @@ def _task_row(number: int, task: Task) -> Row:
             Content.styled(
                 f"{one_line(task.env, 40)}:{one_line(task.scenario, 40)}", "$text-muted"
             ),
-            Content(one_line(args, 200)),
             Content.styled(one_line(task.columns.get("split", ""), 20), "$text-muted"),
+            Content(one_line(args, 400)),
         ),
     )

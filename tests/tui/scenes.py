@@ -192,7 +192,9 @@ async def _welcome(app: HudApp, pilot: Pilot[None]) -> None:
 async def _launch(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.run_now.loaded)
     screen: Any = app.screen
-    await settle(pilot, lambda: screen.findings and not screen.checking and screen.form.read())
+    await settle(
+        pilot, lambda: screen.draft.findings and not screen.draft.checking and screen.form.read()
+    )
     await settle(pilot, lambda: screen.query_one("#loss_fn").options)
     screen.button.focus()
 

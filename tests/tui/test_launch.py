@@ -49,7 +49,7 @@ def said(app: Opened, selector: str) -> str:
 
 async def checked(app: Opened) -> str:
     """Wait for the checks to end; what they found."""
-    await app.until(lambda: view(app).findings and not view(app).checking)
+    await app.until(lambda: view(app).draft.findings and not view(app).draft.checking)
     await app.pilot.pause()
     return said(app, "#findings")
 
@@ -323,9 +323,9 @@ async def test_r_checks_again_y_copies_and_escape_goes_back(served: Served) -> N
         await app.press("r")
         await app.press("home", "enter")
         await checked(app)
-        before = view(app).findings
+        before = view(app).draft.findings
         await app.press("r")
-        await app.until(lambda: view(app).findings is not before)
+        await app.until(lambda: view(app).draft.findings is not before)
         await checked(app)
         view(app).query_one("#tasks", RowList).focus()
         await app.press("down", "y")

@@ -7,42 +7,34 @@ do; a dialog asks once more, except on a first start, where that line is the que
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from hud_tui.client.preflight import load_source, preflight
 from hud_tui.errors import HudError
-from hud_tui.rl.preflight import Finding, verdict
-from hud_tui.rl.progress import step_seconds
+from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run import Run
-from hud_tui.rl.run_form import Cost, Value, cost, defaults
-from hud_tui.rl.tasks import Task
-from hud_tui.rl.text import one_line
+from hud_tui.rl.run_form import defaults
+from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
-from hud_tui.tui.submitting import about, job_of, submit, what_is_sent
+from hud_tui.tui.submitting import job_of, submit, what_is_sent
 from hud_tui.tui.task_rows import TASK_COLUMNS, TASKSET_COLUMNS, task_rows, taskset_rows
-from hud_tui.tui.widgets.findings import Findings, worst
+from hud_tui.tui.widgets.findings import Findings
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Taskset
 
 FIRST_TASKSET = "mixed"
 """The taskset that a first start begins with, where the service has it."""
-LEADS = {
-    "choose": "Enter checks the taskset under the cursor; / takes a file.",
-    "checked": "Enter submits the run below; e edits it; esc takes another taskset.",
-    "first": "Step 2 of 3: Enter checks these tasks against the service.",
-    "first checked": "Step 3 of 3: Enter submits the run below. e edits it first.",
-}
 
 
 class LaunchScreen(HudScreen):
@@ -52,10 +44,8 @@ class LaunchScreen(HudScreen):
     def __init__(self) -> None:
         super().__init__()
         self.tasksets: list[Taskset] = []
-        self.source: str | None = None
-        self.tasks: list[Task] = []
-        self.findings: tuple[Finding, ...] = ()
-        self.checking = self.waiting = self.sending = False
+        self.draft = Draft()
+        self._sending = False
         self._checked_for: str | None = None
         self._filled_for: str | None = None
         self._edited = False
@@ -66,13 +56,13 @@ class LaunchScreen(HudScreen):
             with Vertical(id="choice"):
                 yield RowList(TASKSET_COLUMNS, id="tasksets")
                 yield Input(
-                    placeholder="/ file: .json, .jsonl",
+                    placeholder="/ file, or taskset",
                     id="path",
                     suggester=FileSuggester(),
                     compact=True,
                 )
             yield Findings(id="findings")
-        yield RowList(TASK_COLUMNS, id="tasks")
+        yield RowList(TASK_COLUMNS, id="tasks", least=22)
         yield RunForm(id="form")
         with Horizontal(id="send"):
             yield Static(id="summary", markup=False)
@@ -103,12 +93,12 @@ class LaunchScreen(HudScreen):
         super().on_screen_resume()
         self._fill_form()
         model = self.run.model.id if self.run.model is not None else None
-        if self.source is not None and model != self._checked_for:
-            self.check(self.source)
+        if self.draft.source is not None and model != self._checked_for:
+            self.check(self.draft.source)
         self.show_state()
 
     def watch_run(self, before: Run, run: Run) -> None:
-        if run.model is not before.model or run.training is not before.training:
+        if _matters(run) != _matters(before):
             self.show_state()
 
     @work(exclusive=True, group="read")
@@ -124,7 +114,7 @@ class LaunchScreen(HudScreen):
             self._take(self.hud.start.source)
 
     def _list_sources(self) -> None:
-        self.sources.show(taskset_rows(self.tasksets, self.source))
+        self.sources.show(taskset_rows(self.tasksets, self.draft.source))
 
     @work(exclusive=True, group="form")
     async def _fill_form(self) -> None:
@@ -167,91 +157,52 @@ class LaunchScreen(HudScreen):
     def check(self, source: str) -> None:
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
         model = self.run.model
-        self.source, self.tasks, self.findings = source, [], ()
-        self.checking, self.waiting = True, False
+        self.draft = Draft(source, checking=True)
         self._checked_for = model.id if model is not None else None
-        self.button.disabled = False
         self.show_tasks()
         self._check(source, self._checked_for)
 
     @work(exclusive=True, group="check")
     async def _check(self, source: str, model_id: str | None) -> None:
         try:
-            self.tasks, _ = await load_source(self.client, source)
+            tasks, _ = await load_source(self.client, source)
+            self.draft = replace(self.draft, tasks=tuple(tasks))
             self.show_tasks()
-            async for finding in preflight(self.client, self.tasks, model_id):
-                self.findings = (*self.findings, finding)
+            async for finding in preflight(self.client, tasks, model_id):
+                self.draft = self.draft.found(finding)
                 self.show_state()
         except HudError as error:
-            failed = Finding("rows", "failure", error.message, fix=error.hint)
-            self.findings = (*self.findings, failed)
-        self.checking, waited, self.waiting = False, self.waiting, False
+            self.draft = self.draft.found(Finding("rows", "failure", error.message, fix=error.hint))
+        waited = self.draft.waiting
+        self.draft = replace(self.draft, checking=False, waiting=False)
         self.show_state()
         if waited and not self.blocked:
             self.ask_and_send()
 
     def show_tasks(self) -> None:
         self._list_sources()
-        self.query_one("#tasks", RowList).show(task_rows(self.tasks))
+        self.query_one("#tasks", RowList).show(task_rows(self.draft.tasks))
         self.show_state()
 
     @property
     def blocked(self) -> str:
         """Why the run cannot be submitted, in one line; empty when it can."""
-        if self.run.model is None:
-            return "no model is chosen: 1 shows them"
-        if self.source is None:
-            return "choose a taskset: Enter checks it"
-        if self.checking:
-            return "checking …"
-        if verdict(self.findings) == "failure":
-            problem = worst(self.findings)
-            return f"not submitted: {problem.message if problem is not None else ''}"
-        if self.form.read() is None:
-            return f"correct {', '.join(self.form.faults)}"
-        return ""
-
-    def cost_of(self, values: dict[str, Value] | None) -> Cost | None:
-        """What the run costs, at the pace of the model's last steps."""
-        if values is None:
-            return None
-        pace, head = step_seconds(self.run), self.run.head
-        traces = head.num_traces if head is not None else None
-        return cost(values, self.tasks, pace / traces if pace and traces else None)
+        return self.draft.blocked(self.run, [] if self.form.read() else self.form.faults)
 
     def show_state(self) -> None:
         """Draw findings, summary and button as they are now."""
         if not self.is_attached:  # an answer that came while the app ends
             return
+        draft, blocked = self.draft, self.blocked
         shown = self.query_one(Findings)
-        shown.findings, shown.checking = self.findings, self.checking
-        blocked = self.blocked
-        self.button.disabled = bool(blocked) and not self.checking and self.source is not None
+        shown.findings, shown.checking = draft.findings, draft.checking
+        chosen = draft.source is not None and not draft.checking
+        self.button.disabled = bool(blocked) and chosen
         self.button.set_class(bool(blocked), "blocked")
-        self.query_one("#summary", Static).update(self._summary(blocked))
-        self.query_one("#lead", Static).update(self._lead())
-
-    def _lead(self) -> str:
-        ready = self.source is not None and verdict(self.findings) != "failure"
-        if self.first:
-            return LEADS["first checked" if ready else "first"]
-        return LEADS["checked" if ready else "choose"]
-
-    def _summary(self, blocked: str) -> Content:
-        if self.waiting:
-            return Content.styled("submits as soon as the checks pass · esc withdraws", "$accent")
-        if blocked:
-            return Content.styled(one_line(blocked, 300), "$warning" if self.source else "")
-        values = self.form.read()
-        size = self.cost_of(values)
-        if size is None:
-            return Content(f"{len(self.tasks)} tasks · HUD decides how many rollouts")
-        count = f"{size.rollouts:,}".replace(",", " ")
-        held = sum(task.heldout for task in self.tasks)
-        apart = f" · {held} tasks held out" if held else ""
-        busy = "a run trains this model already · " if self.run.training else ""
-        rest = Content.styled(f"{about(size)}{apart}", "$text-muted")
-        return Content.assemble((busy, "$warning"), (f"{count} rollouts", "bold"), rest)
+        summary = draft.summary(self.run, self.form.read(), blocked)
+        self.query_one("#summary", Static).update(summary)
+        lead = draft.lead(self.first, bool(self.tasksets))
+        self.query_one("#lead", Static).update(lead)
 
     @on(RunForm.Changed)
     def _form_changed(self) -> None:
@@ -264,11 +215,11 @@ class LaunchScreen(HudScreen):
 
     def action_submit(self) -> None:
         """Submit; while the checks run, as soon as they pass; else say why not."""
-        if self.checking:
-            self.waiting = True
+        if self.draft.checking:
+            self.draft = replace(self.draft, waiting=True)
             self.show_state()
         elif self.blocked:
-            self.notify(one_line(self.blocked, 300), severity="warning", markup=False)
+            self.notify(self.blocked, severity="warning", markup=False)
             self.form.focus_fault()
         else:
             self.ask_and_send()
@@ -276,21 +227,20 @@ class LaunchScreen(HudScreen):
     @work(exclusive=True, group="send")
     async def ask_and_send(self) -> None:
         """Ask, unless the line on the screen was the question; send once; go to Live."""
-        model, values = self.run.model, self.form.read()
-        if model is None or values is None or self.source is None or self.sending:
+        draft, model, values = self.draft, self.run.model, self.form.read()
+        if model is None or values is None or draft.source is None or self._sending:
             return
-        warnings = [one for one in self.findings if one.level == "warning"]
-        if warnings or not self.first:
-            size = self.cost_of(values)
-            lines = what_is_sent(model, self.source, self.tasks, values, size, warnings)
-            dialog = ConfirmDialog("Submit this run", lines, "Submit")
+        if draft.warnings or not self.first:
+            size = draft.cost(self.run, values)
+            said = what_is_sent(model, draft.source, draft.tasks, values, size, draft.warnings)
+            dialog = ConfirmDialog("Submit this run", said, "Submit")
             if not await self.app.push_screen_wait(dialog):
                 return
-        self.sending = True
+        self._sending = True
         try:
-            sent = await self.attempt(submit(self.client, job_of(model, self.tasks, values)))
+            sent = await self.attempt(submit(self.client, job_of(model, draft.tasks, values)))
         finally:
-            self.sending = False
+            self._sending = False
         if sent is not None:
             self.hud.first_fork = None
             await self.hud.action_view("live")
@@ -309,21 +259,27 @@ class LaunchScreen(HudScreen):
             self.focus_previous()
 
     def action_refresh(self) -> None:
-        if self.source is None:
+        if self.draft.source is None:
             self.read()
         else:
-            self.check(self.source)
+            self.check(self.draft.source)
 
     def action_copy(self) -> None:
         """Copy the slug of the task under the cursor."""
         key = self.query_one("#tasks", RowList).key
         if key is not None and key.isdigit():
-            self.copy(self.tasks[int(key)].slug)
+            self.copy(self.draft.tasks[int(key)].slug)
 
     def action_leave(self) -> None:
         """Esc: withdraw a submission that waits; else back to the tasksets."""
-        if self.waiting:
-            self.waiting = False
+        if self.draft.waiting:
+            self.draft = replace(self.draft, waiting=False)
             self.show_state()
         else:
             self.sources.focus()
+
+
+def _matters(run: Run) -> tuple[str | None, bool, bool]:
+    """What this view shows of a run; its steps are not in it."""
+    model = run.model.id if run.model is not None else None
+    return model, run.training, run.loaded

@@ -60,7 +60,7 @@ class ModelsScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME, id="welcome")
         yield Input(placeholder="filter by name, base or provider", id="filter", compact=True)
-        yield RowList(COLUMNS, id="models", least=16)
+        yield RowList(COLUMNS, id="models", least=16, most=48)
         yield Static("reading the catalog …", id="note", markup=False)
 
     @property

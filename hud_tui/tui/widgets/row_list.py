@@ -72,10 +72,18 @@ class RowList(ScrollView, can_focus=True):
         def control(self) -> "RowList":
             return self.row_list
 
-    def __init__(self, columns: Sequence[Column], id: str | None = None, least: int = 12) -> None:
-        """`least` is what the flexible column wants, in cells; others fold away for it."""
+    def __init__(
+        self, columns: Sequence[Column], id: str | None = None, least: int = 12, most: int = 1000
+    ) -> None:
+        """
+        Args:
+            columns: From left to right.
+            id: The widget's.
+            least: Cells that the flexible column wants; others fold away for it.
+            most: Cells that it takes, however many there are.
+        """
         super().__init__(id=id)
-        self.columns, self.least = columns, least
+        self.columns, self.least, self.most = columns, least, most
         self.rows: Sequence[Row] = ()
         self.cursor = -1
 
@@ -170,7 +178,7 @@ class RowList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        shown = fold(self.columns, width, self.least)
+        shown = fold(self.columns, width, self.least, self.most)
         if y == 0:
             cells = [(column, Content(column.title), size) for column, size, _ in shown]
             return self._strip(_line(cells), width, "rows--title")
@@ -192,13 +200,16 @@ class RowList(ScrollView, can_focus=True):
         return strip.adjust_cell_length(width, style.rich_style)
 
 
-def fold(columns: Sequence[Column], width: int, least: int) -> list[tuple[Column, int, int]]:
+def fold(
+    columns: Sequence[Column], width: int, least: int, most: int = 1000
+) -> list[tuple[Column, int, int]]:
     """The columns that fit, with their widths and their places in `columns`.
 
     Args:
         columns: All of them.
         width: Cells there are, one of margin at either side included.
         least: What the flexible column wants.
+        most: What it takes.
     """
     kept = list(enumerate(columns))
     while _wanted(kept, least) > width - 2:
@@ -206,8 +217,8 @@ def fold(columns: Sequence[Column], width: int, least: int) -> list[tuple[Column
         if worst[1].rank == 0:
             break
         kept.remove(worst)
-    left = width - 2 - _wanted(kept, 0)
-    return [(column, column.width or max(1, left), place) for place, column in kept]
+    left = max(1, min(most, width - 2 - _wanted(kept, 0)))
+    return [(column, column.width or left, place) for place, column in kept]
 
 
 def _wanted(kept: list[tuple[int, Column]], least: int) -> int:

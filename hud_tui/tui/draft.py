@@ -1,0 +1,97 @@
+"""Draft: the run that is being prepared, and what the screen says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from textual.content import Content
+
+from hud_tui.rl.preflight import Finding, verdict
+from hud_tui.rl.progress import step_seconds
+from hud_tui.rl.run import Run
+from hud_tui.rl.run_form import Cost, Value, cost
+from hud_tui.rl.tasks import Task
+from hud_tui.rl.text import one_line
+from hud_tui.tui.submitting import about
+from hud_tui.tui.widgets.findings import worst
+
+LEADS = {
+    "choose": "Enter checks the taskset under the cursor; / takes a file.",
+    "type": "This service lists no tasksets: / takes a taskset's name, or a file.",
+    "checked": "Enter submits the run below; e edits it; esc takes another taskset.",
+    "first": "Step 2 of 3: Enter checks these tasks against the service.",
+    "first checked": "Step 3 of 3: Enter submits the run below. e edits it first.",
+}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A taskset, what preflight found in it, and whether it is still looking."""
+
+    source: str | None = None
+    """A file's path or a taskset's name, as it was chosen; None before."""
+    tasks: tuple[Task, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    checking: bool = False
+    waiting: bool = False
+    """Whether it is to be submitted as soon as the checks have passed."""
+
+    def found(self, finding: Finding) -> Draft:
+        """With one more finding."""
+        return replace(self, findings=(*self.findings, finding))
+
+    @property
+    def failed(self) -> bool:
+        return verdict(self.findings) == "failure"
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == "warning"]
+
+    def blocked(self, run: Run, faults: Sequence[str]) -> str:
+        """Why it cannot be submitted, in one clean line; empty when it can.
+
+        Args:
+            run: The model's.
+            faults: Labels of the fields that are wrong.
+        """
+        if run.model is None:
+            return "no model is chosen: 1 shows them"
+        if self.source is None:
+            return "choose a taskset: Enter checks it"
+        if self.checking:
+            return "checking …"
+        if self.failed:
+            problem = worst(self.findings)
+            return one_line(f"not submitted: {problem.message if problem else ''}", 300)
+        return f"correct {', '.join(faults)}" if faults else ""
+
+    def lead(self, first: bool, listed: bool) -> str:
+        """What Enter does now, in a line; `listed` is whether there are tasksets to choose."""
+        ready = self.source is not None and not self.failed
+        if first:
+            return LEADS["first checked" if ready else "first"]
+        return LEADS["checked" if ready else "choose" if listed else "type"]
+
+    def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
+        """What it costs, at the pace of the model's last steps."""
+        pace, traces = step_seconds(run), run.head.num_traces if run.head is not None else None
+        return cost(values, self.tasks, pace / traces if pace and traces else None)
+
+    def summary(self, run: Run, values: Mapping[str, Value] | None, blocked: str) -> Content:
+        """The line above the button: what it will do, or why it cannot."""
+        if self.waiting:
+            return Content.styled("submits as soon as the checks pass · esc withdraws", "$accent")
+        if blocked or values is None:
+            return Content.styled(blocked, "$warning" if self.source else "")
+        busy = "a run trains this model already · " if run.training else ""
+        return Content.assemble((busy, "$warning"), *self._size(self.cost(run, values)))
+
+    def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:
+        held = sum(task.heldout for task in self.tasks)
+        apart = f" · {held} tasks held out" if held else ""
+        if size is None:
+            return [f"{len(self.tasks)} tasks · HUD decides how many rollouts"]
+        count = f"{size.rollouts:,} rollouts".replace(",", " ")
+        return [(count, "bold"), (f"{about(size)}{apart}", "$text-muted")]
