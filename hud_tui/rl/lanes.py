@@ -35,6 +35,7 @@ class Lanes:
         self._selected: int | None = None
         self._open: list[tuple[int, int]] = []
         """Unfolded runs, by their oldest and newest position."""
+        self._held: tuple[int, int] | None = None
         self._parts: dict[int, list[tuple[int, int]]] = {}
         """The same by segment and by the indices in it."""
         self._strands: list[Strand] = []
@@ -128,6 +129,21 @@ class Lanes:
     def all_open(self) -> bool:
         """Whether no straight run is folded."""
         return not any(piece.folded for pieces in self._pieces for piece in pieces)
+
+    def hold(self) -> None:
+        """Keep the head's neighbours of this moment visible when the head moves on."""
+        self.release()
+        if (head := self.tree.head) is not None:
+            nodes = self.segments.nodes[self.segments.of(head)]
+            index = self.segments.index(head)
+            self._held = nodes[max(0, index - NEAR)], nodes[min(index + NEAR, len(nodes) - 1)]
+            self._set_open([*self._open, self._held])
+
+    def release(self) -> None:
+        """Hold nothing more."""
+        if self._held in self._open:
+            self._set_open([run for run in self._open if run != self._held])
+        self._held = None
 
     def unfold_all(self) -> None:
         """Show every step of the tree as it is now."""

@@ -70,7 +70,7 @@ async def measure(nodes: Sequence[Checkpoint]) -> tuple[float, float]:
         view = app.shown_view
         assert isinstance(view, CheckpointsScreen)
         tree = view.query_one(CheckpointTree)
-        tree.fold_all(False)
+        tree.fold_all()
         tree.go(len(nodes) // 2)
         await pilot.pause()
         assert len(tree.rows) > len(nodes)

@@ -359,7 +359,7 @@ async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
 async def test_a_job_that_trains_is_named_and_its_next_step_branches(served: Served) -> None:
     async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
         model_id = str((await fork(http))["id"])
-        slow = {"steps": 10_000, "learning_rate": 1e-6, "group_size": 16, "tasks_per_step": 16}
+        slow = {"steps": 10_000, "learning_rate": 1e-6}
         job_id = await submit(http, model_id, **slow)
         async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
             await flown.until(lambda: len(tree(flown).checkpoints) >= 3)

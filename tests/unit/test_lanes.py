@@ -147,6 +147,37 @@ def test_the_lineage_is_one_unbroken_served_line(chosen: list[int], data: st.Dat
         assert any(row.served) == (number >= start)
 
 
+@given(parents(most=60), st.data())
+def test_what_is_held_stays_visible_when_the_head_moves_on(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    if not chosen:
+        return
+    cut = data.draw(st.integers(1, len(chosen)))
+    head = data.draw(st.integers(0, cut - 1))
+    tree = tree_of(chosen[:cut], head)
+    lanes = drawn(tree)
+    lanes.hold()
+    segments = lanes.segments
+    beside = [p for p in range(cut) if segments.of(p) == segments.of(head)]
+    near = {p for p in beside if abs(segments.index(p) - segments.index(head)) <= NEAR}
+    for node in list(tree_of(chosen))[cut:]:
+        tree = tree.add(node).with_head(node.id)
+        lanes.show(tree)
+    assert {row.newest for row in rows(lanes) if row.kind is Kind.NODE} >= near
+    lanes.release()
+    assert rows(lanes) == rows(drawn(tree))
+
+
+def test_a_chain_that_grows_folds_above_what_is_held_and_not_what_is_held() -> None:
+    lanes = drawn(tree_of(range(-1, 39), head=39))
+    lanes.hold()
+    lanes.show(tree_of(range(-1, 79), head=79))
+    kinds = [(row.kind, row.newest, row.oldest) for row in rows(lanes)]
+    assert (Kind.FOLD, 70, 40) in kinds
+    assert all((Kind.NODE, p, p) in kinds for p in range(39 - NEAR, 40))
+
+
 @given(parents())
 def test_folding_and_unfolding_one_run_is_undone_by_the_other(chosen: list[int]) -> None:
     lanes = drawn(tree_of(chosen))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import on, work
@@ -14,14 +14,14 @@ from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.filter import parse
-from hud_tui.rl.head import Outcome, name, named
+from hud_tui.rl.head import Outcome, name
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
-from hud_tui.tui.journal import Move
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.moves import Wanted, to_parent, to_redo, to_selected, to_undo
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.steering import Act, read_tree, steer
+from hud_tui.tui.steering import read_tree, steer
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.tree import CheckpointTree
 
@@ -92,8 +92,8 @@ class CheckpointsScreen(HudScreen):
         tree = self.tree_list
         steps, branches = len(self.run.tree), tree.lanes.branches
         held = [f"{steps:,} checkpoint{'s' * (steps != 1)}".replace(",", " ")]
-        if tree.matches is not None:
-            held = [f"{len(tree.matches):,} of {held[0]}".replace(",", " ")]
+        if tree.cursor.matches is not None:
+            held = [f"{len(tree.rows):,} of {held[0]}".replace(",", " ")]
         if branches > 1 and self.size.width > NARROW:
             held.append(f"{branches} branches")
         held.append("following ▶" if tree.follow else "f follows ▶")
@@ -126,56 +126,37 @@ class CheckpointsScreen(HudScreen):
 
     def action_set_head(self) -> None:
         """Preview serving the checkpoint under the cursor."""
-        if self._at.folded:
-            self._warn("Several steps are folded here: Enter unfolds them, then choose one.")
-        elif self._at.position == ROOT:
-            self._warn("Only a step's weights can be made the head, not the base weights.")
-        else:
-            self.move_head(self.run.tree[self._at.position].id)
+        self.move_head(lambda: to_selected(self.run, self._at.position, self._at.folded))
 
     def action_roll_back(self) -> None:
         """Preview serving the head's parent."""
-        tree = self.run.tree
-        parent = ROOT if tree.head is None else tree.parent(tree.head)
-        if tree.head is None:
-            self._warn("The base weights are served: there is nothing to roll back to.")
-        elif parent == ROOT:
-            self._warn(f"{name(tree.served)} is a first step: it has no parent to roll back to.")
-        else:
-            self.move_head(tree[parent].id)
+        self.move_head(lambda: to_parent(self.run))
 
     def action_undo(self) -> None:
         """Preview serving what was served before the last move."""
-        done = self.hud.journal.done
-        if not done:
-            self._warn("The head was not set in this session: there is nothing to undo.")
-            return
-        move = done[-1]
-        if move.before is None:
-            self._warn("Base weights were served before that, and only a step can be the head.")
-            return
-        self.move_head(move.before, Act.UNDO, undo_note(self.run, move))
+        self.move_head(lambda: to_undo(self.run, self.hud.journal))
 
     def action_redo(self) -> None:
         """Preview the last move that was undone, again."""
-        undone = self.hud.journal.undone
-        if undone:
-            self.move_head(undone[-1].after, Act.REDO)
-        else:
-            self._warn("Nothing was undone: there is nothing to do again.")
+        self.move_head(lambda: to_redo(self.hud.journal))
 
-    def move_head(self, target: str, act: Act = Act.SET, note: str = "") -> None:
+    def move_head(self, wish: Callable[[], Wanted]) -> None:
         """Start the one act that changes what is served, unless it is under way."""
         if self._steering:
             self._warn("The head is being set: wait for the service's word.")
-        else:
-            self._steering = True
-            self._steer(target, act, note)
+            return
+        try:
+            wanted = wish()
+        except HudUsage as error:
+            self._warn(error.message)
+            return
+        self._steering = True
+        self._steer(wanted)
 
     @work(group="steer")
-    async def _steer(self, target: str, act: Act, note: str) -> None:
+    async def _steer(self, wanted: Wanted) -> None:
         try:
-            became = await steer(self, target, act, note)
+            became = await steer(self, wanted.target, wanted.act, wanted.note)
         except HudError as error:
             self.tell(error)
             self._say(Outcome(False, f"refused: the head is {name(self.run.head)}"))
@@ -204,8 +185,7 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.unfold()
 
     def action_fold_all(self) -> None:
-        """Unfold every run; fold them all again where none is folded."""
-        self.tree_list.fold_all(self.tree_list.all_open)
+        self.tree_list.fold_all()
 
     def action_follow(self) -> None:
         tree = self.tree_list
@@ -287,19 +267,4 @@ class CheckpointsScreen(HudScreen):
         if wanted is None or not run.loaded or self._opened:
             return
         self._opened = True
-        try:
-            self.move_head(find_checkpoint(wanted, list(run.tree)).id)
-        except HudUsage as error:
-            self.tell(error)
-
-
-def undo_note(run: Run, move: Move) -> str:
-    """What the user should know before undoing: who moved the head, and what came since."""
-    set_to, now = named(run, move.after), name(run.head)
-    by = "" if move.ours else f"Somebody else set the head to {set_to}. "
-    if run.head is not None and run.head.id == move.after:
-        return by.strip()
-    position = run.tree.find(move.after)
-    if position is not None and run.tree.is_ancestor(position, run.tree.head):
-        return f"{by}Training went on since: {now} grew from {set_to}."
-    return f"{by}The head was moved elsewhere since it was set to {set_to}: it is {now} now."
+        self.move_head(lambda: Wanted(find_checkpoint(wanted, list(run.tree)).id))

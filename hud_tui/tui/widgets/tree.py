@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,16 +17,17 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from hud_tui.rl.ages import age
+from hud_tui.rl.cursor import TreeCursor
 from hud_tui.rl.filter import Matches, Predicate
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.rows import Kind, Row
 from hud_tui.rl.run import Run
-from hud_tui.rl.segments import ROOT
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.widgets.text_pane import resize_virtually
 from hud_tui.tui.widgets.tree_lines import PLAIN, Look, header_line, row_line
 
+T = TypeVar("T")
 HEADER = 1
 """Lines above the rows that do not scroll."""
 AGE_S = 1.0
@@ -63,35 +64,34 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         """`clock` gives Unix seconds, for ages."""
         super().__init__(id=id)
         self.clock = clock
-        self.lanes = Lanes()
-        self.matches: Matches | None = None
-        """The rows that a filter left, or None while every row is there."""
+        self.cursor = TreeCursor()
         self._look: Look | None = None
-        self._anchor: str | None = None
-        """Id of the checkpoint that the cursor is on; None for the base weights."""
-        self._on_fold = False
         self._drawn: dict[int, str] = {}
         """The age that a row was last drawn with."""
 
     @property
     def checkpoints(self) -> Tree:
-        return self.lanes.tree
+        return self.cursor.tree
+
+    @property
+    def lanes(self) -> Lanes:
+        return self.cursor.lanes
 
     @property
     def rows(self) -> Lanes | Matches:
         """What is listed: the whole tree, or what the filter left of it."""
-        return self.lanes if self.matches is None else self.matches
+        return self.cursor.rows
 
     @property
     def position(self) -> int:
         """The checkpoint under the cursor, or ROOT."""
-        found = self.checkpoints.find(self._anchor)
-        return ROOT if found is None else found
+        return self.cursor.position
 
     @property
-    def cursor(self) -> int:
-        """The cursor's row."""
-        return self.rows.row_of(self.position)
+    def at(self) -> Moved:
+        """What is under the cursor."""
+        row = self.cursor.row
+        return self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD)
 
     def on_mount(self) -> None:
         self.set_interval(AGE_S, self._grow_older)
@@ -100,91 +100,65 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         """Draw what came, and leave the cursor where it was on the screen."""
         if run.tree is self.checkpoints and run.model is before.model:
             return
-        place = self.cursor - self._scroll
-        new = (run.model and run.model.id) != (before.model and before.model.id)
-        if new or not run.tree.extends(self.checkpoints):
-            self._start_again(new)
-        self.lanes.show(run.tree)
-        if self.matches is not None:
-            self.matches.show(run.tree)
-        if self.follow:
-            self._land(ROOT if run.tree.head is None else run.tree.head)
-        else:
-            self._land(self.position, fold=self._on_fold)
+        place = self.cursor.number - self._scroll
+        if (run.model and run.model.id) != (before.model and before.model.id):
+            self.cursor, self.follow = TreeCursor(), True
+        self.cursor.show(run.tree, self.follow)
         self._resize()
         if self.follow:
             self._reveal()
-        elif self._scroll or self.cursor >= self._page:
-            self._scroll_rows(self.cursor - place)
+        elif self._scroll or self.cursor.number >= self._page:
+            self._scroll_rows(self.cursor.number - place)
         self.refresh()
+        self.post_message(self.at)
 
-    def _start_again(self, model: bool) -> None:
-        """Another tree: of another model, or one that does not only add to the old."""
-        self.lanes = Lanes()
-        if model:
-            self.matches, self.follow = None, True
-        elif self.matches is not None:
-            self.matches = Matches(self.matches.keep)
+    def watch_follow(self, follow: bool) -> None:
+        """What the cursor walks among does not fold away under it while steps arrive."""
+        if follow:
+            self.lanes.release()
+        else:
+            self.lanes.hold()
 
-    def filter(self, keep: Predicate | None) -> int:
-        """List only what `keep` lets through, or all again; return how many that is."""
-        self.matches = None if keep is None else Matches(keep)
-        if self.matches is not None:
-            self.matches.show(self.checkpoints)
-            self.follow = False
-        if len(self.rows):
-            row = self.rows.row(self.cursor)
-            self._land(row.newest, fold=row.kind is Kind.FOLD)
-        self._resize()
-        self._reveal()
+    def filter(self, keep: Predicate | None) -> None:
+        """List only what `keep` lets through; None lists all again."""
+        self.follow = self.follow and keep is None
+        self._change(lambda: self.cursor.filter(keep))
         self.refresh()
-        return len(self.rows)
 
     def go(self, position: int) -> None:
-        """Put the cursor on a checkpoint, or on ROOT; unfold nothing but this one."""
+        """Put the cursor on a checkpoint, or on ROOT."""
         self.follow = False
-        self._shown_change(lambda: self._land(position))
+        self._change(lambda: self.cursor.go(position))
 
     def go_to_head(self) -> None:
         """Put the cursor on what is served."""
-        head = self.checkpoints.head
-        self.go(ROOT if head is None else head)
-
-    @property
-    def all_open(self) -> bool:
-        """Whether no straight run is folded."""
-        return self.lanes.all_open
+        self.follow = False
+        self._change(self.cursor.go_to_head)
 
     def toggle(self) -> bool:
         """Fold or unfold the run under the cursor; False where there is nothing to."""
         return self.unfold() or self.fold()
 
     def unfold(self) -> bool:
-        """Show every step of the folded run under the cursor."""
-        row = self.cursor
-        if not len(self.rows) or not self.rows.unfold(row):
-            return False
-        self._shown_change(lambda: self._land(self.position))
-        return True
+        """Show every step of the folded run under the cursor; False where there is none."""
+        return self._change(self.cursor.unfold)
 
     def fold(self) -> bool:
         """Fold the run under the cursor again; the cursor is then on the fold."""
-        position = self.position
-        if not self.rows.fold(position):
-            return False
-        self._shown_change(lambda: self._land(position, fold=True))
-        return True
+        return self._change(self.cursor.fold)
 
-    def fold_all(self, folded: bool) -> None:
-        """Fold, or unfold, every straight run."""
-        self._shown_change(self.rows.fold_all if folded else self.rows.unfold_all)
+    def fold_all(self) -> None:
+        """Unfold every straight run; fold them all again where none is folded."""
+        rows = self.rows
+        self._change(rows.fold_all if self.lanes.all_open else rows.unfold_all)
 
     def action_move(self, rows: int) -> None:
         """Move over joints, which stand for no checkpoint."""
-        self._step_to(self.cursor + rows, 1 if rows > 0 else -1)
+        self._step_to(self.cursor.number + rows, 1 if rows > 0 else -1)
 
     def action_page(self, pages: int) -> None:
-        self._step_to(self.cursor + pages * max(1, self._page - 1), 1 if pages > 0 else -1)
+        number = self.cursor.number + pages * max(1, self._page - 1)
+        self._step_to(number, 1 if pages > 0 else -1)
 
     def action_first(self) -> None:
         self._step_to(0, 1)
@@ -199,7 +173,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             return
         row = offset.y - HEADER + self._scroll
         if row < len(self.rows):
-            again = row == self.cursor
+            again = row == self.cursor.number
             self._step_to(row, 1)
             if again and event.chain > 1:
                 self.toggle()
@@ -213,7 +187,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             return Strip.blank(self.size.width, self.rich_style)
         row, now = self.rows.row(number), self.clock()
         self._drawn[number] = self._age(row, now)
-        over = self._cursor_style if number == self.cursor else PLAIN
+        over = self._cursor_style if number == self.cursor.number else PLAIN
         return self._strip(row_line(look, self.run, self.lanes, row, now), over)
 
     def notify_style_update(self) -> None:
@@ -241,7 +215,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _look_now(self) -> Look:
         """What the lines share, made anew where a measure or the theme has changed."""
-        lanes = 1 if self.matches is not None else self.lanes.lanes
+        lanes = self.lanes.lanes if self.cursor.matches is None else 1
         best = (
             None
             if self.checkpoints.best is None
@@ -262,62 +236,30 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def _age(self, row: Row, now: float) -> str:
         return age(self.checkpoints[row.newest].created_at, now) if row.kind is Kind.NODE else ""
 
-    def _step_to(self, row: int, way: int) -> None:
-        """Put the cursor on a row, or on the next one that is no joint."""
-        if not len(self.rows):
-            return
-        row = min(max(row, 0), len(self.rows) - 1)
-        while self.rows.row(row).kind is Kind.JOINT:
-            row += way
-        target = self.rows.row(row)
+    def _step_to(self, number: int, way: int) -> None:
         self.follow = False
-        self._shown_change(lambda: self._land(target.newest, fold=target.kind is Kind.FOLD))
+        self._change(lambda: self.cursor.step_to(number, way))
 
-    def _land(self, position: int, fold: bool = False) -> None:
-        """Anchor the cursor; a checkpoint that is not a fold stays visible under it."""
-        if position >= len(self.checkpoints):
-            position = ROOT
-        self._anchor = None if position == ROOT else self.checkpoints[position].id
-        self._on_fold = fold
-        self.rows.select(None if fold or position == ROOT else position)
-        self._on_fold = fold and self._folded
-        self._tell()
-
-    def _shown_change(self, change: Callable[[], object]) -> None:
+    def _change(self, change: Callable[[], T]) -> T:
         """Change what is folded or where the cursor is; repaint what that moves."""
-        old, size = self.cursor, len(self.rows)
-        change()
-        same = len(self.rows) == size
-        scroll = self._scroll
+        old, size, scroll = self.cursor.number, len(self.rows), self._scroll
+        done = change()
         self._resize()
         self._reveal()
-        if same and scroll == self._scroll:
+        if len(self.rows) == size and scroll == self._scroll:
             self._repaint_row(old)
-            self._repaint_row(self.cursor)
+            self._repaint_row(self.cursor.number)
         else:
             self.refresh()
-
-    @property
-    def _folded(self) -> bool:
-        return bool(len(self.rows)) and self.rows.row(self.cursor).kind is Kind.FOLD
-
-    @property
-    def at(self) -> Moved:
-        """What is under the cursor."""
-        if not len(self.rows):
-            return self.Moved(ROOT, ROOT, False)
-        row = self.rows.row(self.cursor)
-        return self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD)
-
-    def _tell(self) -> None:
         self.post_message(self.at)
+        return done
 
     def _resize(self) -> None:
         resize_virtually(self, Size(self.size.width, len(self.rows) + HEADER))
 
     def _reveal(self) -> None:
         """Scroll as little as shows the cursor."""
-        row, top = self.cursor, self._scroll
+        row, top = self.cursor.number, self._scroll
         if row < top:
             self._scroll_rows(row)
         elif row >= top + self._page:

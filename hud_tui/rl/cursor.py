@@ -1,0 +1,115 @@
+"""The cursor in a growing checkpoint tree: it stays on its checkpoint, whatever arrives.
+
+It is kept by the checkpoint's id, so it survives steps, forks, folding, filters, and a tree
+that is read anew. On a folded run it is on the fold, and a checkpoint of it is its anchor.
+"""
+
+from hud_tui.rl.filter import Matches, Predicate
+from hud_tui.rl.lanes import Lanes
+from hud_tui.rl.rows import Kind, Row
+from hud_tui.rl.segments import ROOT
+from hud_tui.rl.tree import Tree
+
+NOTHING = Row(Kind.BASE, "", (), ROOT, ROOT)
+"""What is under the cursor where no row is listed."""
+
+
+class TreeCursor:
+    """What is listed of a tree, and where the cursor is in it."""
+
+    def __init__(self) -> None:
+        self.lanes = Lanes()
+        self.matches: Matches | None = None
+        """The rows that a filter left, or None while every row is there."""
+        self._anchor: str | None = None
+        """Id of the checkpoint that the cursor is on; None for the base weights."""
+        self._on_fold = False
+
+    @property
+    def tree(self) -> Tree:
+        return self.lanes.tree
+
+    @property
+    def rows(self) -> Lanes | Matches:
+        """What is listed: the whole tree, or what the filter left of it."""
+        return self.lanes if self.matches is None else self.matches
+
+    @property
+    def position(self) -> int:
+        """The checkpoint under the cursor, or ROOT."""
+        found = self.tree.find(self._anchor)
+        return ROOT if found is None else found
+
+    @property
+    def number(self) -> int:
+        """The cursor's row."""
+        return self.rows.row_of(self.position)
+
+    @property
+    def row(self) -> Row:
+        """What is under the cursor."""
+        return self.rows.row(self.number) if len(self.rows) else NOTHING
+
+    def show(self, tree: Tree, follow: bool) -> None:
+        """List another version of the tree, or another tree.
+
+        Args:
+            follow: Whether the cursor goes to the head; else it stays on its checkpoint,
+                and on the base weights where that is gone.
+        """
+        if not tree.extends(self.tree):
+            self.lanes = Lanes()
+            if self.matches is not None:
+                self.matches = Matches(self.matches.keep)
+        self.lanes.show(tree)
+        if self.matches is not None:
+            self.matches.show(tree)
+        if follow:
+            self.go_to_head()
+        else:
+            self.go(self.position, self._on_fold)
+
+    def filter(self, keep: Predicate | None) -> None:
+        """List only what `keep` lets through; None lists all again."""
+        self.matches = None if keep is None else Matches(keep)
+        if self.matches is not None:
+            self.matches.show(self.tree)
+        if len(self.rows):
+            row = self.row
+            self.go(row.newest, row.kind is Kind.FOLD)
+
+    def go(self, position: int, fold: bool = False) -> None:
+        """Put the cursor on a checkpoint, which stays visible, or on the fold it is in."""
+        if position >= len(self.tree):
+            position = ROOT
+        self._anchor = None if position == ROOT else self.tree[position].id
+        self.rows.select(None if fold or position == ROOT else position)
+        self._on_fold = fold and self.row.kind is Kind.FOLD
+
+    def go_to_head(self) -> None:
+        """Put the cursor on what is served."""
+        self.go(ROOT if self.tree.head is None else self.tree.head)
+
+    def step_to(self, number: int, way: int) -> None:
+        """Put the cursor on a row, or on the next one that way that is no joint."""
+        if not len(self.rows):
+            return
+        number = min(max(number, 0), len(self.rows) - 1)
+        while self.rows.row(number).kind is Kind.JOINT:
+            number += way
+        row = self.rows.row(number)
+        self.go(row.newest, row.kind is Kind.FOLD)
+
+    def unfold(self) -> bool:
+        """Show every step of the folded run under the cursor; False where there is none."""
+        if not len(self.rows) or not self.rows.unfold(self.number):
+            return False
+        self.go(self.position)
+        return True
+
+    def fold(self) -> bool:
+        """Fold the unfolded run under the cursor; False where there is none."""
+        if not self.rows.fold(self.position):
+            return False
+        self.go(self.position, fold=True)
+        return True

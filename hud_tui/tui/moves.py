@@ -1,0 +1,86 @@
+"""What a key of the Checkpoints view would make the head, or why it cannot."""
+
+from dataclasses import dataclass
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.head import name, named
+from hud_tui.rl.run import Run
+from hud_tui.rl.segments import ROOT
+from hud_tui.tui.journal import Journal, Move
+from hud_tui.tui.steering import Act
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A set_head to preview."""
+
+    target: str
+    """Id of the checkpoint to serve."""
+    act: Act = Act.SET
+    note: str = ""
+    """What the user should know first."""
+
+
+def to_selected(run: Run, position: int, folded: bool) -> Wanted:
+    """Serve what is under the cursor.
+
+    Raises:
+        HudUsage: It is no single checkpoint.
+    """
+    if folded:
+        raise HudUsage("Several steps are folded here: Enter unfolds them, then choose one.")
+    if position == ROOT:
+        raise HudUsage("Only a step's weights can be made the head, not the base weights.")
+    return Wanted(run.tree[position].id)
+
+
+def to_parent(run: Run) -> Wanted:
+    """Serve the head's parent.
+
+    Raises:
+        HudUsage: It has none.
+    """
+    tree = run.tree
+    if tree.head is None:
+        raise HudUsage("The base weights are served: there is nothing to roll back to.")
+    parent = tree.parent(tree.head)
+    if parent == ROOT:
+        raise HudUsage(f"{name(run.head)} is a first step: it has no parent to roll back to.")
+    return Wanted(tree[parent].id)
+
+
+def to_undo(run: Run, journal: Journal) -> Wanted:
+    """Serve what was served before the last move, ours or somebody else's.
+
+    Raises:
+        HudUsage: There was none, or base weights were served before it.
+    """
+    if not journal.done:
+        raise HudUsage("The head was not set in this session: there is nothing to undo.")
+    move = journal.done[-1]
+    if move.before is None:
+        raise HudUsage("Base weights were served before that, and only a step can be the head.")
+    return Wanted(move.before, Act.UNDO, undo_note(run, move))
+
+
+def to_redo(journal: Journal) -> Wanted:
+    """Serve what the move that was undone last had made the head.
+
+    Raises:
+        HudUsage: Nothing was undone.
+    """
+    if not journal.undone:
+        raise HudUsage("Nothing was undone: there is nothing to do again.")
+    return Wanted(journal.undone[-1].after, Act.REDO)
+
+
+def undo_note(run: Run, move: Move) -> str:
+    """What the user should know before undoing: who moved the head, and what came since."""
+    set_to, now = named(run, move.after), name(run.head)
+    by = "" if move.ours else f"Somebody else set the head to {set_to}. "
+    if run.head is not None and run.head.id == move.after:
+        return by.strip()
+    position = run.tree.find(move.after)
+    if position is not None and run.tree.is_ancestor(position, run.tree.head):
+        return f"{by}Training went on since: {now} grew from {set_to}."
+    return f"{by}The head was moved elsewhere since it was set to {set_to}: it is {now} now."

@@ -1,0 +1,132 @@
+"""The cursor stays on its checkpoint, whatever arrives; and what a key would make the head."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.cursor import TreeCursor
+from hud_tui.rl.rows import Kind
+from hud_tui.rl.run import Run
+from hud_tui.rl.segments import ROOT
+from hud_tui.rl.tree import Tree
+from hud_tui.tui.journal import Journal, Move
+from hud_tui.tui.moves import Wanted, to_parent, to_redo, to_selected, to_undo, undo_note
+from hud_tui.tui.steering import Act
+from tests.unit.trees import parents, tree_of
+
+
+@given(parents(most=50), st.data())
+def test_it_stays_on_its_checkpoint_while_the_tree_grows(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    cursor, tree = TreeCursor(), Tree()
+    cursor.show(tree, follow=False)
+    chosen_id: str | None = None
+    for node in tree_of(chosen):
+        tree = tree.add(node).with_head(data.draw(st.sampled_from([node.id, "c0"])))
+        cursor.show(tree, follow=False)
+        at = cursor.position
+        assert (None if at == ROOT else tree[at].id) == chosen_id
+        number = data.draw(st.integers(-2, len(cursor.rows) + 2))
+        cursor.step_to(number, data.draw(st.sampled_from([1, -1])))
+        if data.draw(st.booleans()):
+            _ = cursor.unfold() or cursor.fold()
+        assert cursor.row.kind is not Kind.JOINT
+        chosen_id = None if cursor.position == ROOT else tree[cursor.position].id
+        if cursor.row.kind is Kind.NODE:
+            assert cursor.row.newest == cursor.position
+
+
+@given(parents(most=50))
+def test_it_follows_the_head(chosen: list[int]) -> None:
+    cursor, tree = TreeCursor(), Tree()
+    for node in tree_of(chosen):
+        tree = tree.add(node).with_head(node.id)
+        cursor.show(tree, follow=True)
+        assert tree[cursor.position] is tree.served
+
+
+def test_it_finds_its_checkpoint_in_a_tree_that_is_read_anew() -> None:
+    cursor = TreeCursor()
+    cursor.show(tree_of([-1, 0, 1, 2], head=3), follow=False)
+    cursor.go(1)
+    cursor.show(tree_of([-1, 0, 0, 2], head=3), follow=False)
+    assert cursor.position == 1
+    cursor.show(tree_of([-1], head=0), follow=False)
+    assert cursor.position == ROOT
+
+
+def test_a_filter_keeps_the_cursor_and_gives_it_back() -> None:
+    cursor = TreeCursor()
+    cursor.show(tree_of(range(-1, 39), head=39), follow=False)
+    cursor.go(20)
+    cursor.filter(lambda node: node.id in ("c20", "c30"))
+    assert (len(cursor.rows), cursor.position, cursor.number) == (2, 20, 1)
+    assert not cursor.unfold()
+    assert not cursor.fold()
+    cursor.show(tree_of(range(-1, 40), head=40), follow=False)
+    assert len(cursor.rows) == 2
+    cursor.filter(None)
+    assert cursor.position == 20
+    assert cursor.row.kind is Kind.NODE
+    cursor.filter(lambda node: False)
+    assert len(cursor.rows) == 0
+    cursor.step_to(3, 1)
+    assert cursor.row.newest == ROOT
+    cursor.filter(None)
+    assert cursor.position == 20
+
+
+def test_folding_puts_the_cursor_on_the_fold_and_unfolding_back_on_its_anchor() -> None:
+    cursor = TreeCursor()
+    cursor.show(tree_of(range(-1, 39), head=39), follow=False)
+    cursor.step_to(cursor.lanes.row_of(20), 1)
+    assert cursor.row.kind is Kind.FOLD
+    anchor = cursor.position
+    assert cursor.unfold()
+    assert (cursor.row.kind, cursor.position) == (Kind.NODE, anchor)
+    assert cursor.fold()
+    assert (cursor.row.kind, cursor.position) == (Kind.FOLD, anchor)
+
+
+def run(head: int | None) -> Run:
+    return Run(tree=tree_of([-1, 0, 1], head))
+
+
+def test_what_is_wanted() -> None:
+    assert to_selected(run(2), 1, folded=False) == Wanted("c1")
+    assert to_parent(run(2)) == Wanted("c1")
+    journal = Journal()
+    journal.moved("c2", "c0")
+    assert to_undo(run(0), journal) == Wanted("c2", Act.UNDO)
+    journal.undid()
+    assert to_redo(journal) == Wanted("c0", Act.REDO)
+
+
+def test_what_cannot_be_wanted_says_why() -> None:
+    journal = Journal()
+    for wish, why in (
+        (lambda: to_selected(run(2), 1, folded=True), "folded"),
+        (lambda: to_selected(run(2), ROOT, folded=False), "base weights"),
+        (lambda: to_parent(run(0)), "no parent"),
+        (lambda: to_parent(run(None)), "nothing to roll back"),
+        (lambda: to_undo(run(2), journal), "nothing to undo"),
+        (lambda: to_redo(journal), "nothing to do again"),
+    ):
+        with pytest.raises(HudUsage, match=why):
+            wish()
+    journal.done.append(Move(None, "c0"))
+    with pytest.raises(HudUsage, match="Base weights"):
+        to_undo(run(0), journal)
+
+
+def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
+    assert undo_note(run(0), Move("c2", "c0")) == ""
+    assert "Training went on since: step-000003 grew from step-000001" in undo_note(
+        run(2), Move(None, "c0")
+    )
+    assert "moved elsewhere since it was set to step-000003: it is step-000001 now" in undo_note(
+        run(0), Move("c1", "c2")
+    )
+    assert undo_note(run(0), Move("c2", "c0", ours=False)).startswith("Somebody else")
