@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hud_tui import __version__
 from hud_tui.commands import build_parser, parameters
 from hud_tui.errors import HudError
-from hud_tui.settings import Paths, has_key, read_paths, read_settings
+from hud_tui.settings import Paths, has_key, read_max_disk, read_paths, read_settings
 from hud_tui.start import Start
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def _serve(args: argparse.Namespace) -> int:
             offer(paths, ready)
 
     try:
-        return serve(args.host, args.port, paths.data, args.engine, on_ready)
+        max_disk = read_max_disk(args.max_disk)
+        return serve(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
     finally:
         forget(paths, os.getpid())
 

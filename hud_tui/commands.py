@@ -178,6 +178,11 @@ def _serve(commands: "Commands[Parser]") -> None:
     parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="0 takes a free one")
     parser.add_argument("--engine", default="tiny", choices=("tiny",))
+    parser.add_argument(
+        "--max-disk",
+        metavar="SIZE",
+        help="thin the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
+    )
 
 
 def flag(field: str) -> str:

@@ -5,6 +5,7 @@ environment, ``.env`` here, ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ DEFAULTS = {
     "HUD_TELEMETRY_URL": "https://telemetry.hud.ai/v3/api",
     "HUD_WEB_URL": "https://hud.ai",
 }
+_UNITS = ("", "K", "M", "G", "T")
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)B?", re.IGNORECASE)
 NO_KEY = HudNoKey(
     "no API key", "set HUD_API_KEY, or use --local for the embedded service, which needs none"
 )
@@ -109,6 +112,22 @@ def read_paths(
         "data": data_dir or environ.get("HUD_TUI_DATA_DIR"),
     }
     return Paths(*(_directory(kind, value) for kind, value in given.items()))
+
+
+def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Bytes that the embedded service's checkpoints may take: flag, then HUD_TUI_MAX_DISK.
+
+    Raises:
+        HudUsage: It is no size.
+    """
+    environ = os.environ if environ is None else environ
+    given = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
+    found = _SIZE.fullmatch(given.strip())
+    if found is None:
+        name = "--max-disk" if flag else "HUD_TUI_MAX_DISK"
+        raise HudUsage(f"{name} is not a size: {given[:40]!r}", "e.g. 20GB, 500MB or 1.5TB")
+    number, unit = found.groups()
+    return int(float(number) * 1000 ** _UNITS.index(unit.upper()))
 
 
 def _directory(kind: str, value: str | None) -> Path:

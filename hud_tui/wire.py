@@ -135,6 +135,11 @@ class Checkpoint(Response):
     """Embedded: the managed run that took the step."""
     groups: list[Group] = Field(default_factory=list)
     """Embedded: the step's rewards by task."""
+    state: str | None = None
+    """Embedded: what is kept of it: ``full``, ``weights`` (served; training from it starts
+    with fresh Adam moments), ``expired`` (neither)."""
+    pinned: bool = False
+    """Embedded: whether its state is kept whatever the disk limit."""
 
 
 class CheckpointTrace(Response):

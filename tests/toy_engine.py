@@ -174,6 +174,12 @@ class ToyEngine:
             os.fsync(file.fileno())
         return Saved(str(path), str(path), {"grad_norm": math.hypot(*gradient)})
 
+    async def slim(self, state: Path, directory: Path) -> str:
+        self._live("slim")
+        path = directory / "weights.json"
+        path.write_text(json.dumps({"logits": _load(state).logits}))
+        return str(path)
+
     def flatten(self) -> None:
         """From now on every policy says the same to everything: no group has spread."""
         self.ways = lambda prompt: [[*self.tokens.encode("no"), END]] * WAYS  # type: ignore

@@ -75,5 +75,15 @@ class CatalogCalls(Calls):
         match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
         await self.wire.write("PUT", url, Json, body, headers=match)
 
+    async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
+        """Keep a checkpoint's state whatever the service's disk limit, or no longer (embedded
+        service). Its row as it is then.
+
+        Raises:
+            HudNotFound: No such checkpoint, or there is nothing left to keep.
+        """
+        url = self.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
+        return await self.wire.write("PUT" if pinned else "DELETE", url, Checkpoint)
+
     def checkpoints_url(self, model_id: str) -> str:
         return self.api("/v2/models/{}/checkpoints", model_id)

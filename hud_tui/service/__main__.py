@@ -6,7 +6,9 @@ from pathlib import Path
 
 import platformdirs
 
+from hud_tui.errors import HudUsage
 from hud_tui.service.serve import ENGINES, serve
+from hud_tui.settings import read_max_disk
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -16,8 +18,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--data-dir", type=Path, default=platformdirs.user_data_path("hud-tui"))
     parser.add_argument("--engine", default="tiny", choices=ENGINES)
+    parser.add_argument("--max-disk", help="e.g. 20GB; thins the oldest checkpoints beyond it")
     args = parser.parse_args(argv)
-    return serve(args.host, args.port, args.data_dir, args.engine)
+    try:
+        max_disk = read_max_disk(args.max_disk)
+    except HudUsage as error:
+        parser.error(f"{error.message}: {error.hint}")
+    return serve(args.host, args.port, args.data_dir, args.engine, max_disk)
 
 
 if __name__ == "__main__":

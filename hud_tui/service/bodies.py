@@ -1,7 +1,6 @@
 """Request bodies in, JSON out."""
 
 import json
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -65,11 +64,6 @@ def dumps(body: Any) -> bytes:
         return orjson.dumps(body, default=_plain)
     except TypeError:  # a client's number beyond 64 bits comes back as it came
         return json.dumps(body, default=_plain).encode()
-
-
-def reply_array(rows: Sequence[bytes]) -> Response:
-    """A JSON array of rows that are JSON already."""
-    return Response(b"[" + b",".join(rows) + b"]", media_type="application/json")
 
 
 def page(items: list[Any], total: int, limit: int, offset: int) -> Response:

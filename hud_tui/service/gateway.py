@@ -41,8 +41,9 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
     """Answer a chat request, in OpenAI's form with the token ids on each choice.
 
     Raises:
-        Refused: 404 no such model or checkpoint; 400 what cannot be read, a stream, or a
-            prompt beyond the context (code ``context_length_exceeded``).
+        Refused: 404 no such model or checkpoint; 410 the checkpoint has expired; 400 what
+            cannot be read, a stream, or a prompt beyond the context (code
+            ``context_length_exceeded``).
         EngineLost: The engine stopped.
     """
     if body.stream:
@@ -71,7 +72,9 @@ def _trace_id(header: str | None) -> str | None:
 async def _node(parts: Parts, model: ModelRow, pin: str | None) -> Node | None:
     if pin is None:
         return await parts.store.read(checkpoints.head, model.id)
-    return await parts.store.read(checkpoints.find, model.id, canonical(pin) or pin)
+    node = await parts.store.read(checkpoints.find, model.id, canonical(pin) or pin)
+    node.refuse_expired()
+    return node
 
 
 def _requests(

@@ -6,28 +6,39 @@ from hud_tui.service.engines.base import Base, Engine, Tokenizer
 from hud_tui.service.hub import Hub
 from hud_tui.service.policies import Policies
 from hud_tui.service.refusals import Refused
+from hud_tui.service.retention import Retention
 from hud_tui.service.sessions import Session
 from hud_tui.service.store import Store
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.trees import Trees
 
 TRAINING = 4
 """Training policies kept open for the next call."""
 
 
 class Parts:
-    def __init__(self, data_dir: Path, engine: Engine) -> None:
+    def __init__(self, data_dir: Path, engine: Engine, max_disk: int) -> None:
         self.data_dir = data_dir
         self.engine = engine
         self.hub = Hub()
-        self.store = Store(data_dir / "service.db", self.hub.wake)
+        self.trees = Trees()
+        self.store = Store(data_dir / "service.db", self.hub.wake, self.trees.touch)
         self.policies = Policies(engine, data_dir)
+        self.retention = Retention(self.store, engine, self.policies, data_dir, max_disk)
         self._sessions: dict[str, Session] = {}
 
     def session(self, model: ModelRow) -> Session:
         """The model's one training session."""
         session = self._sessions.pop(model.id, None)
         if session is None:
-            session = Session(model, self.store, self.engine, self.policies, self.data_dir)
+            session = Session(
+                model,
+                self.store,
+                self.engine,
+                self.policies,
+                self.data_dir,
+                self.retention.wake,
+            )
         self._sessions[model.id] = session
         return session
 

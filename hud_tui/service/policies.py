@@ -5,7 +5,7 @@ through one opened from the node's file; a few of the latter stay open, the leas
 recently used is closed first. A policy in use is closed only when its last user is done.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -35,7 +35,17 @@ class Policies:
         self._data_dir = data_dir
         self._sampling: OrderedDict[str, Policy] = OrderedDict()
         self._training: dict[str, tuple[str, Policy]] = {}
+        self._opening: Counter[str] = Counter()
         self._generation = 0
+
+    def sources(self) -> set[str]:
+        """What is open, or being opened."""
+        training = {source for source, _ in self._training.values()}
+        return {*self._sampling, *training, *+self._opening}
+
+    def opens(self, source: str) -> bool:
+        """Whether this is being opened now."""
+        return self._opening[source] > 0
 
     def source(self, model: ModelRow, node: Node | None) -> str:
         """Names the weights of a node, or of an untrained model: a state path or a base."""
@@ -47,11 +57,14 @@ class Policies:
         target: str | Path = source
         if source != model.base:
             target = Path(source) if "://" in source else self._data_dir / source
+        self._opening[source] += 1
         try:
             return Policy(await self._engine.open(target), generation)
         except EngineLost:
             self._forget(generation)
             raise
+        finally:
+            self._opening[source] -= 1
 
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
         """Say that this policy trains the model and stands at `source` now."""

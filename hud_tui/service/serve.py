@@ -43,6 +43,7 @@ def serve(
     port: int,
     data_dir: Path,
     engine: str,
+    max_disk: int,
     on_ready: Callable[[ServiceReady], None] = lambda ready: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit code, 1 where it cannot start.
@@ -52,6 +53,7 @@ def serve(
         port: 0 takes a free one.
         data_dir: Where everything is kept; made when missing.
         engine: One of `ENGINES`.
+        max_disk: Bytes that all checkpoints' files may have together.
         on_ready: Told how to call the service, before the line on stdout says so.
     """
     logging.basicConfig(
@@ -61,7 +63,8 @@ def serve(
         with _locked(data_dir), _bound(host, port) as bound:
             if not _is_loopback(host):
                 _say(f"warning: {host} can be reached from other machines; the API key is all")
-            asyncio.run(_serve(bound, host, data_dir, make_engine(engine), on_ready))
+            service = Service(data_dir, make_engine(engine), max_disk)
+            asyncio.run(_serve(bound, host, service, on_ready))
     except CannotServe as error:
         _say(str(error))
         return 1
@@ -108,8 +111,7 @@ class _Server(uvicorn.Server):
 async def _serve(
     bound: socket.socket,
     host: str,
-    data_dir: Path,
-    engine: Engine,
+    service: Service,
     on_ready: Callable[[ServiceReady], None],
 ) -> None:
     def say_ready() -> None:
@@ -119,9 +121,9 @@ async def _serve(
 
     async with contextlib.AsyncExitStack() as stack:
         try:
-            service = await stack.enter_async_context(Service(data_dir, engine))
+            await stack.enter_async_context(service)
         except (OSError, sqlite3.Error, EngineError, TooNew) as error:
-            raise CannotServe(f"cannot open {data_dir}: {error}") from error
+            raise CannotServe(f"cannot open {service.data_dir}: {error}") from error
         config = uvicorn.Config(
             create_app(service, host),
             log_config=None,

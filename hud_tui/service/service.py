@@ -10,29 +10,32 @@ from types import TracebackType
 from hud_tui.rl.tasks import read_row
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.parts import Parts
+from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.runner import Runner
-from hud_tui.service.store import Db, checkpoints, models, runs, tasksets
+from hud_tui.service.store import Db, models, retention, runs, tasksets
 from hud_tui.service.tasksets import TASKSETS
 
 
 class Service:
     """The embedded service over one data directory. Use it as an async context."""
 
-    def __init__(self, data_dir: Path, engine: Engine) -> None:
+    def __init__(self, data_dir: Path, engine: Engine, max_disk: int = DEFAULT_BYTES) -> None:
         """
         Args:
             data_dir: Made when missing, for the user alone.
             engine: Started and stopped with the service.
+            max_disk: Bytes that all checkpoints' files may have together.
         """
         self.data_dir = data_dir.resolve()
         self.parts: Parts
         self.runner: Runner
         self.api_key = ""
         self._engine = engine
+        self._max_disk = max_disk
 
     async def __aenter__(self) -> "Service":
         await asyncio.to_thread(self._prepare)
-        self.parts = Parts(self.data_dir, self._engine)
+        self.parts = Parts(self.data_dir, self._engine, self._max_disk)
         self.runner = Runner(self.parts)
         try:
             await self.parts.store.open()
@@ -43,6 +46,7 @@ class Service:
             await self._close()
             raise
         await asyncio.to_thread(sweep, self.data_dir / "checkpoints", kept)
+        self.parts.retention.wake()
         return self
 
     async def __aexit__(
@@ -53,6 +57,7 @@ class Service:
     ) -> None:
         await self.runner.close()
         self.parts.hub.close()
+        await self.parts.retention.close()
         await self._close()
 
     async def _close(self) -> None:
@@ -95,10 +100,10 @@ def sweep(directory: Path, kept: set[str]) -> None:
 
 
 def _recover(db: Db, bases: list[str]) -> set[str]:
-    """Catalog and tasksets in place, broken runs marked; the ids of all checkpoints."""
+    """Catalog and tasksets in place, broken runs marked; the directories in use."""
     models.offer_bases(db, bases)
     for builtin in TASKSETS.values():
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
         tasksets.offer(db, builtin.name, builtin.description, rows)
     runs.interrupt_all(db)
-    return checkpoints.ids(db)
+    return retention.kept(db)

@@ -22,6 +22,7 @@ from hud_tui.service.ids import new_id
 from hud_tui.service.passes import Passes
 from hud_tui.service.policies import Policies, Policy
 from hud_tui.service.refusals import Refused
+from hud_tui.service.retention import size_of
 from hud_tui.service.store import Db, Store, checkpoints, replies
 from hud_tui.service.store.checkpoints import NewCheckpoint, Node, Seen
 from hud_tui.service.store.models import ModelRow
@@ -35,8 +36,15 @@ class Session:
     """Hold `lock` around every call."""
 
     def __init__(
-        self, model: ModelRow, store: Store, engine: Engine, policies: Policies, data_dir: Path
+        self,
+        model: ModelRow,
+        store: Store,
+        engine: Engine,
+        policies: Policies,
+        data_dir: Path,
+        on_step: Callable[[], None],
     ) -> None:
+        """`on_step`: called after every optimizer step."""
         self.lock = asyncio.Lock()
         self.forwards = Forwards()
         self.passes = Passes()
@@ -45,6 +53,7 @@ class Session:
         self._engine = engine
         self._policies = policies
         self._data_dir = data_dir
+        self._on_step = on_step
         self._policy: Policy | None = None
         self._node: Node | None = None
         self._accumulated = Accumulated()
@@ -127,6 +136,7 @@ class Session:
             place = (self._model.id, self._node.id if self._node else None, job_id)
             saved = self._portable(saved)
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
+            new = replace(new, bytes=await asyncio.to_thread(size_of, directory))
             node = await self._store.write(_append, new, self.passes.waiting(), also)
         except asyncio.CancelledError:
             await self.drop()  # it may be in the tree by now: the files stay
@@ -139,16 +149,18 @@ class Session:
         self.forwards.clear()
         self.passes.stepped()
         self._policies.trains(self._model.id, node.state_path, policy)
+        self._on_step()
         return node
 
-    async def set_head(self, checkpoint_id: str, seen: Seen | None = None) -> None:
+    async def set_head(self, checkpoint_id: str, seen: Seen | None = None) -> Node:
         """Serve another node; the gradients go, and training goes on from there.
 
         Raises:
             Refused: As `checkpoints.set_head`.
         """
-        await self._store.write(checkpoints.set_head, self._model.id, checkpoint_id, seen)
+        node = await self._store.write(_set_head, self._model.id, checkpoint_id, seen)
         await self.drop()
+        return node
 
     async def drop(self) -> None:
         """Forget the open policy and its gradients."""
@@ -226,6 +238,11 @@ class _Failures:
 def _under(directory: Path, path: str) -> str:
     inside = "://" not in path and Path(path).is_relative_to(directory)
     return str(Path(path).relative_to(directory)) if inside else path
+
+
+def _set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None) -> Node:
+    checkpoints.set_head(db, model_id, checkpoint_id, seen)
+    return checkpoints.find(db, model_id, checkpoint_id)
 
 
 def _append(db: Db, new: NewCheckpoint, passes: Sequence[Kept], also: Also | None) -> Node:

@@ -9,7 +9,17 @@ import pytest
 
 from hud_tui.service.clock import now
 from hud_tui.service.service import Service, sweep
-from hud_tui.service.store import Db, TooNew, checkpoints, connect, events, insert, models, runs
+from hud_tui.service.store import (
+    Db,
+    TooNew,
+    checkpoints,
+    connect,
+    events,
+    insert,
+    models,
+    retention,
+    runs,
+)
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.schema import MIGRATIONS
 from hud_tui.wire import JobError
@@ -138,7 +148,7 @@ async def test_the_trees_files_are_kept(http: httpx.AsyncClient, service: Servic
     taken = await step(http, await fork(http))
     directory = service.data_dir / "checkpoints"
     (directory / "unfinished").mkdir()
-    sweep(directory, await service.parts.store.read(checkpoints.ids))
+    sweep(directory, await service.parts.store.read(retention.kept))
     assert [path.name for path in directory.iterdir()] == [taken["checkpoint_id"]]
     assert (service.data_dir / taken["state_path"]).is_file()
 

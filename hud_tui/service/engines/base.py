@@ -176,6 +176,14 @@ class Engine(Protocol):
     ) -> dict[str, float]:
         """Accumulate gradients for given −dC/dlogprob, shape (T,) a datum."""
 
+    async def slim(self, state: Path, directory: Path) -> str:
+        """Write a state's weights alone into `directory`, fsynced; the path. `open` continues
+        from it with fresh moments, and samples from it exactly as from the state.
+
+        Raises:
+            EngineError: No such state, or it cannot be written.
+        """
+
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         """Take one step and save it into `directory`, fsynced and complete before this returns.
 

@@ -6,17 +6,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hud_tui.service.bodies import number, page, read, reply, reply_array, window
+from hud_tui.service.bodies import number, page, read, reply, window
 from hud_tui.service.clock import iso
 from hud_tui.service.engines.base import Base
 from hud_tui.service.ids import canonical, named_id
 from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import not_found
 from hud_tui.service.routes import parts_of, path
-from hud_tui.service.store import checkpoints, models
+from hud_tui.service.store import checkpoints, models, retention
 from hud_tui.service.store.checkpoints import Seen
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Fork, SetHead
+
+FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh Adam moments"
 
 
 async def me(request: Request) -> Response:
@@ -54,7 +56,22 @@ async def fork(request: Request) -> Response:
 
 async def tree(request: Request) -> Response:
     parts, model = parts_of(request), await find_model(request)
-    return reply_array(await parts.store.read(checkpoints.tree, model.id))
+    body, etag = await parts.trees.read(parts.store, model.id)
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    known = request.headers.get("if-none-match", "")
+    if etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+async def pin(request: Request) -> Response:
+    """PUT keeps a checkpoint as it is whatever the disk limit, DELETE no longer; its row."""
+    parts, model = parts_of(request), await find_model(request)
+    ref = path(request, "checkpoint_id")
+    pinned = request.method == "PUT"
+    row = await parts.store.write(retention.pin, model.id, canonical(ref) or ref, pinned)
+    parts.retention.wake()
+    return Response(row, media_type="application/json")
 
 
 async def checkpoint_traces(request: Request) -> Response:
@@ -88,8 +105,9 @@ async def set_head(request: Request) -> Response:
         raise not_found("checkpoint", body.checkpoint_id[:200])
     session, seen = parts.session(model), _seen(request)
     async with session.lock:
-        await session.set_head(id_, seen)
-    return reply(record(model, parts.bases().get(model.base)))
+        node = await session.set_head(id_, seen)
+    note = FRESH_MOMENTS if node.state == "weights" else None
+    return reply({**record(model, parts.bases().get(model.base)), "note": note})
 
 
 def _seen(request: Request) -> Seen | None:
@@ -132,6 +150,11 @@ ROUTES = [
     Route("/v2/models/fork", fork, methods=["POST"]),
     Route("/v2/models/resolve", resolve),
     Route("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/traces", checkpoint_traces),
+    Route(
+        "/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin",
+        pin,
+        methods=["PUT", "DELETE"],
+    ),
     Route("/v2/models/{model_id:path}/checkpoints", tree),
     Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),
     Route("/v2/models/{model_id:path}", get_model),

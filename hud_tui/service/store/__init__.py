@@ -24,24 +24,38 @@ class TooNew(Exception):
 
 
 class Db(sqlite3.Connection):
-    """A connection that remembers whose events the open transaction appended."""
+    """A connection that remembers what the open transaction changed."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.appended: set[str] = set()
         """Ids of models with new events."""
+        self.touched: dict[str, set[str]] = {}
+        """Ids of models, and of the checkpoints in them whose rows are new or changed."""
+
+    def touch(self, model_id: str, *checkpoint_ids: str | None) -> None:
+        """Say that the rows of these checkpoints are new, or not what they were."""
+        rows = self.touched.setdefault(model_id, set())
+        rows.update(id_ for id_ in checkpoint_ids if id_ is not None)
 
 
 class Store:
-    def __init__(self, path: Path, on_events: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_events: Callable[[set[str]], None],
+        on_rows: Callable[[dict[str, set[str]]], None] = lambda touched: None,
+    ) -> None:
         """
         Args:
             path: The SQLite file; made when missing.
             on_events: Called on the event loop, after the commit, with the models whose
                 events grew.
+            on_rows: As that, with `Db.touched`.
         """
         self._path = path
         self._on_events = on_events
+        self._on_rows = on_rows
         self._thread = ThreadPoolExecutor(1, "store")
         self._db: Db | None = None
 
@@ -82,7 +96,11 @@ class Store:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             db.appended.clear()
+            db.touched.clear()
             raise
+        if db.touched:
+            touched, db.touched = db.touched, {}
+            self._loop.call_soon_threadsafe(self._on_rows, touched)
         if db.appended:
             models, db.appended = db.appended, set()
             self._loop.call_soon_threadsafe(self._on_events, models)

@@ -1,7 +1,7 @@
 """The checkpoint tree and the head."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,13 @@ from hud_tui.service.refusals import Refused, not_found
 from hud_tui.service.store import Db, events, insert
 from hud_tui.wire import Checkpoint, Group
 
-UNKEPT: Mapping[str, Any] = {"is_active": True, "groups": {"__all__": {"trace_ids"}}}
-"""Of a row: the head's table says which is active; the step's event names the traces."""
+UNKEPT: Mapping[str, Any] = {
+    "is_active": True,
+    "state": True,
+    "pinned": True,
+    "groups": {"__all__": {"trace_ids"}},
+}
+"""Of a row: columns say what changes; the step's event names the traces."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,20 @@ class Node:
     step: int
     name: str
     sampler_path: str
+    """Its name for samplers; does not change."""
     state_path: str
+    """Where its weights are."""
+    state: str = "full"
+    """What is kept of it: full, weights or expired."""
+
+    def refuse_expired(self) -> None:
+        """Raises Refused, 410, where its weights are gone."""
+        if self.state == "expired":
+            raise Refused(
+                410,
+                f"{self.name} has expired: its weights were removed to keep within the disk"
+                " limit. Choose one that is kept; pin those that must stay",
+            )
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,8 @@ class NewCheckpoint:
     groups: list[Group] = field(default_factory=list)
     trace_ids: Sequence[str] = ()
     job_id: str | None = None
+    bytes: int = 0
+    """Of its files here."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,8 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         sampler_path=new.sampler_path,
         state_path=new.state_path,
         job_id=new.job_id,
+        bytes=new.bytes,
+        reward=new.mean_reward,
         body=row.model_dump_json(exclude=UNKEPT),
     )
     db.execute(
@@ -90,18 +112,34 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     )
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
     db.executemany(link, [(new.id, trace_id) for trace_id in new.trace_ids])
+    db.touch(new.model_id, new.id, new.parent_id)
     _log(db, new, row)
     return Node(new.id, step, row.name or "", new.sampler_path, new.state_path)
 
 
 def tree(db: Db, model_id: str) -> list[bytes]:
-    """The wire's rows as JSON, oldest first."""
-    query = """SELECT body, checkpoint.id IS head.checkpoint_id AS is_active
-        FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id
-        WHERE checkpoint.model_id = ? ORDER BY step"""
-    flags = ('{"is_active":false,', '{"is_active":true,')
-    rows = db.execute(query, (model_id,))
-    return [(flags[active] + body[1:]).encode() for body, active in rows]
+    """The wire's rows as JSON, oldest first: the one of step N is at N − 1."""
+    rows = db.execute(f"{_ROW} WHERE checkpoint.model_id = ? ORDER BY step", (model_id,))
+    return [_dump(row) for row in rows]
+
+
+def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
+    """Some of the tree's rows, each with its step, oldest first."""
+    query = f"{_ROW} WHERE checkpoint.model_id = ? AND checkpoint.id = ?"
+    found = [row for id_ in ids for row in db.execute(query, (model_id, id_))]
+    return sorted((row["step"], _dump(row)) for row in found)
+
+
+_ROW = """SELECT step, body, state, pinned, checkpoint.id IS head.checkpoint_id AS is_active
+    FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id"""
+_FLAGS = ("false", "true")
+
+
+def _dump(row: sqlite3.Row) -> bytes:
+    """A stored body with what changes put before it."""
+    active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
+    now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},'
+    return (now + body[1:]).encode()
 
 
 def head_id(db: Db, model_id: str) -> str | None:
@@ -123,7 +161,7 @@ def find(db: Db, model_id: str, ref: str) -> Node:
     Raises:
         Refused: 404.
     """
-    query = """SELECT id, step, name, sampler_path, state_path FROM checkpoint
+    query = """SELECT id, step, name, sampler_path, state_path, state FROM checkpoint
         WHERE model_id = ? AND ? IN (id, name, sampler_path)"""
     row = db.execute(query, (model_id, ref)).fetchone()
     if row is None:
@@ -141,10 +179,11 @@ def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None
         seen: What the caller takes for the head; None where it does not say.
 
     Raises:
-        Refused: 404, the model has no such checkpoint; 409, the head has been set elsewhere
-            since it was seen. Steps taken from there do not count as a move.
+        Refused: 404, the model has no such checkpoint; 410, it has expired; 409, the
+            head has been set elsewhere since it was seen. Steps taken from there do not
+            count as a move.
     """
-    find(db, model_id, checkpoint_id)
+    find(db, model_id, checkpoint_id).refuse_expired()
     if seen is not None:
         _refuse_moved(db, model_id, seen)
     previous = head_id(db, model_id)
@@ -155,6 +194,7 @@ def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None
     )
     moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
     events.append(db, model_id, [moved])
+    db.touch(model_id, checkpoint_id, previous)
     return True
 
 
@@ -167,11 +207,6 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
     find(db, model_id, checkpoint_id)
     query = "SELECT * FROM trace WHERE checkpoint_id = ? ORDER BY rowid LIMIT ? OFFSET ?"
     return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
-
-
-def ids(db: Db) -> set[str]:
-    """The ids of all checkpoints: directories beside these are leftovers."""
-    return {row["id"] for row in db.execute("SELECT id FROM checkpoint")}
 
 
 def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
@@ -210,6 +245,7 @@ def _wire(new: NewCheckpoint, step: int) -> Checkpoint:
         checkpoint_name=new.sampler_path,
         prev_model_checkpoint_id=new.parent_id,
         is_active=True,
+        state="full",
         created_at=iso(now()),
         num_traces=new.num_traces,
         num_datums=new.num_datums,

@@ -27,8 +27,9 @@ class ModelRow:
     checkpoint_count: int
 
 
-_SELECT = """SELECT model.*, (SELECT count(*) FROM checkpoint WHERE model_id = model.id)
-    AS checkpoint_count FROM model"""
+_SELECT = """SELECT model.*, (SELECT coalesce(max(step), 0) FROM checkpoint
+    WHERE model_id = model.id) AS checkpoint_count FROM model"""
+"""Steps count from 1 without a gap, and the last one is found without counting."""
 
 
 def offer_bases(db: Db, names: Iterable[str]) -> None:

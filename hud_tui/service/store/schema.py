@@ -144,5 +144,23 @@ MIGRATIONS = [
     """,
     # Where the head was last set; NULL: only steps have moved it.
     "ALTER TABLE head ADD COLUMN set_to TEXT",
+    """
+    -- What is kept of a checkpoint's files, and how large that is.
+    ALTER TABLE checkpoint ADD COLUMN state TEXT NOT NULL DEFAULT 'full';
+    ALTER TABLE checkpoint ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE checkpoint ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE checkpoint ADD COLUMN reward REAL;
+    UPDATE checkpoint SET reward = json_extract(body, '$.mean_reward');
+    CREATE INDEX checkpoint_by_state ON checkpoint (state) WHERE bytes > 0;
+    CREATE INDEX checkpoint_by_parent ON checkpoint (parent_id);
+    CREATE INDEX checkpoint_by_reward ON checkpoint (model_id, reward);
+
+    CREATE TABLE disk (bytes INTEGER NOT NULL) STRICT;  -- of all checkpoints
+    INSERT INTO disk VALUES (0);
+    CREATE TRIGGER disk_grows AFTER INSERT ON checkpoint
+        BEGIN UPDATE disk SET bytes = bytes + NEW.bytes; END;
+    CREATE TRIGGER disk_changes AFTER UPDATE OF bytes ON checkpoint
+        BEGIN UPDATE disk SET bytes = bytes + NEW.bytes - OLD.bytes; END
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

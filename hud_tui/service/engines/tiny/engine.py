@@ -121,6 +121,10 @@ class TinyEngine:
         saved = await self._ask("optim_step", handle, adam=adam, directory=str(directory))
         return Saved(**saved)
 
+    async def slim(self, state: Path, directory: Path) -> str:
+        path: str = await self._ask("slim", "", path=str(state), directory=str(directory))
+        return path
+
     async def _ask(self, verb: str, handle: Handle, **fields: Any) -> Any:
         return await self._worker.ask({"verb": verb, "handle": handle, **fields})
 

@@ -1,7 +1,8 @@
 """Policies on disk: one safetensors file with weights and, once trained, Adam's moments.
 
-A base holds fp16 weights only. A state holds fp32 weights, ``m.*``, ``v.*`` and t, so
-that loading it and going on is bit for bit the same as never having stopped.
+A base holds fp16 weights only; a thinned state fp32 weights only. A whole state holds fp32
+weights, ``m.*``, ``v.*`` and t, so that loading it and going on is bit for bit the same as
+never having stopped.
 """
 
 import json
@@ -32,6 +33,13 @@ def save_state(directory: Path, weights: Weights, moments: Moments, config: Conf
         tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
     path = directory / f"{uuid4().hex}.safetensors"
     _write(path, save(tensors, _metadata(config)))
+    return path
+
+
+def save_weights(directory: Path, weights: Weights, config: Config) -> Path:
+    """Write fp32 weights without moments under a new name; whole on disk on return."""
+    path = directory / f"{uuid4().hex}.safetensors"
+    _write(path, save(weights, _metadata(config)))
     return path
 
 

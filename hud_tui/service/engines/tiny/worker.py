@@ -37,6 +37,8 @@ class Worker:
             return None
         if verb == "open":
             return self.open(handle, Path(request["path"]))
+        if verb == "slim":
+            return self.slim(Path(request["path"]), Path(request["directory"]))
         if verb == "close":
             self.learners.pop(handle, None)
             return None
@@ -61,6 +63,16 @@ class Worker:
         learner = self.learners[handle] = Learner(path)
         config = learner.config
         return {"pid": os.getpid(), "context": config.context, "vocabulary": config.vocabulary}
+
+    def slim(self, path: Path, directory: Path) -> str:
+        """Write a state's weights alone into a directory; the new file's path."""
+        from hud_tui.service.engines.tiny.state import load, save_weights
+
+        weights, _, config = load(path)
+        try:
+            return str(save_weights(directory, weights, config))
+        except OSError as error:
+            raise EngineError(f"the weights could not be written: {error.strerror}") from error
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:

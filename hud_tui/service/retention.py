@@ -1,0 +1,102 @@
+"""Retention: keeps the checkpoints' files within a size, in the background.
+
+Beyond it the oldest states lose Adam's moments first (they are still served, and training
+from them starts with fresh ones), then their weights. A row says so before a file goes:
+what a crash leaves in between is swept at the next start.
+"""
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+
+from hud_tui.service.engines.base import Engine, EngineError
+from hud_tui.service.ids import new_id
+from hud_tui.service.policies import Policies
+from hud_tui.service.store import Store, retention
+from hud_tui.service.store.checkpoints import Node
+
+log = logging.getLogger(__name__)
+
+DEFAULT_BYTES = 10 * 10**9
+
+
+class Retention:
+    def __init__(
+        self, store: Store, engine: Engine, policies: Policies, data_dir: Path, limit: int
+    ) -> None:
+        """`limit`: bytes that all checkpoints' files may have together."""
+        self._store = store
+        self._engine = engine
+        self._policies = policies
+        self._data_dir = data_dir
+        self._limit = limit
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._unreadable: set[str] = set()
+        """State paths that the engine could not thin."""
+
+    def wake(self) -> None:
+        """Files may have grown beyond the limit: thin what must be, soon."""
+        self._again = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._guard(), name="retention")
+
+    async def close(self) -> None:
+        """Stop between two checkpoints, or within one: the next start sweeps."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Wait until nothing is left to thin."""
+        if self._task is not None:
+            await self._task
+
+    async def _guard(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                while await self._store.read(retention.used) > self._limit and await self._thin():
+                    pass
+        except Exception:
+            log.exception("checkpoints could not be thinned")
+
+    async def _thin(self) -> bool:
+        """Thin one checkpoint by one stage; False where none may be."""
+        opened = self._policies.sources() | self._unreadable
+        found = await self._store.read(retention.next_to_thin, opened)
+        if found is None:
+            return False
+        model_id, node = found
+        if node.state == "full":
+            done = await self._slim(model_id, node)
+        else:
+            done = await self._store.write(retention.expired, model_id, node)
+        if done and not self._policies.opens(node.state_path):  # else the next start sweeps it
+            old = (self._data_dir / node.state_path).parent
+            await asyncio.to_thread(shutil.rmtree, old, ignore_errors=True)
+        return True
+
+    async def _slim(self, model_id: str, node: Node) -> bool:
+        """Write the weights alone beside the whole state, and say so."""
+        directory = self._data_dir / "checkpoints" / new_id()
+        await asyncio.to_thread(directory.mkdir)
+        done = False
+        try:
+            path = await self._engine.slim(self._data_dir / node.state_path, directory)
+            size = await asyncio.to_thread(size_of, directory)
+            place = str(Path(path).relative_to(self._data_dir))
+            done = await self._store.write(retention.slimmed, model_id, node, place, size)
+        except EngineError as error:
+            log.warning("%s cannot be thinned: %s", node.name, error)
+            self._unreadable.add(node.state_path)
+        finally:
+            if not done:
+                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        return done
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of a directory's files."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

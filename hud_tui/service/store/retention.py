@@ -1,0 +1,100 @@
+"""What is kept of checkpoints: whole states, weights alone, or nothing but the row."""
+
+import sqlite3
+from collections.abc import Collection, Iterator
+
+from hud_tui.events import CheckpointAdded
+from hud_tui.service.clock import now
+from hud_tui.service.store import Db, checkpoints, events
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.wire import Checkpoint
+
+_PROTECTED = """c.pinned
+    OR EXISTS (SELECT 1 FROM head WHERE head.model_id = c.model_id AND checkpoint_id = c.id)
+    OR (SELECT count(*) FROM checkpoint AS below WHERE below.parent_id = c.id) > 1
+    OR EXISTS (SELECT 1 FROM model WHERE model.state_path = c.state_path)
+    OR c.id = (SELECT id FROM checkpoint AS best WHERE best.model_id = c.model_id
+        ORDER BY reward DESC, step DESC LIMIT 1)"""
+"""Never thinned: what is pinned, a head, a branch point, a fork's origin, the best of a model."""
+
+
+def used(db: Db) -> int:
+    """Bytes of all checkpoints' files."""
+    [total] = db.execute("SELECT bytes FROM disk").fetchone()
+    return int(total)
+
+
+def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
+    """The oldest checkpoint that may be thinned, with its model's id: whole states before weights.
+
+    Args:
+        db: The store's.
+        opened: State paths that are in use, which are left alone.
+    """
+    for state in ("full", "weights"):
+        query = f"""SELECT model_id, id, step, name, sampler_path, state_path, state
+            FROM checkpoint AS c WHERE state = ? AND bytes > 0 AND NOT ({_PROTECTED})
+            ORDER BY rowid"""
+        for model_id, *node in db.execute(query, (state,)):
+            if node[4] not in opened:
+                return model_id, Node(*node)
+    return None
+
+
+def slimmed(db: Db, model_id: str, node: Node, state_path: str, size: int) -> bool:
+    """Only weights are kept from now on, at this path; False where it is protected by now."""
+    change = "state = 'weights', state_path = ?, bytes = ?"
+    return _change(db, model_id, node, change, (state_path, size))
+
+
+def expired(db: Db, model_id: str, node: Node) -> bool:
+    """Nothing is kept of its weights, nor of its rollouts' tokens; False as `slimmed`."""
+    if not _change(db, model_id, node, "state = 'expired', bytes = 0", ()):
+        return False
+    for table in ("turn", "span"):
+        db.execute(
+            f"DELETE FROM {table} WHERE trace_id IN (SELECT id FROM trace WHERE checkpoint_id = ?)",
+            (node.id,),
+        )
+    return True
+
+
+def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
+    """Keep a checkpoint as it is whatever the limit, or no longer; its row as JSON.
+
+    Raises:
+        Refused: 404; 410, there is nothing left to keep.
+    """
+    node = checkpoints.find(db, model_id, ref)
+    if pinned:
+        node.refuse_expired()
+    db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
+    return _log(db, model_id, node.id)
+
+
+def kept(db: Db) -> set[str]:
+    """Names of the directories that checkpoints' files are in: others are leftovers."""
+    query = "SELECT id, state_path FROM checkpoint WHERE state != 'expired'"
+    return {name for row in db.execute(query) for name in _names(row)}
+
+
+def _names(row: sqlite3.Row) -> Iterator[str]:
+    parts = str(row["state_path"]).split("/")
+    yield parts[1] if len(parts) > 1 else row["id"]
+
+
+def _change(db: Db, model_id: str, node: Node, change: str, values: tuple[object, ...]) -> bool:
+    query = f"UPDATE checkpoint AS c SET {change} WHERE id = ? AND NOT ({_PROTECTED})"
+    done = db.execute(query, (*values, node.id)).rowcount == 1
+    if done:
+        _log(db, model_id, node.id)
+    return done
+
+
+def _log(db: Db, model_id: str, checkpoint_id: str) -> bytes:
+    """The row as it is now, told to who follows the model."""
+    db.touch(model_id, checkpoint_id)
+    [(_, row)] = checkpoints.rows(db, model_id, [checkpoint_id])
+    changed = CheckpointAdded(at=now(), checkpoint=Checkpoint.model_validate_json(row))
+    events.append(db, model_id, [changed])
+    return row

@@ -1,0 +1,277 @@
+"""The disk limit: the oldest states lose Adam's moments, then their weights; some never do."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.service.app import create_app
+from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
+from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.retention import size_of
+from hud_tui.service.service import Service
+from hud_tui.settings import read_max_disk
+from tests.conftest import bearer, fork
+from tests.service.calls import Json, chat, detail, set_head, step, tree
+from tests.service.clients import in_process
+from tests.service.test_trace_inputs import rollout
+from tests.toy_engine import ToyEngine
+
+
+@pytest.fixture
+async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
+    """One that may keep nothing but what it must."""
+    async with Service(tmp_path / "data", engine, max_disk=0) as service:
+        yield service
+
+
+async def steps(http: httpx.AsyncClient, model: Json, count: int) -> list[str]:
+    return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
+
+
+async def states(http: httpx.AsyncClient, service: Service, model: Json) -> list[str]:
+    """What is kept of each checkpoint, once all is thinned that may be."""
+    service.parts.retention.wake()
+    await service.parts.retention.settled()
+    return [row["state"] for row in await tree(http, model["id"])]
+
+
+async def close_all(service: Service) -> None:
+    """Let go of every policy, so that none is kept for being open."""
+    for source in service.parts.policies.sources():
+        policy = service.parts.policies._sampling.pop(source, None)
+        if policy is not None:
+            await service.parts.policies.retire(policy)
+
+
+async def pin(http: httpx.AsyncClient, model: Json, id_: str, method: str) -> httpx.Response:
+    return await http.request(method, f"/v2/models/{model['id']}/checkpoints/{id_}/pin")
+
+
+def directories(service: Service) -> set[str]:
+    return {path.name for path in (service.data_dir / "checkpoints").iterdir()}
+
+
+async def test_the_oldest_go_first_and_by_stages(http: httpx.AsyncClient, service: Service) -> None:
+    model = await fork(http)
+    await steps(http, model, 4)
+    await close_all(service)
+    # All rewards are equal here, so the latest step is the best too.
+    assert await states(http, service, model) == ["expired", "expired", "expired", "full"]
+    assert len(directories(service)) == 1
+
+
+async def test_within_the_limit_nothing_is_touched(tmp_path: Path) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        await steps(http, model, 3)
+        assert await states(http, service, model) == ["full"] * 3
+
+
+async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
+    """The limit is such that dropping the moments of some is enough."""
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        await steps(http, model, 4)
+    size = sum(path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json"))
+    async with Service(tmp_path, ToyEngine(), size - 1) as service, calling(service) as http:
+        assert await states(http, service, model) == ["weights", "full", "full", "full"]
+        [first, *_] = await tree(http, model["id"])
+        assert first["checkpoint_name"], "its name for samplers stays"
+        pinned = await chat(http, model["id"], checkpoint=first["checkpoint_name"], seed=1)
+        assert pinned["checkpoint"] == first["id"]
+        served = await set_head(http, model["id"], first["id"])
+        assert "fresh Adam moments" in served.json()["note"]
+        branch = (await step(http, model))["checkpoint_id"]
+        rows = {row["id"]: row for row in await tree(http, model["id"])}
+        assert rows[branch]["prev_model_checkpoint_id"] == first["id"]
+
+
+async def test_head_best_branch_point_origin_and_pinned_stay(tmp_path: Path) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        base, best, pinned = await steps(http, model, 3)
+        assert (await pin(http, model, pinned, "PUT")).json()["pinned"] is True
+        await set_head(http, model["id"], base)
+        origin, left, tip = await steps(http, model, 3)
+        await set_head(http, model["id"], origin)
+        body = {"source_model_id": model["id"], "name": "child"}
+        await http.post("/v2/models/fork", json=body)
+        await set_head(http, model["id"], tip)
+        raise_reward = "UPDATE checkpoint SET reward = 9 WHERE id = ?"
+        await service.parts.store.write(lambda db: db.execute(raise_reward, (best,)))
+    async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
+        kept = await states(http, service, model)
+        rows = dict(zip([row["id"] for row in await tree(http, model["id"])], kept, strict=True))
+        expired = [id_ for id_, state in rows.items() if state == "expired"]
+        assert (expired, rows[tip]) == ([left], "full")
+        assert (await pin(http, model, pinned, "DELETE")).json()["pinned"] is False
+        assert (await states(http, service, model))[2] == "expired"
+
+
+async def test_what_is_open_stays_until_it_is_closed(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    [first] = await steps(http, model, 1)
+    await chat(http, model["id"], checkpoint=first)
+    await steps(http, model, 2)
+    assert (await states(http, service, model))[0] == "full"
+    await close_all(service)
+    assert (await states(http, service, model))[0] == "expired"
+
+
+async def test_an_expired_one_is_gone(http: httpx.AsyncClient, service: Service) -> None:
+    model = await fork(http)
+    first, _ = await steps(http, model, 2)
+    await close_all(service)
+    assert (await states(http, service, model))[0] == "expired"
+    answers = [
+        await set_head(http, model["id"], first),
+        await pin(http, model, first, "PUT"),
+        await http.post(
+            "/chat/completions",
+            json={"model": model["id"], "checkpoint": first, "messages": [{"role": "user"}]},
+        ),
+    ]
+    for answer in answers:
+        assert answer.status_code == 410
+        assert "step-000001 has expired" in detail(answer)
+
+
+async def test_tokens_of_an_expired_steps_rollouts_go_and_rewards_stay(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    ids = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
+    path = f"/v1/models/{model['id']}/train"
+    await http.post(f"{path}/forward-backward", json={"inputs": ids})
+    await http.post(f"{path}/optim-step", json={"learning_rate": 0.1})
+    await steps(http, model, 2)
+    await close_all(service)
+    await states(http, service, model)
+    trace = (await http.get(f"/v2/trace/{ids[0]}")).json()
+    assert (trace["reward"], trace["completion"] is not None) == (1.0, True)
+    assert (await http.get(f"/v2/trace/{ids[0]}/events")).json()["events"] == []
+
+
+async def test_a_pin_is_of_a_checkpoint(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    assert (await pin(http, model, str(uuid4()), "PUT")).status_code == 404
+
+
+async def test_the_client_pins(tmp_path: Path) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, in_process(service) as client:
+        async with calling(service) as http:
+            model = await fork(http)
+            [first] = await steps(http, model, 1)
+        for pinned in (True, False):
+            assert (await client.pin(model["id"], first, pinned)).pinned is pinned
+            assert [row.pinned for row in await client.checkpoints(model["id"])] == [pinned]
+        with pytest.raises(HudNotFound):
+            await client.pin(model["id"], "zzz", True)
+
+
+@pytest.mark.parametrize("when", ["before the row", "after the row"])
+async def test_a_crash_while_thinning_leaves_a_whole_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        await steps(http, model, 2)
+    with monkeypatch.context() as crash:
+        crash.setattr("hud_tui.service.retention.shutil.rmtree", lambda *a, **k: None)
+        if when == "before the row":
+            crash.setattr("hud_tui.service.store.retention.slimmed", _fail)
+        async with Service(tmp_path, ToyEngine(), 0) as service:
+            await service.parts.retention.settled()
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        rows = await tree(http, model["id"])
+        kept = [row for row in rows if row["state"] != "expired"]
+        assert len(directories(service)) == len(kept)
+        for row in kept:
+            await chat(http, model["id"], checkpoint=row["id"])
+
+
+def _fail(*args: object) -> bool:
+    raise OSError("the power went")
+
+
+async def test_a_state_that_cannot_be_read_does_not_keep_others_from_thinning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        taken = [await step(http, model) for _ in range(3)]
+    (tmp_path / taken[0]["state_path"]).write_text("{")
+    async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
+        assert await states(http, service, model) == ["full", "expired", "full"]
+    assert "step-000001 cannot be thinned" in caplog.text
+
+
+async def test_followers_hear_of_it(http: httpx.AsyncClient, service: Service) -> None:
+    from hud_tui.service.store import events
+
+    model = await fork(http)
+    first, _ = await steps(http, model, 2)
+    await close_all(service)
+    await states(http, service, model)
+    logged = await service.parts.store.read(events.after, model["id"], 0)
+    told = [event.body for event in logged if event.type == "checkpoint" and first in event.body]
+    assert ['"state":"weights"' in told[-2], '"state":"expired"' in told[-1]] == [True, True]
+
+
+async def test_tinys_thin_state_samples_alike_and_trains_afresh(tmp_path: Path) -> None:
+    whole, engine = tmp_path / "whole", TinyEngine()
+    whole.mkdir()
+    await engine.start()
+    try:
+        handle = await engine.open(engine.bases()[0].name)
+        prompt = engine.tokenizer(engine.bases()[0].name).render(
+            [{"role": "user", "content": "3 + 4 = ?"}]
+        )
+        [said] = await engine.sample(handle, [SampleRequest(prompt, 8)])
+        datum = Datum(prompt, said.tokens, said.logprobs, 1.0)
+        await engine.forward_backward(handle, [datum], "importance_sampling")
+        saved = Path((await engine.optim_step(handle, Adam(0.01), whole)).state_path)
+        (tmp_path / "thin").mkdir()
+        thin = Path(await engine.slim(saved, tmp_path / "thin"))
+        assert size_of(thin.parent) < 0.4 * size_of(saved.parent)
+        heavy, light = await engine.open(saved), await engine.open(thin)
+        request = [SampleRequest(prompt, 8, seed=(5,))]
+        assert await engine.sample(heavy, request) == await engine.sample(light, request)
+        await engine.forward_backward(light, [datum], "importance_sampling")
+        assert (await engine.optim_step(light, Adam(0.01), tmp_path)).state_path
+        with pytest.raises(EngineError, match="no such state"):
+            await engine.slim(tmp_path / "nothing", tmp_path)
+    finally:
+        await engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20GB", 20 * 10**9), ("1.5 tb", 15 * 10**11), ("500m", 5 * 10**8), ("0", 0), ("12", 12)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert read_max_disk(text, {}) == size
+    assert read_max_disk(None, {"HUD_TUI_MAX_DISK": text}) == size
+
+
+def test_a_size_must_be_one() -> None:
+    assert read_max_disk(None, {}) == 10**10
+    for text in ("lots", "-1", "1e9", "1 PB", "GB"):
+        with pytest.raises(HudUsage, match="--max-disk"):
+            read_max_disk(text, {})
+    with pytest.raises(HudUsage, match="HUD_TUI_MAX_DISK"):
+        read_max_disk(None, {"HUD_TUI_MAX_DISK": "much"})
+
+
+def calling(service: Service) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(service)),
+        base_url="http://127.0.0.1",
+        headers=bearer(service.api_key),
+    )
