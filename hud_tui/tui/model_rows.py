@@ -11,7 +11,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.progress import seconds
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
-from hud_tui.tui.widgets.palette import RAMP, ramp_index
+from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import Checkpoint, Model
 
@@ -21,8 +21,8 @@ COLUMNS = (
     Column("train", 5, rank=6),
     Column("head", 13, rank=3),
     Column("steps", 6, right=True, rank=1),
-    Column("reward", 6, right=True, rank=2),
-    Column("age", 6, right=True, rank=4),
+    Column("reward", 7, right=True, rank=2),
+    Column("age", 5, right=True, rank=4),
     Column("base", 16, rank=5),
 )
 HEADINGS = {
@@ -110,10 +110,11 @@ def _row(model: Model, facts: Facts | None, followed: bool, now: float) -> Row:
 
 
 def reward(value: float | None) -> Content:
-    """A reward in the colour that it has everywhere; the scale is 0 to 1."""
+    """A reward as everywhere: a cell filled and coloured on the scale 0 to 1, and the number."""
     if value is None:
         return Content()
-    return Content.styled(short(value), RAMP[ramp_index(value, 0.0, 1.0)])
+    mark = (eighth(value), RAMP[ramp_index(value, 0.0, 1.0)])
+    return Content.assemble(mark, f"{short(value):>6}")
 
 
 def _base(model: Model) -> str:

@@ -23,7 +23,10 @@ from hud_tui.tui.keys import bindings
 if TYPE_CHECKING:
     from hud_tui.tui.app import HudApp
 
-TITLE = "hud-tui   reinforcement learning, steered from the terminal"
+TITLE, ABOUT = "hud-tui", "reinforcement learning, steered from the terminal"
+ROOMY = 76
+"""Columns from which the keys are explained."""
+HEIGHTS = [(0, "-short"), (20, "-tall")]
 ASK = (
     ("enter", "the embedded service", "a tiny model, trained here: no key"),
     ("h", "HUD, with a key", "typed in; kept for this session only"),
@@ -40,12 +43,15 @@ AGAIN = (
 class ConnectScreen(Screen[None]):
     VIEW: ClassVar[str] = "connect"
     BINDINGS: ClassVar[list[BindingType]] = bindings("connect")
+    VERTICAL_BREAKPOINTS = HEIGHTS
 
     state: Literal["asking", "waiting", "failed"] = "asking"
+    _keys: tuple[tuple[str, str, str], ...] = ()
 
     def compose(self) -> ComposeResult:
         with Vertical(id="connect"):
             yield Static(Content.styled(TITLE, "bold"), id="connect-title")
+            yield Static(ABOUT, id="connect-about")
             yield Static(id="connect-text")
             yield Static(id="connect-keys")
 
@@ -80,14 +86,21 @@ class ConnectScreen(Screen[None]):
         text: Content,
         keys: tuple[tuple[str, str, str], ...],
     ) -> None:
-        self.state = state
+        self.state, self._keys = state, keys
         self.query_one("#connect-text", Static).update(text)
+        self.on_resize()
+        self.refresh_bindings()
+
+    def on_resize(self) -> None:
+        """The keys, with what each means where there is room to say it."""
+        roomy = self.app.size.width >= ROOMY
         rows = [
-            Content.assemble((f"{key:>5}  ", "bold $accent"), f"{what:<22}", (says, "$text-muted"))
-            for key, what, says in keys
+            Content.assemble(
+                (f"{key:>5}  ", "bold $accent"), f"{what:<22}", (says * roomy, "$text-muted")
+            )
+            for key, what, says in self._keys
         ]
         self.query_one("#connect-keys", Static).update(Content("\n").join(rows))
-        self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         if action == "retry":
