@@ -35,26 +35,43 @@ class Journal:
         self.done: list[Move] = []
         self.undone: list[Move] = []
         self._clock = clock
-        self._ours: dict[str, float] = {}
+        self._ours: dict[str, tuple[float, bool]] = {}
+        """Until when, and whether it is a new move, by the checkpoint it goes to."""
+        self._left: dict[str, str | None] = {}
+        """What our move left, where the service told so before we took the move down."""
 
-    def expect(self, checkpoint_id: str) -> None:
-        """We are about to set the head to this; the news of it is no news."""
-        self._ours[checkpoint_id] = self._clock() + OURS_S
+    def expect(self, checkpoint_id: str, new: bool = True) -> None:
+        """We are about to set the head to this: the news of it is no news.
+
+        `new` says that it is neither an undoing nor a redoing.
+        """
+        self._ours[checkpoint_id] = (self._clock() + OURS_S, new)
+        self._left.pop(checkpoint_id, None)
 
     def heard(self, event: HeadMoved) -> Move | None:
         """Take down a move made by somebody else; None for our own and for a step's."""
         target = event.checkpoint_id
         if event.cause != "set" or target is None or target == event.previous:
             return None
-        if self._ours.pop(target, 0.0) > self._clock():
+        until, new = self._ours.pop(target, (0.0, False))
+        if until > self._clock():
+            if new and event.at > 0:  # sent by the service, not made of two readings
+                self._correct(target, event.previous)
             return None
         move = Move(event.previous, target, ours=False)
         self._push(move)
         return move
 
     def moved(self, before: str | None, after: str) -> None:
-        """We set the head."""
-        self._push(Move(before, after))
+        """We set the head. What we left is what we read last, or what the service says."""
+        self._push(Move(self._left.pop(after, before), after))
+
+    def _correct(self, target: str, left: str | None) -> None:
+        """Training may take a step between our last reading and the move."""
+        if self.done and self.done[-1].ours and self.done[-1].after == target:
+            self.done[-1] = Move(left, target)
+        else:
+            self._left[target] = left
 
     def undid(self) -> None:
         """The last move was undone."""

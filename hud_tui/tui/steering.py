@@ -86,7 +86,7 @@ async def _send(view: HudScreen, before: Run, target: str, act: Act) -> Outcome:
     """The one request, and what the tree says of it."""
     journal, model = view.hud.journal, view.run.model
     assert model is not None
-    journal.expect(target)
+    journal.expect(target, new=act is Act.SET)
     answer = Answer()
     try:
         await view.client.set_head(model.id, target)

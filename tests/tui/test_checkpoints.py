@@ -337,7 +337,7 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
         await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
         shown = tree(flown)
         assert all(
-            strip.cell_length == shown.size.width
+            strip.cell_length == shown.width
             for strip in (shown.render_line(y) for y in range(shown.size.height))
         )
 

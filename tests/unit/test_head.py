@@ -132,9 +132,11 @@ def test_names_of_what_is_not_there() -> None:
     ]  # fmt: skip
 
 
-def moved(checkpoint_id: str | None, previous: str | None, cause: str = "set") -> HeadMoved:
+def moved(
+    checkpoint_id: str | None, previous: str | None, cause: str = "set", at: float = 1.0
+) -> HeadMoved:
     return HeadMoved.model_validate(
-        {"checkpoint_id": checkpoint_id, "previous": previous, "cause": cause}
+        {"checkpoint_id": checkpoint_id, "previous": previous, "cause": cause, "at": at}
     )
 
 
@@ -156,6 +158,33 @@ def test_our_own_move_is_expected_once_and_for_a_while() -> None:
     journal.expect("c")
     now = 61.0
     assert journal.heard(moved("c", "b")) is not None
+
+
+def test_the_service_says_what_our_move_left_whichever_comes_first() -> None:
+    """Training takes a step between our last reading and the move."""
+    journal = Journal()
+    journal.expect("b")
+    journal.heard(moved("b", "a2"))
+    journal.moved("a1", "b")
+    assert journal.done == [Move("a2", "b")]
+    journal.expect("c")
+    journal.moved("b", "c")
+    journal.heard(moved("c", "b2"))
+    assert journal.done == [Move("a2", "b"), Move("b2", "c")]
+    journal.expect("d")
+    journal.moved("c", "d")
+    journal.heard(moved("d", "b2", at=0.0))  # what a poll saw last is older than what we read
+    assert journal.done[-1] == Move("c", "d")
+
+
+def test_undoing_leaves_the_moves_before_it_as_they_were() -> None:
+    journal = Journal()
+    journal.moved("a", "b")
+    journal.moved("b", "c")
+    journal.expect("b", new=False)
+    journal.undid()
+    assert journal.heard(moved("b", "c")) is None
+    assert (journal.done, journal.undone) == ([Move("a", "b")], [Move("b", "c")])
 
 
 def test_undo_and_redo_walk_the_moves_and_a_new_one_forgets_the_undone() -> None:

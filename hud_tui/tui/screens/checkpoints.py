@@ -116,7 +116,7 @@ class CheckpointsScreen(HudScreen):
         """Say all that is known of what is under the cursor, where there is a pane for it."""
         pane = self.query_one(CheckpointDetails)
         if pane.display and len(self.run.tree):
-            pane.show(self._details(at, pane.size.width))
+            pane.show(self._details(at, pane.width))
 
     def _details(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
         lanes = self.tree_list.lanes

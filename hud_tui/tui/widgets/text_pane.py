@@ -34,6 +34,11 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         self.lines: Sequence[Content] = ()
 
     @property
+    def width(self) -> int:
+        """Cells across, without the scrollbar's."""
+        return self.scrollable_content_region.width
+
+    @property
     def plain(self) -> str:
         """The text, without its styles."""
         return "\n".join(line.plain for line in self.lines)
@@ -41,14 +46,14 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
     def show(self, lines: Sequence[Content]) -> None:
         """Replace the lines."""
         before, self.lines = self.lines, lines
-        resize_virtually(self, Size(self.size.width, len(lines)))
+        resize_virtually(self, Size(self.width, len(lines)))
         top = self.scroll_offset.y
         for y in range(self.size.height):
             if _line(before, top + y) != _line(lines, top + y):
-                self.refresh(Region(0, y, self.size.width, 1))
+                self.refresh(Region(0, y, self.width, 1))
 
     def render_line(self, y: int) -> Strip:
-        width, line = self.size.width, _line(self.lines, self.scroll_offset.y + y)
+        width, line = self.width, _line(self.lines, self.scroll_offset.y + y)
         if not line:
             return Strip.blank(width, self.rich_style)
         text = line.truncate(width, ellipsis=True)
@@ -56,7 +61,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         return strip.adjust_cell_length(width, self.rich_style)
 
     def on_resize(self) -> None:
-        resize_virtually(self, Size(self.size.width, len(self.lines)))
+        resize_virtually(self, Size(self.width, len(self.lines)))
 
     def action_move(self, rows: int) -> None:
         self.scroll_relative(y=rows, animate=False)

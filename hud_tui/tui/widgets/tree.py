@@ -184,7 +184,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             return self._strip(header_line(look), PLAIN)
         number = y - HEADER + self._scroll
         if number >= len(self.rows):
-            return Strip.blank(self.size.width, self.rich_style)
+            return Strip.blank(self.width, self.rich_style)
         row, now = self.rows.row(number), self.clock()
         self._drawn[number] = self._age(row, now)
         over = self._cursor_style if number == self.cursor.number else PLAIN
@@ -197,6 +197,11 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def on_resize(self, event: Resize) -> None:
         self._resize()
         self._reveal()
+
+    @property
+    def width(self) -> int:
+        """Cells across, without the scrollbar's."""
+        return self.scrollable_content_region.width
 
     @property
     def _scroll(self) -> int:
@@ -221,7 +226,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             if self.checkpoints.best is None
             else self.checkpoints.reward(self.checkpoints.best)
         )
-        measures = self.size.width, lanes, max(1.0, best or 0.0)
+        measures = self.width, lanes, max(1.0, best or 0.0)
         if self._look is None or measures != (self._look.width, self._look.lanes, self._look.top):
             served = self.get_component_rich_style("tree--served", partial=True)
             dim = self.get_component_rich_style("tree--dim", partial=True)
@@ -230,7 +235,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _strip(self, line: list[Segment], over: Style) -> Strip:
         """A line on the widget's background, or on the cursor's."""
-        strip = Strip(line).adjust_cell_length(self.size.width)
+        strip = Strip(line).adjust_cell_length(self.width)
         return strip.apply_style(self.rich_style + over)
 
     def _age(self, row: Row, now: float) -> str:
@@ -255,7 +260,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         return done
 
     def _resize(self) -> None:
-        resize_virtually(self, Size(self.size.width, len(self.rows) + HEADER))
+        resize_virtually(self, Size(self.width, len(self.rows) + HEADER))
 
     def _reveal(self) -> None:
         """Scroll as little as shows the cursor."""
@@ -271,7 +276,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def _repaint_row(self, row: int) -> None:
         y = row - self._scroll + HEADER
         if HEADER <= y < self.size.height:
-            self.refresh(Region(0, y, self.size.width, 1))
+            self.refresh(Region(0, y, self.width, 1))
 
     def _grow_older(self) -> None:
         """Repaint the rows whose age reads otherwise than when they were drawn."""

@@ -49,12 +49,12 @@ RATE = Column("lr", 6, 5)
 TRACES = Column("traces", 6, 6)
 AGE = Column("age", 5, 3)
 MORE = (
-    Column("spread", 6, 7, key="reward_std"),
-    Column("kl", 6, 8, key="kl_sample_train"),
+    Column("spread", 7, 7, key="reward_std"),
+    Column("kl", 7, 8, key="kl_sample_train"),
     Column("entropy", 7, 9, key="entropy"),
     Column("zero-spread", 11, 10, key="frac_groups_zero_spread"),
-    Column("clip", 6, 11, key="clip_fraction"),
-    Column("length", 6, 12, key="completion_length_mean"),
+    Column("clip", 7, 11, key="clip_fraction"),
+    Column("length", 7, 12, key="completion_length_mean"),
 )
 """What a wide screen has room for."""
 COLUMNS = (NAME, REWARD, DELTA, LOSS, RATE, TRACES, *MORE, AGE)
