@@ -1,0 +1,131 @@
+"""What happens when several things are done to one model at once: each has one outcome."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.service.engines.base import Saved
+from hud_tui.service.service import Service
+from tests.conftest import ended, fork, submit, until
+from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
+from tests.toy_engine import ToyEngine
+
+
+class Held:
+    """Optimizer steps of an engine begin, and end when they are let go."""
+
+    def __init__(self, engine: ToyEngine) -> None:
+        self.begun, self.go_on, self.real = asyncio.Event(), asyncio.Event(), engine.optim_step
+
+    async def optim_step(self, *args: Any) -> Saved:
+        self.begun.set()
+        await self.go_on.wait()
+        return await self.real(*args)
+
+
+@pytest.fixture
+def held(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> Held:
+    held = Held(engine)
+    monkeypatch.setattr(engine, "optim_step", held.optim_step)
+    return held
+
+
+async def forked(http: httpx.AsyncClient, model: Json) -> Json:
+    body = {"source_model_id": model["id"], "name": "child"}
+    return dict((await http.post("/v2/models/fork", json=body)).json())
+
+
+async def test_two_trainers_fill_one_gradient_and_the_first_step_takes_it(
+    http: httpx.AsyncClient,
+) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    await asyncio.gather(*(pass_(http, model["id"], inputs) for _ in range(2)))
+    answers = await asyncio.gather(*(optim(http, model["id"]) for _ in range(2)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    assert "nothing is accumulated" in detail(refused)
+    [node] = await tree(http, model["id"])
+    assert (node["num_datums"], node["num_traces"]) == (4, 4)
+
+
+async def test_set_head_between_pass_and_step_drops_the_gradients(
+    http: httpx.AsyncClient,
+) -> None:
+    model = await fork(http)
+    first, _ = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    await set_head(http, model["id"], first)
+    refused = await optim(http, model["id"])
+    assert (refused.status_code, "nothing is accumulated" in detail(refused)) == (409, True)
+    taken = await step(http, model)
+    rows = {row["id"]: row for row in await tree(http, model["id"])}
+    assert rows[taken["checkpoint_id"]]["prev_model_checkpoint_id"] == first
+    assert rows[taken["checkpoint_id"]]["num_datums"] == 2
+
+
+async def test_set_head_during_a_step_waits_and_then_holds(
+    http: httpx.AsyncClient, held: Held
+) -> None:
+    model = await fork(http)
+    held.go_on.set()
+    first = (await step(http, model))["checkpoint_id"]
+    held.go_on.clear()
+    held.begun.clear()
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    stepping = asyncio.create_task(optim(http, model["id"]))
+    await held.begun.wait()
+    setting = asyncio.create_task(set_head(http, model["id"], first))
+    held.go_on.set()
+    assert [(await stepping).status_code, (await setting).status_code] == [200, 200]
+    rows = await tree(http, model["id"])
+    assert [row["is_active"] for row in rows] == [True, False], "the step is there, not served"
+
+
+async def test_a_fork_during_a_run_starts_at_its_last_whole_step(
+    http: httpx.AsyncClient, held: Held
+) -> None:
+    model = await fork(http)
+    held.go_on.set()
+    await step(http, model)
+    held.go_on.clear()
+    held.begun.clear()
+    job_id = await submit(http, model["id"], steps=2, seed=1)
+    await held.begun.wait()  # in its first step
+    child = await forked(http, model)
+    held.go_on.set()
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    assert child["forked_from"] == f"{model['model_name']}@step-000001"
+    assert (len(await tree(http, child["id"])), len(await tree(http, model["id"]))) == (0, 3)
+    await step(http, child)
+    assert len(await tree(http, model["id"])) == 3, "neither sees the other's steps"
+
+
+async def test_cancel_during_a_step_lets_it_land_whole(
+    http: httpx.AsyncClient, service: Service, held: Held
+) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=5, seed=1)
+    await held.begun.wait()
+    cancelling = asyncio.create_task(http.post("/v2/rollouts/cancel_job", json={"job_id": job_id}))
+    run, _ = service.runner._runs[job_id]
+    await until(run._stop.is_set)
+    held.go_on.set()
+    assert (await cancelling).json() == {"cancelled": 1, "status": "cancelled"}
+    status = await ended(http, job_id)
+    rows = await tree(http, model["id"])
+    assert (status["status"], status["step"], len(rows)) == ("cancelled", 1, 1)
+    assert rows[0]["is_active"]
+
+
+async def test_a_run_that_begins_drops_the_gradients_that_wait(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    job_id = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=4, seed=1)
+    await ended(http, job_id)
+    refused = await optim(http, model["id"])
+    assert (refused.status_code, "nothing is accumulated" in detail(refused)) == (409, True)
+    [node] = await tree(http, model["id"])
+    assert node["num_traces"] == 4
