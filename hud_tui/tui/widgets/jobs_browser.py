@@ -16,9 +16,8 @@ from textual.widgets import Input, Static
 from hud_tui.tui.job_reader import Part
 from hud_tui.tui.job_rows import JOBS, SIBLINGS, TRACES, job_rows, sibling_rows, trace_rows
 from hud_tui.tui.job_titles import jobs_title, part_title, rollout_title
-from hud_tui.tui.widgets.rollout import rollout_text
+from hud_tui.tui.widgets.rollout import RolloutPane
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.tui.widgets.scroll_pane import ScrollPane
 from hud_tui.wire import Job, Trace, TraceEvents
 
 
@@ -49,8 +48,7 @@ class JobsBrowser(Vertical):
         yield RowList(JOBS, id="jobs", least=NAME_LEAST)
         yield RowList(TRACES, id="traces")
         with Container(id="rollout"):
-            with ScrollPane(id="rollout-pane"):
-                yield Static("", id="rollout-text", markup=False)
+            yield RolloutPane(id="rollout-pane")
             yield RowList(SIBLINGS, id="siblings")
         yield Static("reading the jobs …", id="jobs-empty", markup=False)
 
@@ -108,9 +106,7 @@ class JobsBrowser(Vertical):
         siblings.show(sibling_rows(group, trace.id))
         siblings.select(trace.id)
         self._title(rollout_title(group, trace, self.size.width - 2), "")
-        pane = self.query_one("#rollout-pane", ScrollPane)
-        text = rollout_text(trace, turns, max(20, pane.size.width - 2))
-        self.query_one("#rollout-text", Static).update(text)
+        self.query_one(RolloutPane).show(trace, turns)
 
     def begin_filter(self) -> None:
         self.field.display = True

@@ -6,9 +6,11 @@ Every text here was written by a model or a client: it is cleaned, and never par
 from collections.abc import Iterator, Sequence
 
 from textual.content import Content
+from textual.widgets import Static
 
 from hud_tui.rl.text import clean, count_unsafe, one_line
 from hud_tui.tui.widgets.palette import RAMP
+from hud_tui.tui.widgets.scroll_pane import ScrollPane
 from hud_tui.wire import Sample, Trace, TraceEvent, TraceEvents
 
 ROLES = {
@@ -23,6 +25,28 @@ CELL = 20
 """Cells of one token and its logprob."""
 SURE = 6.0
 """A logprob this far below 0 is as unlikely as the ramp shows."""
+
+
+class RolloutPane(ScrollPane):
+    """One rollout's conversation, as wide as the pane."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown: tuple[Trace, TraceEvents | None] | None = None
+
+    def compose(self) -> Iterator[Static]:
+        yield Static("", id="rollout-text", markup=False)
+
+    def show(self, trace: Trace, turns: TraceEvents | None) -> None:
+        """Show a rollout; its turns are None while they are being read."""
+        self.shown = trace, turns
+        width = self.scrollable_content_region.width
+        text = rollout_text(trace, turns, max(CELL, width))
+        self.query_one("#rollout-text", Static).update(text)
+
+    def on_resize(self) -> None:
+        if self.shown is not None:
+            self.show(*self.shown)
 
 
 def rollout_text(trace: Trace, events: TraceEvents | None, width: int) -> Content:
