@@ -51,6 +51,8 @@ class Batch:
     """Advantage (cross_entropy: reward) times reward_scale of each trajectory."""
     grouped: bool
     """Whether the caller named a group_size."""
+    without_samples: int = 0
+    """Traces that were left out, because no tokens of theirs are known."""
 
     def datums(self) -> list[Datum]:
         """The turns that move the policy: those with a weight other than 0."""
@@ -87,17 +89,20 @@ def make_batch(
     Raises:
         Refused: 422, the count is not a multiple of group_size.
     """
+    check_groups(len(trajectories), group_size)
     size = group_size or len(trajectories)
-    if len(trajectories) % size:
-        raise bad_field(
-            "group_size",
-            f"{len(trajectories)} inputs do not divide into groups of {size}",
-        )
     rewards = [trajectory.reward for trajectory in trajectories]
     if loss_fn != CROSS_ENTROPY:
         rewards = [a for part in _parts(rewards, size) for a in group_advantages(part)]
     weights = [reward * reward_scale for reward in rewards]
     return Batch(trajectories, size, weights, group_size is not None)
+
+
+def check_groups(count: int, group_size: int | None) -> None:
+    """Raises Refused, 422, where so many inputs do not divide into groups."""
+    if group_size and count % group_size:
+        message = f"{count} inputs do not divide into groups of {group_size}"
+        raise bad_field("group_size", message)
 
 
 def check_loss(loss_fn: str) -> None:

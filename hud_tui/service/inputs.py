@@ -1,6 +1,7 @@
 """Training inputs as trajectories: inline payloads, and trace ids whose tokens were kept."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hud_tui.service.batches import Trajectory, Turn
 from hud_tui.service.ids import canonical
@@ -9,35 +10,75 @@ from hud_tui.service.store import Db, spans, traces, turns
 from hud_tui.wire import Payload, Sample
 
 
-def resolve(db: Db, inputs: Sequence[str | Payload], base: str) -> list[Trajectory]:
-    """Trajectories in the order of the inputs.
+@dataclass(frozen=True)
+class Resolved:
+    """What can be trained of a call's inputs."""
+
+    trajectories: Sequence[Trajectory]
+    """In the order of the inputs."""
+    without_samples: int = 0
+    """Trace ids that were left out, because no tokens of theirs are known."""
+
+
+def resolve(
+    db: Db, inputs: Sequence[str | Payload], base: str, group_size: int | None = None
+) -> Resolved:
+    """Look trace ids up. Those without tokens are left out, in whole groups.
 
     Args:
         db: The store's.
         inputs: Trace ids (either spelling) and payloads, mixed as they come.
         base: The base of the model that is trained: tokens of another one mean nothing.
+        group_size: Where groups were named: one that would be trained in part is refused.
 
     Raises:
-        Refused: 400, traces without tokens, by their ids; 422, a trace that errored, has
-            no reward yet, or was sampled from another base.
+        Refused: 400, nothing has tokens, or only part of a group has, by their ids; 422, a
+            trace that errored, has no reward yet, or was sampled from another base.
     """
     sampled = {item: _turns(db, item) for item in inputs if isinstance(item, str)}
-    empty = [item for item, found in sampled.items() if not found]
-    if empty:
-        named = ", ".join(item[:40] for item in empty[:10])
-        more = f" and {len(empty) - 10} more" if len(empty) > 10 else ""
-        raise Refused(
-            400,
-            f"no trainable turns in the provided inputs: {named}{more}."
-            " Sample with return_token_ids and a Trace-Id, or send the samples inline",
-        )
+    for number, item in enumerate(inputs):
+        if isinstance(item, str):
+            _refuse_failed(db, number, item, group_size)
+    empty = [item for item in inputs if isinstance(item, str) and not sampled[item]]
+    if len(empty) == len(inputs):
+        raise _without_samples("no trainable turns in the provided inputs", empty)
+    if empty and group_size:
+        _refuse_parted(inputs, set(empty), group_size)
     taken: set[str] = set()
-    return [
+    found = [
         _of_trace(db, number, item, sampled[item], base)
         if isinstance(item, str)
         else _of_payload(db, item, taken)
         for number, item in enumerate(inputs)
+        if not isinstance(item, str) or sampled[item]
     ]
+    return Resolved(found, len(empty))
+
+
+def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:
+    """A reward of 0 that an error left is no verdict on the policy: it must not train."""
+    id_ = canonical(ref)
+    status = None if id_ is None else traces.status(db, id_)
+    if status in ("error", "cancelled"):
+        where = f" (group {number // group_size + 1})" if group_size else ""
+        message = f"trace {id_}{where} ended as {status}: leave it and its group out"
+        raise bad_field(f"inputs.{number}", message)
+
+
+def _refuse_parted(inputs: Sequence[object], empty: set[str], size: int) -> None:
+    for start in range(0, len(inputs), size):
+        group = inputs[start : start + size]
+        missing = [item for item in group if isinstance(item, str) and item in empty]
+        if 0 < len(missing) < len(group):
+            problem = f"group {start // size + 1} has no trainable turns for {len(missing)}"
+            raise _without_samples(f"{problem} of its {len(group)} inputs", missing)
+
+
+def _without_samples(problem: str, empty: Sequence[str]) -> Refused:
+    named = ", ".join(item[:40] for item in empty[:10])
+    more = f" and {len(empty) - 10} more" if len(empty) > 10 else ""
+    cure = "Sample with return_token_ids and a Trace-Id, or send the samples inline"
+    return Refused(400, f"{problem}: {named}{more}. {cure}")
 
 
 def _of_trace(
@@ -45,10 +86,7 @@ def _of_trace(
 ) -> Trajectory:
     id_ = canonical(ref) or ""
     trace = traces.get(db, id_)
-    field, status, reward = f"inputs.{number}", trace["status"], trace["reward"]
-    if status in ("error", "cancelled"):
-        message = f"trace {id_} ended as {status}: leave it and its group out"
-        raise bad_field(field, message)
+    field, reward = f"inputs.{number}", trace["reward"]
     if reward is None:
         raise bad_field(field, f"trace {id_} has no reward: report its exit first")
     foreign = next((other for _, other in found if other not in (base, "")), None)

@@ -76,7 +76,7 @@ class Session:
                     policy.handle, datums, loss_fn, config
                 )
             self._accumulated.seconds += perf_counter() - start
-        figures = step_metrics.finite(figures)
+        figures = step_metrics.finite({**figures, **step_metrics.left_out(batch)})
         self._accumulated.add(batch, figures, len(datums), loss_fn)
         dropped = float(len(batch.all_datums()) - len(datums))
         rewards = step_metrics.of_rewards([batch])
@@ -102,7 +102,8 @@ class Session:
             async with _Failures(self, policy, refusable=True):
                 figures = await self._engine.backward(policy.handle, datums, rows)
             self._accumulated.seconds += perf_counter() - start
-        figures = step_metrics.finite({**figures, **own})
+        left_out = step_metrics.left_out(passed.batch)
+        figures = step_metrics.finite({**figures, **own, **left_out})
         self._accumulated.add(passed.batch, figures, len(moving), "custom")
         return figures, len(moving)
 

@@ -14,7 +14,8 @@ from hud_tui.service.batches import Batch, Trajectory
 
 GOOD = 0.5
 """A group without spread is all good from this mean reward up, and all bad below."""
-SUMMED = ("loss:sum", "tokens")
+LEFT_OUT = "traces_without_samples"
+SUMMED = ("loss:sum", "tokens", LEFT_OUT)
 MEANS = ("kl_sample_train", "clip_fraction", "entropy")
 """Means over a pass's output tokens: they merge weighted by `tokens`."""
 GREATEST = ("ratio_max",)
@@ -55,6 +56,11 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
         "frac_groups_all_good": good / len(groups),
         "frac_groups_all_bad": (len(flat) - good) / len(groups),
     }
+
+
+def left_out(batch: Batch) -> dict[str, float]:
+    """How many traces a pass went without, where it did."""
+    return {LEFT_OUT: float(batch.without_samples)} if batch.without_samples else {}
 
 
 def of_completions(batches: Sequence[Batch]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Training by trace id: turns that the gateway kept, or that spans carry."""
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
@@ -100,27 +101,110 @@ async def test_spans_with_samples_train(http: httpx.AsyncClient) -> None:
     assert (await pass_(http, model["id"], ids)).json()["num_datums"] == 2
 
 
-async def test_traces_without_turns_are_named(http: httpx.AsyncClient) -> None:
+async def bare(http: httpx.AsyncClient) -> str:
+    """A trace whose exit is all that was reported."""
+    trace = uuid4().hex
+    await http.post(f"/v2/trace/{trace}/exit", json={"status": "completed", "reward": 1.0})
+    return trace
+
+
+async def test_traces_without_turns_are_named_where_there_is_nothing_else(
+    http: httpx.AsyncClient,
+) -> None:
     model = await fork(http)
-    good, unknown, bare = await rollout(http, model, 1.0), uuid4().hex, uuid4().hex
-    await http.post(f"/v2/trace/{bare}/exit", json={"status": "completed", "reward": 1.0})
-    answer = await pass_(http, model["id"], [good, unknown, bare, "not an id"])
+    empty = [uuid4().hex, await bare(http), "not an id"]
+    answer = await pass_(http, model["id"], empty)
     assert answer.status_code == 400
     assert "no trainable turns in the provided inputs" in detail(answer)
-    assert all(name in detail(answer) for name in (unknown, bare, "not an id"))
-    assert good not in detail(answer)
+    assert all(name in detail(answer) for name in empty)
     assert (await optim(http, model["id"])).status_code == 409
+
+
+async def test_some_without_turns_are_left_out_and_counted(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    good = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
+    for _ in range(2):
+        passed = await pass_(http, model["id"], [good[0], await bare(http), good[1]])
+        assert (passed.status_code, passed.json()["num_datums"]) == (200, 2)
+        assert passed.json()["metrics"]["traces_without_samples"] == 1.0
+    await optim(http, model["id"])
+    [node] = await tree(http, model["id"])
+    assert node["metrics"]["traces_without_samples"] == 2.0
+    assert (node["num_traces"], node["mean_reward"]) == (4, 0.5)
+
+
+async def test_groups_are_left_out_whole_or_refused_by_name(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    good = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
+    empty = [await bare(http), await bare(http)]
+    whole = await pass_(http, model["id"], [*empty, *good], group_size=2)
+    assert whole.json()["metrics"]["traces_without_samples"] == 2.0
+    await optim(http, model["id"])
+    [node] = await tree(http, model["id"])
+    assert [group["rewards"] for group in node["groups"]] == [[1.0, 0.0]]
+    mixed = [*good, good[0], empty[1]]
+    parted = await pass_(http, model["id"], mixed, group_size=2)
+    assert parted.status_code == 400
+    assert "group 2 has no trainable turns for 1 of its 2 inputs" in detail(parted)
+    assert (empty[1] in detail(parted), good[0] in detail(parted)) == (True, False)
+    assert (await pass_(http, model["id"], mixed[:3], group_size=2)).status_code == 422
+    assert (await optim(http, model["id"])).status_code == 409, "no gradient was left behind"
 
 
 async def test_errored_and_unfinished_traces_are_named(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     good = await rollout(http, model, 1.0)
     errored = await rollout(http, model, 0.0, status="error", error="box died")
+    silent = uuid4().hex  # it died before it said anything
+    await http.post(f"/v2/trace/{silent}/exit", json={"status": "error", "reward": 0.0})
     open_ = await rollout(http, model, None)
-    for bad, says in ((errored, "ended as error"), (open_, "has no reward")):
-        answer = await pass_(http, model["id"], [good, bad])
+    for bad, says in (
+        (errored, "(group 1) ended as error"),
+        (silent, "(group 1) ended as error"),
+        (open_, "has no reward"),
+    ):
+        answer = await pass_(http, model["id"], [good, bad], group_size=2)
         assert (answer.status_code, says in detail(answer)) == (422, True)
         assert str(UUID(bad)) in detail(answer)
+
+
+async def test_every_turn_of_a_conversation_trains(http: httpx.AsyncClient) -> None:
+    """Two turns with a system message and tools; the second continues the exact tokens."""
+    model = await fork(http)
+    tool = {"type": "function", "function": {"name": "plus", "parameters": {}}}
+    ids = []
+    for seed, reward in enumerate([1.0, 0.0]):
+        trace = uuid4().hex
+        asked: list[Json] = [
+            {"role": "system", "content": "Add."},
+            {"role": "user", "content": "3 + 4 = ?"},
+        ]
+        body = {"return_token_ids": True, "seed": seed, "max_tokens": 4, "headers": {}}
+        body["headers"] = {"Trace-Id": trace}
+        first = (await converse(http, model, asked, tools=[tool], **body))["choices"][0]
+        asked += [
+            {"role": "assistant", "content": first["message"]["content"]},
+            {"role": "tool", "tool_call_id": "1", "content": "7"},
+        ]
+        before = [*first["prompt_token_ids"], *first["token_ids"]]
+        more = {"prompt_token_ids": before, "continuation_from": 2}
+        second = (await converse(http, model, asked, tools=[tool], **body, **more))["choices"][0]
+        assert second["prompt_token_ids"][: len(before)] == before
+        await http.post(f"/v2/trace/{trace}/exit", json={"status": "completed", "reward": reward})
+        ids.append(trace)
+    passed = await pass_(http, model["id"], ids)
+    assert (passed.status_code, passed.json()["num_datums"]) == (200, 4), passed.text
+    await optim(http, model["id"])
+    [node] = await tree(http, model["id"])
+    assert (node["num_traces"], node["num_datums"]) == (2, 4)
+
+
+async def converse(http: httpx.AsyncClient, model: Json, messages: list[Json], **body: Any) -> Json:
+    headers = body.pop("headers")
+    asked = {"model": model["id"], "messages": messages, **body}
+    answer = await http.post("/v1/chat/completions", json=asked, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
 
 
 async def test_a_runs_own_rollouts_can_be_trained_again(http: httpx.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """Training calls on one model: they accumulate, and optim-step turns them into a checkpoint."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -10,6 +11,7 @@ from starlette.routing import Route
 
 from hud_tui.service.batches import (
     Batch,
+    check_groups,
     check_loss,
     check_scale,
     check_trajectories,
@@ -115,9 +117,11 @@ async def _batch(
     """The inputs, checked and weighed. Raises Refused, 400 or 422."""
     base = parts.base(model)
     check_scale(body.reward_scale)
-    trajectories = await parts.store.read(resolve, body.inputs, base.name)
-    check_trajectories(trajectories, base, loss_fn)
-    return make_batch(trajectories, body.group_size, loss_fn, body.reward_scale)
+    check_groups(len(body.inputs), body.group_size)
+    found = await parts.store.read(resolve, body.inputs, base.name, body.group_size)
+    check_trajectories(found.trajectories, base, loss_fn)
+    batch = make_batch(found.trajectories, body.group_size, loss_fn, body.reward_scale)
+    return replace(batch, without_samples=found.without_samples)
 
 
 def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, Any]]:

@@ -108,6 +108,12 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
     return found
 
 
+def status(db: Db, trace_id: str) -> str | None:
+    """A trace's status; None where it is unknown."""
+    row = db.execute("SELECT status FROM trace WHERE id = ?", (trace_id,)).fetchone()
+    return None if row is None else str(row["status"])
+
+
 def of_job(
     db: Db, job_id: str, limit: int, offset: int, step: int | None = None
 ) -> tuple[list[sqlite3.Row], int]:
