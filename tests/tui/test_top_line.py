@@ -12,12 +12,12 @@ RUN = runs.run_of(60)
 
 
 def line(width: int, run: Run = RUN, freshness: Liveness = LIVE) -> str:
-    return top_line("live", "HUD local", run, freshness, width).plain
+    return top_line("models", "HUD local", run, freshness, width).plain
 
 
 def test_a_wide_line_says_everything() -> None:
     said = line(160)
-    for part in ("Live", "HUD local", "me/arith-rl", "▶ step-000060", "job 7f3a running"):
+    for part in ("Models", "HUD local", "me/arith-rl", "▶ step-000060", "job 7f3a running"):
         assert part in said
     for part in ("step 60/400", "━", "15%", "left", "↻ stream 3 s"):
         assert part in said
@@ -27,7 +27,7 @@ def test_a_wide_line_says_everything() -> None:
 def test_it_fits_and_keeps_what_matters(width: int) -> None:
     said = line(width)
     assert len(said) <= width
-    assert " Live " in said
+    assert " Models " in said
     assert ("stream" in said) is (width >= 30)
 
 
@@ -56,9 +56,9 @@ def test_freshness(liveness: Liveness, said: str) -> None:
 
 
 def test_trouble_is_warm() -> None:
-    stalled = top_line("live", "HUD", RUN, Liveness(State.STALLED, "stream", 41.0), 160)
+    stalled = top_line("models", "HUD", RUN, Liveness(State.STALLED, "stream", 41.0), 160)
     assert any("$warning" in str(span.style) for span in stalled.spans)
-    calm = top_line("live", "HUD", RUN, LIVE, 160)
+    calm = top_line("models", "HUD", RUN, LIVE, 160)
     assert not any("$warning" in str(span.style) for span in calm.spans)
 
 
@@ -82,3 +82,10 @@ def test_the_bar(share: float, cells: str) -> None:
     drawn = bar(share)
     assert drawn.cell_length == 16
     assert drawn.plain[: drawn.spans[0].end] == cells
+
+
+def test_a_view_with_a_status_line_of_its_own_is_not_told_twice() -> None:
+    said = top_line("live", "HUD local", RUN, LIVE, 160).plain
+    assert "▶ step-000060" in said
+    assert "job" not in said
+    assert "↻" not in said

@@ -17,6 +17,8 @@ from hud_tui.rl.tree import label
 
 BAR = 16
 """Cells of the progress bar."""
+OWN_STATUS = frozenset({"live"})
+"""Views with a line of their own for the job and for how fresh the news are."""
 MOST = 10
 """The rank of what is dropped first."""
 
@@ -55,9 +57,10 @@ class TopLine(Widget):
 def top_line(view: str, service: str, run: Run, freshness: Liveness, width: int) -> Content:
     """The line, `width` cells at most."""
     name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
-    fresh = [(2, _fresh(freshness))] if run.model is not None else []
     left = [(1, name), (8, Content.styled(service, "$text-muted")), *_model(run)]
-    right = [*_job(run), *fresh]
+    right = [*_job(run), (2, _fresh(freshness))]
+    if run.model is None or view in OWN_STATUS:
+        right = []
     for least in range(MOST, 1, -1):
         if _length(left) + _length(right) + 3 <= width:
             break
