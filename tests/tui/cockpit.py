@@ -12,6 +12,7 @@ from hud_tui.settings import Settings
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, until
 
@@ -68,21 +69,17 @@ class Cockpit:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Let the app run until the condition holds; fail the test if it never does."""
-
-        async def holds() -> bool:
-            await self.pilot.pause()
-            return bool(condition())
-
-        await until(holds)
+        await until(lambda: bool(condition()))
 
     async def until_dialog(self) -> str:
         """Wait for a dialog; what it says."""
-        from hud_tui.tui.screens.dialogs import Dialog
+        await self.until(lambda: isinstance(self.app.screen, Dialog) and self.app.screen.focused)
+        return self.dialog
 
-        await self.until(lambda: isinstance(self.app.screen, Dialog))
-        await self.pilot.pause()
-        lines = self.app.screen.query(".dialog-line")
-        return "\n".join(str(line.render()) for line in lines)
+    @property
+    def dialog(self) -> str:
+        """What the dialog on the screen says."""
+        return "\n".join(str(line.render()) for line in self.app.screen.query(".dialog-line"))
 
     def said(self, selector: str) -> str:
         """What a line of the view says."""
@@ -135,5 +132,6 @@ async def cockpit(
         app.run_test(size=size) as pilot,
     ):
         flown = Cockpit(app, pilot, net, http)
-        await flown.until(lambda: app.shown_view is not None)
+        await flown.until(lambda: app.shown_view is not None and app.shown_view.is_mounted)
+        await pilot.pause()
         yield flown
