@@ -8,8 +8,12 @@ from hud_tui.wire import (
     Chat,
     ChatReply,
     Job,
+    JobEnter,
+    Json,
     Trace,
+    TraceEnter,
     TraceEvents,
+    TraceExit,
 )
 
 
@@ -45,7 +49,25 @@ class JobCalls(Calls):
         url = self.api("/v2/rollouts/cancel_job")
         return await self.wire.write("POST", url, CancelJobResult, CancelJob(job_id=job_id))
 
-    async def chat(self, body: Chat) -> ChatReply:
-        """One completion of a model's head, or of the checkpoint that `body` pins. Sent once."""
+    async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
+        """One completion of a model's head, or of the checkpoint that `body` pins. Sent once.
+
+        Args:
+            body: The request.
+            trace_id: The rollout that it is a turn of; the service keeps its tokens by this.
+        """
         url = f"{self.settings.gateway_url}/chat/completions"
-        return await self.wire.write("POST", url, ChatReply, body, TRAIN_S)
+        trace = {} if trace_id is None else {"Trace-Id": trace_id}
+        return await self.wire.write("POST", url, ChatReply, body, TRAIN_S, trace)
+
+    async def enter_job(self, job_id: str, body: JobEnter) -> None:
+        """Report that a job of one's own begins. Saying so twice changes nothing."""
+        await self.wire.write("POST", self.api("/v2/trace/job/{}/enter", job_id), Json, body)
+
+    async def enter_trace(self, trace_id: str, body: TraceEnter) -> None:
+        """Report that a rollout begins. Saying so twice changes nothing."""
+        await self.wire.write("POST", self.api("/v2/trace/{}/enter", trace_id), Json, body)
+
+    async def exit_trace(self, trace_id: str, body: TraceExit) -> None:
+        """Report how a rollout ended."""
+        await self.wire.write("POST", self.api("/v2/trace/{}/exit", trace_id), Json, body)

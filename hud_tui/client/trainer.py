@@ -45,8 +45,12 @@ class TrainingClient(TrainingSession):
         temperature: float | None = None,
         checkpoint: str | None = None,
         seed: int | None = None,
+        task_slug: str | None = None,
     ) -> list[Rollout]:
         """A group of rollouts of one prompt, each to be given its reward.
+
+        Each is a trace of the loop's job, so it can be watched; its reward is reported when
+        it is trained on.
 
         Args:
             messages: What the user says, or a conversation in OpenAI's form.
@@ -55,6 +59,7 @@ class TrainingClient(TrainingSession):
             temperature: None for the service's own, 1.
             checkpoint: Id of a checkpoint to ask instead of the head.
             seed: Draws the same answers again, where the service can.
+            task_slug: What the group is called; None for how the prompt begins.
 
         Raises:
             HudBadInput: A number out of its bounds; nothing was sent.
@@ -72,7 +77,7 @@ class TrainingClient(TrainingSession):
             checkpoint=checkpoint,
             seed=seed,
         )
-        return await sample_group(self.client, body, group_size)
+        return await sample_group(self.client, self.reports, body, group_size, task_slug)
 
     async def forward_backward(
         self,
@@ -98,14 +103,16 @@ class TrainingClient(TrainingSession):
             HudBadInput: The batch, its groups or a number; nothing was sent.
             HudError: It was refused, or its answer was lost.
         """
+        batch = list(inputs)
         body = forward_backward_body(
-            inputs,
+            batch,
             group_size,
             loss_fn,
             loss_fn_config=loss_fn_config,
             reward_scale=reward_scale,
             num_substeps=num_substeps,
         )
+        await self.reports.graded(batch)
         return await self._pass(body)
 
     async def optim_step(
@@ -159,7 +166,9 @@ class TrainingClient(TrainingSession):
         reward_scale: float = 1.0,
     ) -> ForwardResult:
         """The policy's logprobs of a batch by now, for a loss of one's own. Moves nothing."""
-        body = forward_body(inputs, group_size, reward_scale)
+        batch = list(inputs)
+        body = forward_body(batch, group_size, reward_scale)
+        await self.reports.graded(batch)
         return await self.client.forward((await self.entry()).id, body)
 
     async def backward(

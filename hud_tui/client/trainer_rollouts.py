@@ -1,18 +1,25 @@
 """Rollouts: what a model said, with the tokens to train on and a place for its reward."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from hud_tui.errors import HudBadInput, HudMalformed
+from hud_tui.client.trainer_reports import Reports
+from hud_tui.errors import HudBadInput, HudError, HudMalformed
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Chat, ChatChoice, Sample
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
-MOST = 64
-"""Answers that one request may ask for."""
+AT_ONCE = 64
+"""Requests of one group under way."""
+SPREAD = 1_000_003
+"""Keeps the seeds of one group apart from those of the next."""
+SLUG = 60
+"""Characters of a task's name that is taken from its prompt."""
 
 
 @dataclass
@@ -30,7 +37,7 @@ class Rollout:
     finish_reason: str | None = None
     """``stop``, or ``length`` where it was cut."""
     trace_id: str | None = None
-    """Where the service knows it already."""
+    """Under which the service keeps it."""
 
 
 def sample_of(choice: ChatChoice) -> Sample:
@@ -58,8 +65,10 @@ def sample_of(choice: ChatChoice) -> Sample:
     )
 
 
-async def sample_group(client: "HudClient", body: Chat, size: int) -> list[Rollout]:
-    """Ask one prompt `size` times, in as few requests as the gateway can do with.
+async def sample_group(
+    client: "HudClient", reports: Reports, body: Chat, size: int, task_slug: str | None
+) -> list[Rollout]:
+    """Ask one prompt `size` times, each answer under a trace of its own.
 
     Raises:
         HudBadInput: The size is below 1; nothing was sent.
@@ -67,29 +76,48 @@ async def sample_group(client: "HudClient", body: Chat, size: int) -> list[Rollo
     """
     if size < 1:
         raise HudBadInput(f"group_size is {size}", "it must be at least 1")
-    choices = await _choices(client, body, min(size, MOST))
-    each = len(choices) or size  # a gateway may give one at a time, whatever it is asked
-    starts = range(len(choices), size, each)
-    asked = [_choices(client, _reseeded(body, start), min(each, size - start)) for start in starts]
-    for more in await asyncio.gather(*asked):
-        choices += more
-    if len(choices) != size:
-        problem = f"the gateway gave {len(choices)} answers of {size}"
-        raise HudMalformed(problem, "ask for a smaller group, or try again")
-    group_id = uuid4().hex
-    return [_rollout(choice, group_id) for choice in choices]
+    traces, group_id = [uuid4().hex for _ in range(size)], uuid4().hex
+    await reports.enter(body.model, traces, task_slug or _slug(body), group_id)
+    line = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(number: int, trace_id: str) -> Rollout:
+        async with line:
+            reply = await client.chat(_reseeded(body, number), trace_id)
+        if not reply.choices:
+            raise HudMalformed("the gateway gave no answer", "try again")
+        return _rollout(reply.choices[0], group_id, trace_id)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(ask(*one)) for one in enumerate(traces)]
+    except* HudError as failures:
+        first = next(error for error in _flat(failures) if isinstance(error, HudError))
+        await reports.failed(traces, first)
+        raise first from None
+    return [task.result() for task in asked]
 
 
-async def _choices(client: "HudClient", body: Chat, count: int) -> list[ChatChoice]:
-    reply = await client.chat(body.model_copy(update={"n": count}))
-    return reply.choices[:count]
+def _reseeded(body: Chat, number: int) -> Chat:
+    """The same request with a seed of its own: equal seeds would give equal answers."""
+    if body.seed is None:
+        return body
+    return body.model_copy(update={"seed": (body.seed * SPREAD + number) % 2**63})
 
 
-def _reseeded(body: Chat, start: int) -> Chat:
-    """The same request, which must not get the same answers again."""
-    return body if body.seed is None else body.model_copy(update={"seed": body.seed + start})
+def _slug(body: Chat) -> str:
+    """What the group's task is called where nobody says: how its last message begins."""
+    content = body.messages[-1].get("content") if body.messages else None
+    return one_line(content if isinstance(content, str) else "prompt", SLUG)
 
 
-def _rollout(choice: ChatChoice, group_id: str) -> Rollout:
+def _flat(failures: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in failures.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _flat(error)
+        else:
+            yield error
+
+
+def _rollout(choice: ChatChoice, group_id: str, trace_id: str) -> Rollout:
     text = choice.message.content or ""
-    return Rollout(text, [sample_of(choice)], None, group_id, choice.finish_reason)
+    return Rollout(text, [sample_of(choice)], None, group_id, choice.finish_reason, trace_id)

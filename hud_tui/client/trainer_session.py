@@ -18,6 +18,7 @@ from hud_tui.client.trainer_outcome import (
     judge,
     look,
 )
+from hud_tui.client.trainer_reports import Reports
 from hud_tui.errors import HudError, HudRefused
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.settings import read_settings
@@ -38,6 +39,8 @@ class TrainingSession:
         """
         self.model = model
         self.client = client or HudClient(read_settings())
+        self.reports = Reports(self.client)
+        """The loop's job, and its rollouts that were not graded yet."""
         self._is_own = client is None
         self._entry: Model | None = None
         self._seen: Seen | None = None
@@ -60,7 +63,8 @@ class TrainingSession:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections, unless they were given."""
+        """End the loop's job, and close the connections, unless they were given."""
+        await self.reports.close()
         if self._is_own:
             await self.client.aclose()
 

@@ -1,5 +1,6 @@
 """Training inputs as trajectories: inline payloads, and trace ids whose tokens were kept."""
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -105,9 +106,7 @@ def _of_payload(db: Db, payload: Payload, taken: set[str]) -> Trajectory:
     for sample in payload.samples:
         prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
         same = turns.same(db, prompt, output)
-        one = next((row for row in same if row["trace_id"] not in taken), None) or next(
-            iter(same), None
-        )
+        one = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
         if one is not None:
             slug = slug or one["task_slug"]
             trace_id = trace_id or one["trace_id"]
@@ -116,6 +115,12 @@ def _of_payload(db: Db, payload: Payload, taken: set[str]) -> Trajectory:
     if trace_id is not None:
         taken.add(trace_id)
     return Trajectory(made, payload.reward, slug, trace_id)
+
+
+def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[object, ...]:
+    """Of a turn of the same tokens, that it is the payload's own; ties go to the oldest."""
+    trained, other = row["checkpoint_id"] is not None, row["reward"] != payload.reward
+    return row["trace_id"] in taken, trained, other, row["id"]
 
 
 def _turns(db: Db, ref: str) -> list[tuple[Turn, str]]:

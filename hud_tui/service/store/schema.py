@@ -162,5 +162,6 @@ MIGRATIONS = [
     CREATE TRIGGER disk_changes AFTER UPDATE OF bytes ON checkpoint
         BEGIN UPDATE disk SET bytes = bytes + NEW.bytes - OLD.bytes; END
     """,
+    "CREATE INDEX trace_by_group ON trace (group_id) WHERE group_id IS NOT NULL",
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

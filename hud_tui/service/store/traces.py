@@ -108,6 +108,16 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
     return found
 
 
+def place(db: Db, trace: sqlite3.Row) -> int | None:
+    """Which of its group's rollouts it is, from 0; None where it is in no group."""
+    if trace["group_id"] is None or trace["job_id"] is None:
+        return None
+    query = """SELECT count(*) FROM trace WHERE job_id = ? AND group_id = ? AND rowid <
+        (SELECT rowid FROM trace WHERE id = ?)"""
+    [before] = db.execute(query, (trace["job_id"], trace["group_id"], trace["id"])).fetchone()
+    return int(before)
+
+
 def status(db: Db, trace_id: str) -> str | None:
     """A trace's status; None where it is unknown."""
     row = db.execute("SELECT status FROM trace WHERE id = ?", (trace_id,)).fetchone()

@@ -59,8 +59,9 @@ def of_trace(db: Db, trace_id: str) -> list[sqlite3.Row]:
 
 
 def same(db: Db, prompt: Sequence[int], output: Sequence[int]) -> list[sqlite3.Row]:
-    """The turns of exactly these tokens, newest first, with their traces' task_slug."""
-    query = """SELECT turn.temperature, turn.trace_id, trace.task_slug FROM turn
+    """The turns of exactly these tokens, newest first, with what is known of their traces."""
+    query = """SELECT turn.id, turn.temperature, turn.trace_id, trace.task_slug, trace.reward,
+        trace.checkpoint_id FROM turn
         LEFT JOIN trace ON trace.id = turn.trace_id
         WHERE digest = ? ORDER BY turn.id DESC LIMIT ?"""
     return db.execute(query, (digest(prompt, output), SIBLINGS)).fetchall()

@@ -1,0 +1,116 @@
+"""A loop driven from outside is seen as it happens: its rollouts, groups, steps and traces."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+
+from hud_tui.client import TrainingClient
+from hud_tui.service.service import Service
+from hud_tui.service.store import events
+from tests.conftest import fork
+from tests.service.calls import QUESTION, Json, chat, optim, pass_, sample_of, tree
+from tests.service.clients import fork_of, in_process
+
+Told = list[tuple[str, Json]]
+
+
+async def told(service: Service, model_id: str) -> Told:
+    """Every event of a model."""
+    import json
+
+    logged = await service.parts.store.read(events.after, model_id, 0)
+    return [(event.type, json.loads(event.body)) for event in logged]
+
+
+def of_kind(found: Told, kind: str) -> list[Json]:
+    return [body for type_, body in found if type_ == kind]
+
+
+async def sdk_group(
+    http: httpx.AsyncClient, model: Json, job: str, task: str, rewards: list[float]
+) -> list[Any]:
+    """A group as the SDK samples, reports and sends it: inline, without its trace ids."""
+    group, inputs = uuid4().hex, []
+    for seed, reward in enumerate(rewards):
+        trace = uuid4().hex
+        entered = {"job_id": job, "group_id": group, "task_slug": task}
+        entered["model"] = model["model_name"]
+        await http.post(f"/v2/trace/{trace}/enter", json=entered)
+        headers = {"Trace-Id": trace}
+        reply = await chat(http, model["id"], seed=seed, return_token_ids=True, headers=headers)
+        await http.post(f"/v2/trace/{trace}/exit", json={"status": "completed", "reward": reward})
+        inputs.append({"samples": [sample_of(reply["choices"][0])], "reward": reward})
+    return inputs
+
+
+async def test_a_loop_of_the_sdk(http: httpx.AsyncClient, service: Service) -> None:
+    model, job = await fork(http), uuid4().hex
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine", "group": 2})
+    for number in (1, 2):
+        batch = await sdk_group(http, model, job, "add-1", [1.0, 0.0])
+        batch += await sdk_group(http, model, job, "add-2", [0.5, 1.0])
+        assert (await pass_(http, model["id"], batch, group_size=2)).status_code == 200
+        assert (await optim(http, model["id"])).json()["step"] == number
+    found = await told(service, model["id"])
+    assert [kind for kind, _ in found] == [*["rollout"] * 4, "checkpoint", "head", "step"] * 2
+    rollouts = of_kind(found, "rollout")
+    assert [body["task_slug"] for body in rollouts[:4]] == ["add-1", "add-1", "add-2", "add-2"]
+    assert [body["rollout"] for body in rollouts] == [0, 1] * 4
+    assert [body["step"] for body in rollouts] == [1] * 4 + [2] * 4
+    assert {body["job_id"] for body in rollouts} == {str(UUID(job))}
+    groups = [group for body in of_kind(found, "step") for group in body["groups"]]
+    assert [group["task_slug"] for group in groups] == ["add-1", "add-2"] * 2
+    assert [id_ for group in groups for id_ in group["trace_ids"]] == [
+        body["trace_id"] for body in rollouts
+    ]
+    assert [row["task_slug"] for row in (await tree(http, model["id"]))[1]["groups"]] == [
+        "add-1",
+        "add-2",
+    ]
+
+
+async def test_a_loop_of_our_client(http: httpx.AsyncClient, service: Service) -> None:
+    async with in_process(service) as client:
+        model = await fork_of(client)
+        async with TrainingClient(model.id, client) as trainer:
+            batch = await trainer.sample(QUESTION, group_size=3, seed=1)
+            batch += await trainer.sample("1 + 1 = ?", group_size=3, seed=1, task_slug="easy")
+            for number, rollout in enumerate(batch):
+                rollout.reward = float(number % 2)
+            await trainer.step(batch, learning_rate=0.1, group_size=3)
+            left = await trainer.sample(QUESTION, group_size=1)
+        found = await told(service, model.id)
+        kinds = [kind for kind, _ in found]
+        assert kinds == [*["rollout"] * 6, "checkpoint", "head", "step", "rollout"]
+        shown = {
+            (body["task_slug"], body["rollout"], body["reward"], body["step"])
+            for body in of_kind(found, "rollout")[:6]
+        }
+        assert shown == {
+            (task, place, float((place + start) % 2), 1)
+            for task, start in ((QUESTION, 0), ("easy", 3))
+            for place in range(3)
+        }
+        [job] = await client.jobs()
+        assert (job.name, job.status) == ("loop on arith-rl", "completed")
+        rows = {row.id: row for row in await client.job_traces(job.id)}
+        assert len(rows) == 7
+        assert rows[str(UUID(left[0].trace_id))].reward is None
+        [node] = await client.checkpoints(model.id)
+        assert [group.task_slug for group in node.groups] == [QUESTION, "easy"]
+        traces = await client.checkpoint_traces(model.id, node.id)
+        assert {trace.trace_id for trace in traces} <= rows.keys()
+        turn = (await client.trace_events(traces[0].trace_id)).events[1]
+        assert turn.tokens
+
+
+async def test_rollouts_train_by_their_ids_alone(service: Service) -> None:
+    async with in_process(service) as client:
+        model = await fork_of(client)
+        async with TrainingClient(model.id, client) as trainer:
+            group = await trainer.sample(QUESTION, group_size=2, seed=1)
+            group[0].reward, group[1].reward = 1.0, 0.0
+            await trainer.reports.graded(group)
+            ids = [rollout.trace_id or "" for rollout in group]
+            assert (await trainer.forward_backward(ids, group_size=2)).num_datums == 2
