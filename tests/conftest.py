@@ -23,7 +23,7 @@ from hud_tui.service.service import Service
 from hud_tui.wire import ServiceReady
 from tests.toy_engine import ToyEngine
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
