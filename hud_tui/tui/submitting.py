@@ -1,22 +1,17 @@
-"""Submitting a run: asked for in full, sent once, and a lost answer looked up."""
+"""What a submission sends, and all of it in words, to be agreed to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hud_tui.errors import HudNotFound, HudUnreachable
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run_form import Cost, Value, parameters, write
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.top_line import duration
 from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
 
 LABEL = 18
 
@@ -28,34 +23,6 @@ def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> 
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
         config=JobConfig(parameters=parameters(values)),
     )
-
-
-async def submit(client: HudClient, job: SubmitJob) -> str:
-    """Submit once; where the answer is lost, the model's newest run says what became of it.
-
-    Returns:
-        The run's id.
-
-    Raises:
-        HudError: It was refused, or nothing shows that it was taken.
-    """
-    before = await newest_job(client, job.model_id)
-    try:
-        return (await client.submit(job)).job_id
-    except HudUnreachable as error:
-        after = await newest_job(client, job.model_id)
-        if after is None or after == before:
-            hint = "the service has no new run of this model: nothing was submitted"
-            raise HudUnreachable(error.message, hint) from error
-        return after
-
-
-async def newest_job(client: HudClient, model_id: str) -> str | None:
-    """Id of the model's newest run; None where it had none."""
-    try:
-        return (await client.job_status(model_id)).id
-    except HudNotFound:
-        return None
 
 
 def what_is_sent(

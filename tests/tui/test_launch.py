@@ -291,7 +291,7 @@ async def test_a_lost_answer_is_looked_up_and_never_repeated(served: Served, los
             await app.until_view("live")
             await app.until(lambda: app.app.run_now.job and not app.app.run_now.training)
         else:
-            await app.until_notice("nothing was submitted")
+            await app.until_notice("shows no new run of this model")
             assert isinstance(app.screen, LaunchScreen)
         assert app.net.sent == [f"POST {JOBS}"]
 

@@ -26,7 +26,7 @@ from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
-from hud_tui.tui.submitting import job_of, submit, what_is_sent
+from hud_tui.tui.submitting import job_of, what_is_sent
 from hud_tui.tui.task_rows import TASK_COLUMNS, TASKSET_COLUMNS, task_rows, taskset_rows
 from hud_tui.tui.widgets.findings import Findings
 from hud_tui.tui.widgets.form import RunForm
@@ -236,6 +236,8 @@ class LaunchScreen(HudScreen):
             dialog = ConfirmDialog("Submit this run", said, "Submit")
             if not await self.app.push_screen_wait(dialog):
                 return
+        from hud_tui.client.submission import submit  # with the client, after the first frame
+
         self._sending = True
         try:
             sent = await self.attempt(submit(self.client, job_of(model, draft.tasks, values)))
