@@ -23,7 +23,7 @@ from hud_tui.service.app import create_app
 from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.routes.telemetry import PREFIX
-from hud_tui.service.service import Service
+from hud_tui.service.service import Service, Unusable
 from hud_tui.service.store import TooNew
 from hud_tui.wire import ServiceReady
 
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 ENGINES = ("tiny",)
 GRACE_S = 5
 """Seconds that open requests have to end when the service stops."""
+KEEP_ALIVE_S = 75
+"""Seconds that an idle connection stays open: longer than clients keep theirs (httpx: 5), as
+one that closes while a client writes to it loses the call."""
 
 
 class CannotServe(Exception):
@@ -122,6 +125,8 @@ async def _serve(
     async with contextlib.AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(service)
+        except Unusable as error:
+            raise CannotServe(str(error)) from error
         except (OSError, sqlite3.Error, EngineError, TooNew) as error:
             raise CannotServe(f"cannot open {service.data_dir}: {error}") from error
         config = uvicorn.Config(
@@ -132,6 +137,7 @@ async def _serve(
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         await _Server(config, service, say_ready).serve([bound])
 

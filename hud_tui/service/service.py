@@ -9,6 +9,7 @@ from types import TracebackType
 
 from hud_tui.rl.tasks import read_row
 from hud_tui.service.engines.base import Engine
+from hud_tui.service.ids import canonical
 from hud_tui.service.parts import Parts
 from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.runner import Runner
@@ -66,16 +67,40 @@ class Service:
 
     def _prepare(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self.data_dir / "checkpoints").mkdir(exist_ok=True)
+        refuse_foreign(self.data_dir)
+        (self.data_dir / "checkpoints").mkdir(exist_ok=True, mode=0o700)
         self.api_key = load_key(self.data_dir / "service.key")
+        _keep_private(self.data_dir / "service.db")
+
+
+class Unusable(Exception):
+    """The data directory cannot be served; the message says what to change."""
+
+
+def refuse_foreign(data_dir: Path) -> None:
+    """Raises Unusable: there are checkpoints, and no database that says they are ours."""
+    directory = data_dir / "checkpoints"
+    if (data_dir / "service.db").exists() or not directory.exists():
+        return
+    if not directory.is_dir() or any(directory.iterdir()):
+        raise Unusable(
+            f"{directory} is not this service's: there is no service.db beside it."
+            " Serve another directory (--data-dir), or put service.db back"
+        )
 
 
 def load_key(path: Path) -> str:
-    """The bearer key of a data directory, made when missing; only the user can read it."""
+    """The bearer key of a data directory, made when missing; only the user can read it.
+
+    Raises:
+        Unusable: The file holds something else.
+    """
     try:
-        key = path.read_text().strip()
+        key = path.read_text("ascii").strip()
     except FileNotFoundError:
         key = ""
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{path.name} holds no key: remove it, and a new one is made") from error
     if key:
         return key
     key = f"hud-local-{secrets.token_urlsafe(24)}"
@@ -89,14 +114,18 @@ def load_key(path: Path) -> str:
 
 
 def sweep(directory: Path, kept: set[str]) -> None:
-    """Remove what steps that never finished have left beside the tree's files."""
+    """Remove what steps that never finished have left: directories named as a step's are."""
     for path in directory.iterdir():
-        if path.name in kept:
-            continue
-        if path.is_dir() and not path.is_symlink():
+        ours = canonical(path.name) == path.name and path.is_dir() and not path.is_symlink()
+        if ours and path.name not in kept:
             shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+
+
+def _keep_private(database: Path) -> None:
+    """Only the user can read it, nor the log beside it, which takes on its mode."""
+    database.touch(mode=0o600)
+    for path in database.parent.glob(f"{database.name}*"):
+        path.chmod(0o600)
 
 
 def _recover(db: Db, bases: list[str]) -> set[str]:

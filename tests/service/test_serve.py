@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import stat
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 
-from hud_tui.service.service import load_key
+from hud_tui.service.serve import _serve
+from hud_tui.service.service import Service, load_key
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
+from tests.toy_engine import ToyEngine
 
 
 def serve(*flags: str) -> subprocess.CompletedProcess[str]:
@@ -88,6 +92,49 @@ def test_a_broken_database_is_said(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     assert "cannot open" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_checkpoints_of_something_else_are_refused_and_left_alone(tmp_path: Path) -> None:
+    foreign = tmp_path / "checkpoints" / "my-llama" / "weights"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("x")
+    result = serve("--data-dir", str(tmp_path))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "no service.db beside it" in result.stderr
+    assert foreign.read_text() == "x"
+    assert not (tmp_path / "service.db").exists()
+
+
+def test_a_garbled_key_is_said(tmp_path: Path) -> None:
+    (tmp_path / "service.key").write_bytes(b"\xff\xfe\x00")
+    result = serve("--data-dir", str(tmp_path))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "service.key holds no key: remove it" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+async def test_the_database_is_the_users_alone(tmp_path: Path) -> None:
+    database, files = tmp_path / "service.db", ("service.db", "service.db-wal", "service.db-shm")
+    os.close(os.open(database, os.O_CREAT, 0o644))
+    async with serve_process(tmp_path) as process, process.client() as http:
+        await fork(http)
+        modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in files]
+    assert modes == [0o600] * 3
+
+
+async def test_an_idle_connection_outlives_a_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    async def served(server: uvicorn.Server, sockets: object) -> None:
+        seen.append(server.config.timeout_keep_alive)
+
+    monkeypatch.setattr(uvicorn.Server, "serve", served)
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        await _serve(bound, "127.0.0.1", Service(tmp_path, ToyEngine()), lambda ready: None)
+    [kept_s] = seen
+    assert kept_s > 2 * (httpx.Limits().keepalive_expiry or 0) > 0
 
 
 async def test_another_address_is_warned_of(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from hud_tui.service.clock import now
+from hud_tui.service.ids import new_id
 from hud_tui.service.service import Service, sweep
 from hud_tui.service.store import (
     Db,
@@ -136,18 +137,20 @@ async def test_leftovers_of_unfinished_steps_are_swept(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with Service(data, ToyEngine()) as service:
         directory = data / "checkpoints"
-        (directory / "unfinished").mkdir()
-        (directory / "unfinished" / "half.tmp").write_text("…")
+        (directory / new_id()).mkdir()
+        (unfinished := directory / new_id()).mkdir()
+        (unfinished / "half.tmp").write_text("…")
+        (directory / "somebody's").mkdir()
         (directory / "stray").write_text("…")
         assert service.api_key
     async with Service(data, ToyEngine()):
-        assert list(directory.iterdir()) == []
+        assert {path.name for path in directory.iterdir()} == {"somebody's", "stray"}
 
 
 async def test_the_trees_files_are_kept(http: httpx.AsyncClient, service: Service) -> None:
     taken = await step(http, await fork(http))
     directory = service.data_dir / "checkpoints"
-    (directory / "unfinished").mkdir()
+    (directory / new_id()).mkdir()
     sweep(directory, await service.parts.store.read(retention.kept))
     assert [path.name for path in directory.iterdir()] == [taken["checkpoint_id"]]
     assert (service.data_dir / taken["state_path"]).is_file()
