@@ -13,10 +13,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
+import httpx
 from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.errors import (
+    HudError,
+    HudMalformed,
+    HudNotFound,
+    HudUnauthorized,
+    HudUnreachable,
+    HudUsage,
+)
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import alive, forget, read_ready, register
 from hud_tui.settings import Paths, local_settings
@@ -26,6 +34,8 @@ Progress = Callable[[str], None]
 START_S = 60.0
 """Longest wait for a service to start; the first start on a slow machine takes some seconds."""
 STOP_S = 30.0
+ANSWER_S = 15.0
+"""A service that has not answered for so long does not; one that trains answers in far less."""
 LOG_LINES = 5
 
 
@@ -33,7 +43,8 @@ async def connect_local(paths: Paths, progress: Progress) -> HudClient:
     """A client of the embedded service, which is started in the background where none runs.
 
     Raises:
-        HudUnreachable: It does not start; the message ends with what it logged last.
+        HudUnreachable: It does not start, and the message ends with what it logged last; or
+            one lives that does not answer.
         HudUsage: One runs, with another data directory than is asked for.
     """
     ready = await _running(paths)
@@ -50,7 +61,8 @@ async def stop(paths: Paths) -> int | None:
         The process it was, or None where none ran.
 
     Raises:
-        HudUnreachable: It did not end in time; it is not killed, for it may be saving.
+        HudUnreachable: It does not answer, so it may be another program, or it did not end in
+            time. It is not killed, for it may be saving.
     """
     if read_ready(paths) is None:
         return None
@@ -83,18 +95,37 @@ def _same(one: str, other: Path) -> bool:
 
 
 async def _answering(paths: Paths) -> ServiceReady | None:
-    """The service that service.json names, if it lives and takes that key."""
+    """The service that service.json names, if it lives and takes that key.
+
+    Raises:
+        HudUnreachable: The process lives, and something holds the service's port, but no
+            answer comes: it may be stopped or very busy.
+    """
     ready = read_ready(paths)
     if ready is None or not alive(ready.pid):
         return None
     client = _client(ready)
     try:
-        await client.whoami()
-    except HudError:
-        return None
+        async with asyncio.timeout(ANSWER_S):
+            await client.whoami()
+    except (HudError, TimeoutError) as error:
+        if _is_another(error) or not alive(ready.pid):
+            return None
+        raise HudUnreachable(
+            f"the embedded service, process {ready.pid}, does not answer",
+            "try again later; if it is suspended, continue it: kill -CONT, else end it yourself",
+        ) from error
     finally:
         await client.aclose()
     return ready
+
+
+def _is_another(error: Exception) -> bool:
+    """Whether the process is not the service any more: nothing listens where the service did,
+    or what answers is not it, or does not take its key."""
+    if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
+        return True
+    return isinstance(error.__cause__, httpx.ConnectError)
 
 
 async def _start(paths: Paths, progress: Progress) -> ServiceReady:
@@ -171,12 +202,15 @@ def _no_start(paths: Paths, why: str) -> HudUnreachable:
 
 @asynccontextmanager
 async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
-    """Hold the state directory's lock; another program that starts a service holds it briefly."""
+    """Hold the state directory's lock; another program that starts a service holds it briefly.
+
+    The service's own is service.lock in the data directory, which may be the same directory.
+    """
     import fcntl
 
     paths.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     until = monotonic() + START_S + STOP_S
-    with (paths.state / "service.lock").open("w") as file:
+    with (paths.state / "starting.lock").open("w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

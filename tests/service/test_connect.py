@@ -102,6 +102,30 @@ async def test_a_file_that_names_a_process_of_something_else_is_replaced(
     assert (await connected(paths)).pid != os.getpid()
 
 
+async def test_state_and_data_may_share_a_directory(tmp_path: Path) -> None:
+    """As they do by default on macOS."""
+    paths = Paths(tmp_path, tmp_path, tmp_path)
+    ready = await connected(paths)
+    assert await stop(paths) == ready.pid
+
+
+async def test_one_that_lives_but_does_not_answer_is_not_forgotten(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = await connected(paths)
+    os.kill(ready.pid, signal.SIGSTOP)
+    try:
+        with monkeypatch.context() as impatient:
+            impatient.setattr(connect, "ANSWER_S", 0.5)
+            for act in (stop(paths), connect_local(paths, lambda text: None)):
+                with pytest.raises(HudUnreachable, match=f"process {ready.pid}, does not answer"):
+                    await act
+    finally:
+        os.kill(ready.pid, signal.SIGCONT)
+    assert read_ready(paths) == ready
+    assert await stop(paths) == ready.pid
+
+
 async def test_one_with_other_data_is_not_taken_for_ours(paths: Paths) -> None:
     await connected(paths)
     other = Paths(paths.config, paths.state, paths.data.with_name("other"))
