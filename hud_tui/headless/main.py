@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.headless.output import emit_error, quiet_stdout, tell
+from hud_tui.rl.text import one_line
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
 """(mode, key, progress) → client, as `hud_tui.cli.Connector`."""
@@ -70,7 +71,7 @@ def _progress() -> Callable[[str], None]:
     def progress(text: str) -> None:
         nonlocal said
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
         elif not said:
             tell(text)
         said = True

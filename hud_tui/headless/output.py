@@ -38,13 +38,13 @@ def emit_error(error: HudError, document: bool = True) -> int:
             "status": error.status,
         }
         _print({"schema": SCHEMA, "kind": "error", "error": failure})
-    tell(one_line(error.message, 2000) + (f" ({one_line(error.hint, 1000)})" if error.hint else ""))
+    tell(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code
 
 
 def tell(text: str) -> None:
-    """Print one line for people, on stderr."""
-    print(f"hud-tui: {text}", file=sys.stderr, flush=True)
+    """Print one line for people, on stderr; whatever text it has, nothing in it acts."""
+    print(f"hud-tui: {one_line(text, 3000)}", file=sys.stderr, flush=True)
 
 
 def plain(value: object) -> Any:

@@ -1,0 +1,27 @@
+"""What headless commands say on stderr: one line, in which no text acts on the terminal."""
+
+import pytest
+
+from hud_tui.errors import HudError
+from hud_tui.headless import main
+from hud_tui.headless.output import emit_error, tell
+
+HOSTILE = "a\x1b]0;owned\x07b\nhud-tui: all is well\u202e"
+
+
+def test_no_text_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(f"job {HOSTILE} is submitted")
+    emit_error(HudError(HOSTILE, HOSTILE))
+    err = capsys.readouterr().err
+    assert all(line.isprintable() for line in err.splitlines())
+    assert err.count("\n") == 2
+
+
+def test_progress_is_clean_on_a_terminal_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    main._progress()(HOSTILE)
+    err = capsys.readouterr().err
+    assert err.startswith("\r\x1b[K")
+    assert err.removeprefix("\r\x1b[K").isprintable()
