@@ -1,6 +1,7 @@
 """The grammar of the command line: commands, flags and their help."""
 
 import argparse
+from math import isfinite
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
@@ -12,9 +13,15 @@ exit codes with --headless:
 
 PARAMETERS = ("reasoning_effort", "steps", "group_size", "learning_rate", "loss_fn", "seed")
 
+MAX_SEED = 2**63 - 1
+"""The largest integer that every part of a service can store."""
+
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises where argparse would exit."""
+    """A parser that raises where argparse would exit, and takes no flag for another."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, allow_abbrev=False, **more)
 
     def error(self, message: str) -> NoReturn:
         raise HudUsage(message, f"see {self.prog} --help")
@@ -139,11 +146,25 @@ def _run(commands: "Commands[Parser]") -> None:
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
     parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
     parser.add_argument("--group-size", type=int, metavar="N", help="rollouts of one task a step")
-    parser.add_argument("--learning-rate", type=float, metavar="X")
+    parser.add_argument("--learning-rate", type=_finite, metavar="X")
     parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
-    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument("--seed", type=_seed, metavar="N")
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
     _consent(parser)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+    return number
+
+
+def _seed(text: str) -> int:
+    number = int(text)
+    if number > MAX_SEED:
+        raise argparse.ArgumentTypeError(f"{text} is above {MAX_SEED}")
+    return number
 
 
 def _source(parser: Parser) -> None:

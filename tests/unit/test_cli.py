@@ -71,7 +71,13 @@ def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
         "run",
         "run t --steps many",
         "run t --reasoning-effort huge",
+        "run t --seed 9223372036854775808",
+        "run t --learning-rate nan",
+        "run t --learning-rate inf",
         "jobs j --cancel --resume",
+        "--headles models",
+        "models --loca",
+        "run t --follo",
     ],
 )
 def test_what_is_not_accepted(line: str) -> None:
