@@ -128,17 +128,18 @@ class ToyEngine:
             raise EngineError(f"unknown loss {loss_fn}")
         if config and not config.keys() <= {"beta", "clip_low_threshold", "clip_high_threshold"}:
             raise EngineError(f"unknown config key in {', '.join(config)}")
-        loss, ratios = 0.0, [1.0]
+        loss, kl, ratios = 0.0, 0.0, [1.0]
         for datum in datums:
             now = self._logprobs(policy, datum)[0]
             ratio = 1.0 if loss_fn == "cross_entropy" else math.exp(now - datum.logprobs[0])
             ratios.append(ratio)
+            kl -= math.log(ratio)
             loss -= datum.advantage * (now if loss_fn == "cross_entropy" else ratio)
             self._push(policy, datum, datum.advantage * ratio)
         chances = policy.chances()
         return {
             "loss:sum": loss,
-            "kl_sample_train": 0.0,
+            "kl_sample_train": kl / len(datums),
             "ratio_max": max(ratios),
             "clip_fraction": 0.0,
             "entropy": -sum(p * math.log(p) for p in chances),

@@ -58,6 +58,8 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
     async with parts.policies.borrow(model, node, body.checkpoint is not None) as handle:
         sampled = await parts.engine.sample(handle, requests)
     answered = Answered(model, node, body, prompt, sampled, started_at)
+    for one in sampled:
+        parts.temperatures.keep(prompt, one.tokens, one.logprobs, _temperature(body))
     if kept_as is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, kept_as, _turn(answered, tokens))
     return _reply(answered, tokens)
@@ -96,12 +98,16 @@ def _requests(
         SampleRequest(
             prompt=prompt,
             max_tokens=min(wanted, room),
-            temperature=1.0 if body.temperature is None else body.temperature,
+            temperature=_temperature(body),
             seed=(seed, number),
             stop=tuple(tuple(tokens.encode(text)) for text in _stops(body)),
         )
         for number in range(body.n or 1)
     ]
+
+
+def _temperature(body: Chat) -> float:
+    return 1.0 if body.temperature is None else body.temperature
 
 
 def _stops(body: Chat) -> list[str]:
@@ -162,14 +168,13 @@ def _choice(answered: Answered, number: int, sampled: Sampled, tokens: Tokenizer
 
 
 def _turn(answered: Answered, tokens: Tokenizer) -> TurnRow:
-    temperature = answered.body.temperature
     sampled = answered.sampled[0]
     return TurnRow(
         prompt=answered.prompt,
         output=sampled.tokens,
         logprobs=sampled.logprobs,
         base=answered.model.base,
-        temperature=1.0 if temperature is None else temperature,
+        temperature=_temperature(answered.body),
         prompt_text=tokens.decode(answered.prompt),
         completion=_text(answered, sampled, tokens),
         started_at=answered.started_at,

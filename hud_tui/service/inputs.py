@@ -8,6 +8,7 @@ from hud_tui.service.batches import Trajectory, Turn
 from hud_tui.service.ids import canonical
 from hud_tui.service.refusals import Refused, bad_field
 from hud_tui.service.store import Db, spans, traces, turns
+from hud_tui.service.temperatures import Temperatures
 from hud_tui.wire import Payload, Sample
 
 
@@ -22,7 +23,11 @@ class Resolved:
 
 
 def resolve(
-    db: Db, inputs: Sequence[str | Payload], base: str, group_size: int | None = None
+    db: Db,
+    inputs: Sequence[str | Payload],
+    base: str,
+    temperatures: Temperatures,
+    group_size: int | None = None,
 ) -> Resolved:
     """Look trace ids up. Those without tokens are left out, in whole groups.
 
@@ -30,13 +35,14 @@ def resolve(
         db: The store's.
         inputs: Trace ids (either spelling) and payloads, mixed as they come.
         base: The base of the model that is trained: tokens of another one mean nothing.
+        temperatures: Of what was sampled lately, for turns that no trace keeps.
         group_size: Where groups were named: one that would be trained in part is refused.
 
     Raises:
         Refused: 400, nothing has tokens, or only part of a group has, by their ids; 422, a
             trace that errored, has no reward yet, or was sampled from another base.
     """
-    sampled = {item: _turns(db, item) for item in inputs if isinstance(item, str)}
+    sampled = {item: _turns(db, item, temperatures) for item in inputs if isinstance(item, str)}
     for number, item in enumerate(inputs):
         if isinstance(item, str):
             _refuse_failed(db, number, item, group_size)
@@ -49,7 +55,7 @@ def resolve(
     found = [
         _of_trace(db, number, item, sampled[item], base)
         if isinstance(item, str)
-        else _of_payload(db, item, taken)
+        else _of_payload(db, item, taken, temperatures)
         for number, item in enumerate(inputs)
         if not isinstance(item, str) or sampled[item]
     ]
@@ -96,22 +102,25 @@ def _of_trace(
     return Trajectory([turn for turn, _ in found], reward, trace["task_slug"], id_)
 
 
-def _of_payload(db: Db, payload: Payload, taken: set[str]) -> Trajectory:
+def _of_payload(
+    db: Db, payload: Payload, taken: set[str], temperatures: Temperatures
+) -> Trajectory:
     """An inline trajectory; where the gateway sampled it, its trace and temperature are known.
 
-    Siblings may have said the very same: each is then taken for another of their traces.
+    The trace that it names has the first word. Siblings may have said the very same: each
+    is then taken for another of their traces.
     """
     trace_id = canonical(payload.trace_id or "")
     made, slug = [], None
     for sample in payload.samples:
-        prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
-        same = turns.same(db, prompt, output)
-        one = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
+        one = turns.within(db, trace_id, sample) if trace_id else None
+        if one is None:
+            same = turns.same(db, sample)
+            one = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
         if one is not None:
             slug = slug or one["task_slug"]
             trace_id = trace_id or one["trace_id"]
-        temperature = (one["temperature"] if one else 1.0) or 1.0
-        made.append(Turn(prompt, output, sample.output_logprobs, temperature))
+        made.append(_turn(sample, one["temperature"] if one else _recent(sample, temperatures)))
     if trace_id is not None:
         taken.add(trace_id)
     return Trajectory(made, payload.reward, slug, trace_id)
@@ -123,21 +132,27 @@ def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[
     return row["trace_id"] in taken, trained, other, row["id"]
 
 
-def _turns(db: Db, ref: str) -> list[tuple[Turn, str]]:
-    """What was sampled in a trace, with its base: as the service saw it, else as spans say.
-
-    At temperature 0 logprobs are recorded untempered, that is as at temperature 1.
-    """
+def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str]]:
+    """What was sampled in a trace, with its base: as the service saw it, else as spans say."""
     id_ = canonical(ref)
     if id_ is None:
         return []
     kept = [
-        (_turn(Sample.model_validate_json(row["sample"]), row["temperature"] or 1.0), row["base"])
+        (_turn(Sample.model_validate_json(row["sample"]), row["temperature"]), row["base"])
         for row in turns.of_trace(db, id_)
     ]
-    return kept or [(_turn(sample, 1.0), "") for sample in spans.samples(db, id_)]
+    reported = spans.samples(db, id_)
+    return kept or [(_turn(sample, _recent(sample, temperatures)), "") for sample in reported]
+
+
+def _recent(sample: Sample, temperatures: Temperatures) -> float:
+    """The temperature of what no trace keeps; 1 where it was not sampled here lately."""
+    prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
+    found = temperatures.find(prompt, output, sample.output_logprobs)
+    return 1.0 if found is None else found
 
 
 def _turn(sample: Sample, temperature: float) -> Turn:
+    """At temperature 0 logprobs are recorded untempered, that is as at temperature 1."""
     prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
-    return Turn(prompt, output, sample.output_logprobs, temperature)
+    return Turn(prompt, output, sample.output_logprobs, temperature or 1.0)

@@ -10,6 +10,7 @@ from hud_tui.service.retention import Retention
 from hud_tui.service.sessions import Session
 from hud_tui.service.store import Store
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.temperatures import Temperatures
 from hud_tui.service.trees import Trees
 
 TRAINING = 4
@@ -22,6 +23,7 @@ class Parts:
         self.engine = engine
         self.hub = Hub()
         self.trees = Trees()
+        self.temperatures = Temperatures()
         self.store = Store(data_dir / "service.db", self.hub.wake, self.trees.touch)
         self.policies = Policies(engine, data_dir)
         self.retention = Retention(self.store, engine, self.policies, data_dir, max_disk)

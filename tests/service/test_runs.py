@@ -65,6 +65,17 @@ async def test_every_loss_runs(http: httpx.AsyncClient, loss_fn: str) -> None:
     assert {row["loss_fn"] for row in await tree(http, model["id"])} == {loss_fn}
 
 
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+async def test_a_tempered_run_trains_as_it_sampled(
+    http: httpx.AsyncClient, temperature: float
+) -> None:
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=2, temperature=temperature))
+    for node in await tree(http, model["id"]):
+        assert node["metrics"]["ratio_max"] == pytest.approx(1.0)
+        assert node["metrics"]["kl_sample_train"] == pytest.approx(0.0, abs=1e-6)
+
+
 async def test_metrics_are_the_agreed_ones(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     await ended(http, await submit(http, model["id"], steps=7, heldout_every=3))

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import pytest
 
 from tests.conftest import ended, fork, submit
 from tests.service.calls import Json, chat, detail, optim, pass_, sample_of, tree
@@ -64,21 +65,80 @@ async def test_inline_rollouts_are_linked_to_their_traces(http: httpx.AsyncClien
     assert {one["trace_id"] for one in (await http.get(url)).json()} == set(ids)
 
 
-async def test_tempered_turns_are_trained_as_they_were_sampled(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    inputs = []
-    for seed, reward in enumerate((1.0, 0.0)):
-        reply = await chat(
-            http,
-            model["id"],
-            temperature=0.5,
-            seed=seed,
-            return_token_ids=True,
-            headers={"Trace-Id": uuid4().hex},
-        )
-        inputs.append({"samples": [sample_of(reply["choices"][0])], "reward": reward})
-    metrics = (await pass_(http, model["id"], inputs)).json()["metrics"]
-    assert abs(metrics["ratio_max"] - 1.0) < 1e-6
+async def tempered(
+    http: httpx.AsyncClient, model: Json, temperature: float, **headers: str
+) -> Json:
+    """One choice, sampled at a temperature; every temperature says the same to this seed."""
+    ask = {"temperature": temperature, "seed": 1, "return_token_ids": True, "headers": headers}
+    return dict((await chat(http, model["id"], **ask))["choices"][0])
+
+
+def on_policy(answer: httpx.Response) -> None:
+    """The weights have not moved since sampling, so nothing may differ."""
+    metrics = answer.json()["metrics"]
+    assert metrics["ratio_max"] == pytest.approx(1.0)
+    assert metrics["kl_sample_train"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+async def test_tempered_turns_are_trained_as_they_were_sampled(
+    http: httpx.AsyncClient, temperature: float
+) -> None:
+    """Under a trace of its own, or many in a reply that no trace keeps."""
+    model, inputs = await fork(http), []
+    for reward in (1.0, 0.0):
+        choice = await tempered(http, model, temperature, **{"Trace-Id": uuid4().hex})
+        inputs.append({"samples": [sample_of(choice)], "reward": reward})
+    on_policy(await pass_(http, model["id"], inputs))
+    ask = {"temperature": temperature, "n": 8, "seed": 1, "return_token_ids": True}
+    choices = (await chat(http, model["id"], **ask))["choices"]
+    inputs = [
+        {"samples": [sample_of(choice)], "reward": float(choice["index"])} for choice in choices
+    ]
+    on_policy(await pass_(http, model["id"], inputs))
+
+
+async def test_spans_are_trained_at_the_temperature_of_their_samples(
+    http: httpx.AsyncClient,
+) -> None:
+    model, ids = await fork(http), []
+    for reward in (1.0, 0.0):
+        ids.append(uuid4().hex)
+        sample = sample_of(await tempered(http, model, 0.5))
+        span = {"name": "step.agent", "attributes": {"hud.payload": {"sample": sample}}}
+        url = f"/telemetry/v3/api/trace/{ids[-1]}/telemetry-upload"
+        await http.post(url, json={"telemetry": [span]})
+        body = {"status": "completed", "reward": reward}
+        await http.post(f"/v2/trace/{ids[-1]}/exit", json=body)
+    on_policy(await pass_(http, model["id"], ids))
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_what_others_sampled_later_changes_no_temperature(
+    http: httpx.AsyncClient, named: bool
+) -> None:
+    model, inputs = await fork(http), []
+    for reward in (1.0, 0.0):
+        trace = uuid4().hex
+        choice = await tempered(http, model, 0.5, **{"Trace-Id": trace})
+        own = {"trace_id": trace} if named else {}
+        inputs.append({"samples": [sample_of(choice)], "reward": reward, **own})
+    later = await tempered(http, model, 2.0, **{"Trace-Id": uuid4().hex})
+    assert later["token_ids"] == choice["token_ids"]
+    assert sample_of(later) != sample_of(choice)
+    on_policy(await pass_(http, model["id"], inputs))
+
+
+async def test_a_named_trace_knows_the_temperature_of_rounded_logprobs(
+    http: httpx.AsyncClient,
+) -> None:
+    model, inputs = await fork(http), []
+    for reward in (1.0, 0.0):
+        trace = uuid4().hex
+        sample = sample_of(await tempered(http, model, 0.5, **{"Trace-Id": trace}))
+        sample["output_logprobs"] = [round(value, 7) for value in sample["output_logprobs"]]
+        inputs.append({"samples": [sample], "reward": reward, "trace_id": trace})
+    on_policy(await pass_(http, model["id"], inputs))
 
 
 async def test_spans_with_samples_train(http: httpx.AsyncClient) -> None:

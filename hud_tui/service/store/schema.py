@@ -95,7 +95,7 @@ MIGRATIONS = [
         id INTEGER PRIMARY KEY,
         trace_id TEXT NOT NULL,
         prompt_digest TEXT NOT NULL,
-        digest TEXT NOT NULL,           -- of prompt and output ids
+        digest TEXT NOT NULL,           -- of prompt, output and logprobs
         base TEXT NOT NULL,
         temperature REAL NOT NULL,
         prompt TEXT NOT NULL,           -- as text
