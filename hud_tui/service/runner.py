@@ -5,6 +5,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 
 from hud_tui.rl.tasks import read_rows
 from hud_tui.service.engines.base import EngineError
@@ -23,6 +24,8 @@ Also = Callable[[Db, str], object]
 """A change that belongs in the same transaction as a submission."""
 STOP_S = 10.0
 """Longest wait for a run to end after it was asked to."""
+RETRY_S = (0.5, 30.0)
+"""Shortest and longest wait before the end of a run is written again that could not be."""
 
 
 class Runner:
@@ -30,6 +33,9 @@ class Runner:
         self.submitting = asyncio.Lock()
         self._parts = parts
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._unwritten: dict[str, tuple[str, JobError | None]] = {}
+        """How runs ended that the store still has as running."""
+        self._closing = asyncio.Event()
 
     async def submit(self, model: ModelRow, body: SubmitJob, also: Also) -> str:
         """Check everything, queue the run and start it; its id. Hold `submitting` around it.
@@ -43,7 +49,7 @@ class Runner:
             Refused: 409, it is in another run; 422, parameters or rows that cannot be run.
         """
         store = self._parts.store
-        await store.read(runs.refuse_busy, model.id)
+        await self.refuse_busy(model.id)
         base = self._parts.base(model)
         parameters = fill(body.config.parameters, base)
         rows = body.dataset.tasks
@@ -63,6 +69,7 @@ class Runner:
         """
         store = self._parts.store
         job = await store.read(runs.training, job_id)
+        await self._settle(job["id"])
         model = await store.read(models.find, job["model_id"])
         plan = await asyncio.to_thread(self._plan_again, job, model)
         status = await store.write(runs.requeue, job["id"])
@@ -73,15 +80,32 @@ class Runner:
     async def cancel(self, job_id: str) -> bool:
         """Stop a run and wait for its end; False where it was not running."""
         found = self._runs.get(job_id)
-        if found is None:
+        if found is None or job_id in self._unwritten:
             return False
         run, task = found
         run.stop("cancelled")
         await asyncio.wait({task}, timeout=STOP_S)
         return True
 
+    async def refuse_busy(self, model_id: str) -> None:
+        """Raises Refused, 409, while a managed run trains the model."""
+        job = await self._parts.store.read(runs.active, model_id)
+        if job is not None:
+            await self._settle(job["id"])
+            await self._parts.store.read(runs.refuse_busy, model_id)
+
+    def status(self, job: sqlite3.Row) -> JobStatus:
+        """A run in the wire's raw-status form, ended if it has, be that written or not."""
+        status, end = runs.status(job), self._unwritten.get(job["id"])
+        if end is None:
+            return status
+        return status.model_copy(
+            update={"status": end[0], "error": end[1], "estimated_finish": None}
+        )
+
     async def close(self) -> None:
         """The service stops: every run ends as interrupted, between two steps."""
+        self._closing.set()
         tasks = [task for _, task in self._runs.values()]
         for run, _ in self._runs.values():
             run.stop("interrupted")
@@ -98,11 +122,39 @@ class Runner:
     async def _guard(self, run: Run) -> None:
         """Run to the end, whatever it is, and write down which."""
         try:
-            status, error = await self._outcome(run)
-            await self._parts.store.write(runs.finish, run.job_id, status, error)
+            self._unwritten[run.job_id] = await self._outcome(run)
+            await self._until_written(run.job_id)
         finally:
-            del self._runs[run.job_id]
+            if self._runs.get(run.job_id, (None,))[0] is run:
+                del self._runs[run.job_id]
         await self._parts.rest()
+
+    async def _until_written(self, job_id: str) -> None:
+        """Write down how a run ended, as often as it takes: a full disk may be emptied."""
+        delay, longest = RETRY_S
+        while job_id in self._unwritten:
+            try:
+                await self._write_end(job_id)
+            except sqlite3.Error as error:
+                log.warning("the end of run %s could not be written: %s", job_id, error)
+                if self._closing.is_set():
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), delay)
+                delay = min(2 * delay, longest)
+
+    async def _settle(self, job_id: str) -> None:
+        """Write down at once how a run ended, where that is still to be done."""
+        if job_id in self._unwritten:
+            await self._write_end(job_id)
+            found = self._runs.pop(job_id, None)
+            if found is not None:
+                found[1].cancel()
+
+    async def _write_end(self, job_id: str) -> None:
+        status, error = self._unwritten[job_id]
+        await self._parts.store.write(runs.finish, job_id, status, error)
+        self._unwritten.pop(job_id, None)
 
     async def _outcome(self, run: Run) -> tuple[str, JobError | None]:
         try:

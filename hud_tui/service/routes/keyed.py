@@ -15,10 +15,10 @@ from starlette.routing import Route
 from hud_tui.service.bodies import reply
 from hud_tui.service.parts import Parts, trainable
 from hud_tui.service.refusals import Refused
-from hud_tui.service.routes import parts_of, path
+from hud_tui.service.routes import parts_of, path, service_of
 from hud_tui.service.routes.catalog import find_model
 from hud_tui.service.sessions import Session
-from hud_tui.service.store import Db, replies, runs
+from hud_tui.service.store import Db, replies
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import GIVEN_UP, Asked, Kept
 
@@ -40,14 +40,15 @@ async def answer(
         Refused: 409, a managed run trains the model; 409 or 422, the key was used.
     """
     parts, asked = parts_of(request), asked_of(request)
+    runner = service_of(request).runner
     session = parts.session(model)
     kept = await _find(parts, session, model, asked)
     if kept is None:
-        await parts.store.read(runs.refuse_busy, model.id)
+        await runner.refuse_busy(model.id)
         async with session.lock:
             kept = await _find(parts, session, model, asked)
             if kept is None:
-                await parts.store.read(runs.refuse_busy, model.id)  # it may have begun meanwhile
+                await runner.refuse_busy(model.id)  # it may have begun meanwhile
                 body = await act(session, asked)
         await parts.rest()
     return reply(body) if kept is None or asked is None else again(kept, asked)
