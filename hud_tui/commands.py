@@ -20,8 +20,8 @@ MAX_SEED = 2**63 - 1
 class Parser(argparse.ArgumentParser):
     """A parser that raises where argparse would exit, and takes no flag for another."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **more)
+    def __init__(self, prog: str | None = None, **more: Any) -> None:
+        super().__init__(prog, allow_abbrev=False, **more)
 
     def error(self, message: str) -> NoReturn:
         raise HudUsage(message, f"see {self.prog} --help")
