@@ -5,11 +5,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.commands import build_parser, parameters
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Paths, has_key, read_max_disk, read_paths, read_settings
 from hud_tui.start import Start
 
@@ -23,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     headless = "--headless" in argv
     try:
+        _check_text(argv)
         args = build_parser().parse_args(argv)
         if args.version:
             return _version(headless)
@@ -37,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, headless)
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # whoever reads documents needs one, whatever went wrong
+        if not headless:
+            raise
+        return _fail_internally(error)
 
 
 def script() -> NoReturn:
@@ -110,7 +117,7 @@ def _app(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace) -> int:
     from hud_tui.service.serve import serve
-    from hud_tui.service_file import forget, offer
+    from hud_tui.service_file import forget, offer, usable_directories
 
     paths = read_paths(args.state_dir, args.data_dir)
     found_by_local = args.data_dir is None or args.state_dir is not None
@@ -121,7 +128,8 @@ def _serve(args: argparse.Namespace) -> int:
 
     try:
         max_disk = read_max_disk(args.max_disk)
-        return serve(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
+        with usable_directories():
+            return serve(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
     finally:
         forget(paths, os.getpid())
 
@@ -142,6 +150,21 @@ def _version(headless: bool) -> int:
     else:
         print(f"hud-tui {__version__}")
     return 0
+
+
+def _check_text(argv: Sequence[str]) -> None:
+    """Refuse what no request could carry: Python keeps stray bytes as halves of surrogates."""
+    for number, word in enumerate(argv, 1):
+        if has_surrogate(word):
+            raise HudUsage(f"argument {number} is not UTF-8: {one_line(word)}")
+
+
+def _fail_internally(error: Exception) -> int:
+    from hud_tui.errors import HudInternal
+
+    print(clean("".join(format_exception(error))), file=sys.stderr)
+    what = f"{type(error).__name__}: {error}"
+    return _fail(HudInternal(what, "this is a bug of hud-tui; stderr says where"), headless=True)
 
 
 def _fail(error: HudError, headless: bool) -> int:

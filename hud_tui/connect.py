@@ -26,7 +26,7 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import alive, forget, read_ready, register
+from hud_tui.service_file import alive, forget, read_ready, register, usable_directories
 from hud_tui.settings import Paths, local_settings
 from hud_tui.wire import ServiceReady
 
@@ -45,12 +45,14 @@ async def connect_local(paths: Paths, progress: Progress) -> HudClient:
     Raises:
         HudUnreachable: It does not start, and the message ends with what it logged last; or
             one lives that does not answer.
-        HudUsage: One runs, with another data directory than is asked for.
+        HudUsage: One runs, with another data directory than is asked for; or the directories
+            cannot be used.
     """
     ready = await _running(paths)
     if ready is None:
-        async with _lock(paths, progress):
-            ready = await _running(paths) or await _start(paths, progress)
+        with usable_directories():
+            async with _lock(paths, progress):
+                ready = await _running(paths) or await _start(paths, progress)
     return _client(ready)
 
 
@@ -66,14 +68,19 @@ async def stop(paths: Paths) -> int | None:
     """
     if read_ready(paths) is None:
         return None
-    async with _lock(paths, lambda text: None):
-        ready = await _answering(paths)
-        if ready is not None:
-            with suppress(ProcessLookupError):
-                os.kill(ready.pid, signal.SIGTERM)
-            await _ended(ready.pid)
-        forget(paths)
-        return None if ready is None else ready.pid
+    with usable_directories():
+        async with _lock(paths, lambda text: None):
+            return await _stop(paths)
+
+
+async def _stop(paths: Paths) -> int | None:
+    ready = await _answering(paths)
+    if ready is not None:
+        with suppress(ProcessLookupError):
+            os.kill(ready.pid, signal.SIGTERM)
+        await _ended(ready.pid)
+    forget(paths)
+    return None if ready is None else ready.pid
 
 
 def _client(ready: ServiceReady) -> HudClient:

@@ -98,6 +98,12 @@ class HudJobFailed(HudError):
     kind = "job_failed"
 
 
+class HudInternal(HudError):
+    """A bug of this program."""
+
+    kind = "internal"
+
+
 def refused(
     status: int, detail: str, hint: str = "", retry_after: float | None = None
 ) -> HudRefused:

@@ -4,12 +4,33 @@ It is written whole and readable by its owner only.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths
 from hud_tui.wire import ServiceReady
+
+
+@contextmanager
+def usable_directories() -> Iterator[None]:
+    """Say of a file or directory inside that cannot be used which it is.
+
+    Raises:
+        HudUsage: Instead of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = error.filename2 or error.filename or "a file"
+        raise HudUsage(
+            f"{one_line(place)}: {one_line(error.strerror or error)}",
+            "give directories that can be written to: --state-dir, --data-dir",
+        ) from error
 
 
 def register(paths: Paths, ready: ServiceReady) -> None:

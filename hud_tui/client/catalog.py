@@ -2,8 +2,12 @@
 
 from enum import Enum
 
+from pydantic import ValidationError
+
 from hud_tui.client.calls import Calls
+from hud_tui.errors import HudUsage
 from hud_tui.rl.names import find_model
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, CheckpointTrace, Fork, Identity, Json, Model, SetHead
 
 
@@ -37,9 +41,14 @@ class CatalogCalls(Calls):
         """A model of one's own that starts at the source's head. Sent once.
 
         Raises:
+            HudUsage: It cannot be a name.
             HudConflict: The name is taken.
         """
-        body = Fork(source_model_id=source_id, name=name)
+        try:
+            body = Fork(source_model_id=source_id, name=name)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_context=False)[0]["msg"]
+            raise HudUsage(f"the name {one_line(name, 40)!r}: {one_line(problem)}") from error
         return await self.wire.write("POST", self.api("/v2/models/fork"), Model, body)
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:

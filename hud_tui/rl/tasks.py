@@ -10,6 +10,7 @@ from hashlib import sha1
 from typing import Any
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.text import has_surrogate, one_line
 
 MAX_BYTES = 64 * 1024 * 1024
 """A larger taskset file is refused."""
@@ -73,7 +74,23 @@ def read_row(row: object, where: str = "row") -> Task:
     slug = row.get("slug") or (row.get("name") if "id" not in row else None)
     if slug is not None and not isinstance(slug, str):
         raise HudUsage(f"{where}: field slug: expected text, found {_kind(slug)}")
+    _check_text({"env": env, "id": scenario, "slug": slug, "args": args, "columns": columns}, where)
     return Task(env, scenario, args, slug or default_slug(scenario, args), columns, where)
+
+
+def _check_text(row: dict[str, Any], where: str) -> None:
+    """Refuse half of a surrogate pair anywhere: JSON can spell it, no request can carry it."""
+    waiting: list[tuple[str, object]] = list(row.items())
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, str) and has_surrogate(value):
+            message = f"{where}: field {one_line(place)}: half of a surrogate pair"
+            raise HudUsage(message, "it is not text: correct that row and try again")
+        if isinstance(value, dict):
+            waiting += [(f"{place}.{key}", part) for key, part in value.items()]
+            waiting += [(place, key) for key in value]
+        elif isinstance(value, list):
+            waiting += [(f"{place}[{index}]", part) for index, part in enumerate(value)]
 
 
 def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list[Task]:

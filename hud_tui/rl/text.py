@@ -17,6 +17,8 @@ _UNSAFE = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def clean(text: object, limit: int = LIMIT) -> str:
     """Make text printable: controls become visible pictures, e.g. ESC becomes ``␛``.
@@ -36,6 +38,11 @@ def one_line(text: object, limit: int = 200) -> str:
 def count_unsafe(text: str) -> int:
     """How many characters `clean` replaces."""
     return len(_UNSAFE.findall(text))
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether it has half of a surrogate pair: UTF-8, so no request, can carry that."""
+    return _SURROGATE.search(text) is not None
 
 
 def _picture(match: re.Match[str]) -> str:

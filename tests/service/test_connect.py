@@ -217,6 +217,17 @@ async def test_serve_in_the_foreground_is_found_by_local_until_it_ends(paths: Pa
     assert not paths.service_file.exists()
 
 
+async def test_serve_says_which_directory_cannot_be_used(paths: Paths) -> None:
+    paths.state.parent.mkdir(exist_ok=True)
+    paths.state.touch()
+    serving = await hud(Paths(paths.config, paths.state / "x", paths.data), "serve", "--headless")
+    out, err = await serving.communicate()
+    error = json.loads(out)["error"]
+    assert (serving.returncode, error["type"]) == (2, "usage")
+    assert f"{paths.state / 'x'}: " in error["message"]
+    assert b"Traceback" not in err
+
+
 async def test_an_interrupt_while_following_exits_130_and_leaves_the_run(paths: Paths) -> None:
     await connected(paths)
     model = await hud(paths, "--headless", "--local", "fork", "arith-0.2M", "--name", "m", "-y")

@@ -73,6 +73,19 @@ def rows(*rows: object) -> str:
         (("jobs", "no-such-job"), "", 1, "not_found", "no job no-such-job"),
         (("jobs", "no-such-job", "--resume", "-y"), "", 1, "not_found", "404"),
         (("jobs", "--cancel", "-y"), "", 2, "usage", "say which job"),
+        (("fork", "mine", "--name", "", "-y"), "", 2, "usage", "the name ''|at least 1"),
+        (("fork", "mine", "--name", "x" * 101, "-y"), "", 2, "usage", "at most 100"),
+        (("fork", "mine", "--name", "a\udcffb", "-y"), "", 2, "usage", "argument 5 is not UTF-8"),
+        (("traces", "\udcff"), "", 2, "usage", "argument 3 is not UTF-8"),
+        (("preflight", "t.jsonl"), rows({**ROW, "env": "\ud800"}), 2, "usage", "1: field env"),
+        (
+            ("run", "t.jsonl", "-y"),
+            rows({**ROW, "args": {"text": ["\ud800"]}}),
+            2,
+            "usage",
+            "line 1: field args.text[0]: half of a surrogate pair",
+        ),
+        (("run", "t.jsonl", "-y"), rows({**ROW, "args": {"\ud800": 1}}), 2, "usage", "field args:"),
         (("traces", "no-such-job"), "", 1, "not_found", "404"),
     ],
 )
@@ -157,6 +170,30 @@ async def test_no_key_at_all(hud: Command, monkeypatch: pytest.MonkeyPatch, tmp_
     result = await hud()
     assert (result.code, result.error["type"]) == (4, "no_key")
     assert "HUD_API_KEY" in result.error["hint"]
+
+
+@pytest.mark.parametrize("place", ["--state-dir", "--data-dir"])
+async def test_a_directory_that_cannot_be_used(hud: Command, tmp_path: Path, place: str) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    places = {"--state-dir": tmp_path / "s", "--data-dir": tmp_path / "d", place: blocked / "x"}
+    flags = (str(part) for pair in places.items() for part in pair)
+    result = await hud("--local", "models", *flags)
+    assert (result.code, result.error["type"]) == (2, "usage")
+    assert f"{blocked / 'x'}: " in result.error["message"]
+    assert "Traceback" not in result.err
+
+
+async def test_a_bug_is_a_document_too(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*args: object) -> None:
+        raise ZeroDivisionError("a\x1b[2Jb")
+
+    monkeypatch.setattr(HudClient, "models", broken)
+    result = await hud("models")
+    assert (result.code, result.error["type"]) == (1, "internal")
+    assert "ZeroDivisionError: a" in result.error["message"]
+    assert "Traceback" in result.err
+    assert "\x1b" not in result.err
 
 
 Answer = Callable[[httpx.Request], httpx.Response | None]
