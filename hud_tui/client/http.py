@@ -19,6 +19,9 @@ from hud_tui.wire import Request
 
 T = TypeVar("T")
 READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
+IDLE_S = 4.0
+"""An idle connection is used no later than this. Servers close theirs after 5 s and more, and
+a write that meets a closing one is lost without anybody knowing whether it happened."""
 MAX_BODY = 256 * 1024 * 1024
 """Bytes of the largest answer that is read."""
 UNCLEAR = "it may have happened: look at what the service says before you try again"
@@ -36,6 +39,9 @@ class Connection:
             verify=_tls(hosts),
             trust_env=not settings.local,  # a proxy has no business between two local processes
             timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
+            limits=httpx.Limits(
+                max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S
+            ),
             headers={"User-Agent": "hud-tui"},
         )
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from hud_tui.client.changes import changes
 from hud_tui.client.groups import GroupReader
 from hud_tui.client.tree import TreeReader
-from hud_tui.errors import HudNotFound
 from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
 from hud_tui.rl.run import ACTIVE
 from hud_tui.wire import Checkpoint, JobStatus
@@ -36,7 +35,8 @@ class Poller:
 
     async def whole(self) -> list[Event]:
         """The tree as it is, and the model's latest job where there is one."""
-        tree, job = await asyncio.gather(self._read_tree(), self._read_job())
+        reading = self._read_tree(), self._client.known_job(self._model_id)
+        tree, job = await asyncio.gather(*reading)
         self._tree, self._job = tree, job
         first: list[Event] = [TreeRead(checkpoints=tree)]
         return first if job is None else [*first, JobChanged(job=job)]
@@ -53,7 +53,7 @@ class Poller:
         events = [] if tree is self._tree else changes(self._tree, tree)
         self._tree = tree
         events = await self._with_groups(events)
-        job = await self._read_job()
+        job = await self._client.known_job(self._model_id)
         if job is not None and job != self._job:
             events.append(JobChanged(job=job))
         self._job = job
@@ -62,12 +62,6 @@ class Poller:
     async def _read_tree(self) -> tuple[Checkpoint, ...]:
         url = self._client.checkpoints_url(self._model_id)
         return await self._reader.read(await self._client.wire.read(url))
-
-    async def _read_job(self) -> JobStatus | None:
-        try:
-            return await self._client.job_status(self._model_id)
-        except HudNotFound:
-            return None
 
     async def _with_groups(self, events: list[Event]) -> list[Event]:
         """The newest step with its rewards by task; older ones went by while nobody looked."""

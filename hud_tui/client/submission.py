@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
+from hud_tui.errors import HudError, HudRefused, HudUnreachable
 from hud_tui.wire import JobStatus, SubmitJob
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def submit(client: "HudClient", body: SubmitJob) -> Submission:
     Raises:
         HudError: It was refused, or was lost and no new run is to be seen.
     """
-    before = await latest(client, body.model_id)
+    before = await client.known_job(body.model_id)
     try:
         return Submission((await client.submit(body)).job_id, before=before)
     except (HudUnreachable, HudRefused) as error:
@@ -58,18 +58,10 @@ async def _look(
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_S if look else 0)
         try:
-            after = await latest(client, model_id)
+            after = await client.known_job(model_id)
         except HudError:
             raise failure from None
         if after is not None and not lost.is_before(after):
             return after
     failure.hint = "the service shows no new run of this model: look once more, then submit again"
     raise failure
-
-
-async def latest(client: "HudClient", model_id: str) -> JobStatus | None:
-    """The model's current run, or its last one; None where it had none."""
-    try:
-        return await client.job_status(model_id)
-    except HudNotFound:
-        return None

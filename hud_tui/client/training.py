@@ -2,6 +2,7 @@
 
 from hud_tui.client.calls import Calls
 from hud_tui.client.http import SUBMIT_S, TRAIN_S
+from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.wire import (
     Backward,
     Forward,
@@ -77,6 +78,16 @@ class TrainingCalls(Calls):
             HudNotFound: No such run, or the model had none.
         """
         return await self.wire.get(self.rl("/v1/training/jobs/{}/raw-status", ref), JobStatus)
+
+    async def known_job(self, ref: str) -> JobStatus | None:
+        """`job_status`, or None where there is no such run. Services that look a reference up
+        otherwise, or have no managed runs, say so with a 400 or 405."""
+        try:
+            return await self.job_status(ref)
+        except HudRefused as error:
+            if isinstance(error, HudNotFound) or error.status in (400, 405):
+                return None
+            raise
 
     async def resume_job(self, job_id: str) -> JobStatus:
         """Continue an interrupted run from the model's head (embedded service)."""

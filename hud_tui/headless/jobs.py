@@ -7,7 +7,7 @@ from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.output import emit
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Job, JobStatus
+from hud_tui.wire import Job
 
 
 async def jobs(client: HudClient, args: argparse.Namespace) -> int:
@@ -20,7 +20,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     if args.cancel or args.resume:
         require_consent(args)
         return await (_cancel if args.cancel else _resume)(client, args)
-    job, status = await _find(client, args.job), await _status(client, args.job)
+    job, status = await _find(client, args.job), await client.known_job(args.job)
     if job is None and status is None:
         raise HudNotFound(404, f"no job {one_line(args.job)}", "hud-tui --headless jobs lists them")
     emit("job", {"job_id": args.job, "job": job, "status": status})
@@ -36,7 +36,7 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
 async def _cancel(client: HudClient, args: argparse.Namespace) -> int:
     await confirm(args, f"cancel job {args.job}?")
     result = await client.cancel_job(args.job)
-    status = await _status(client, args.job)
+    status = await client.known_job(args.job)
     emit("job", {"job_id": args.job, "cancelled": result.cancelled, "status": status})
     return 0
 
@@ -50,13 +50,5 @@ async def _resume(client: HudClient, args: argparse.Namespace) -> int:
 async def _find(client: HudClient, job_id: str) -> Job | None:
     try:
         return await client.job(job_id)
-    except HudNotFound:
-        return None
-
-
-async def _status(client: HudClient, job_id: str) -> JobStatus | None:
-    """What the training service says of it; None for a job that trains nothing."""
-    try:
-        return await client.job_status(job_id)
     except HudNotFound:
         return None

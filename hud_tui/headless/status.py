@@ -5,7 +5,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.errors import HudUsage
 from hud_tui.headless.output import emit
 from hud_tui.rl.names import find_model
 from hud_tui.rl.status import Service, Status, current_model, last_metrics
@@ -18,7 +18,7 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
     tree: list[Checkpoint] = []
     job: JobStatus | None = None
     if model is not None:
-        tree, job = await asyncio.gather(client.checkpoints(model.id), _job(client, model.id))
+        tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(model.id))
     settings = client.settings
     now = Status(
         service=Service(settings.label, settings.api_url),
@@ -47,15 +47,8 @@ async def _named(client: HudClient, ref: str) -> Model:
     try:
         return find_model(ref, models)
     except HudUsage as unknown:
-        job = await _job(client, ref)
+        job = await client.known_job(ref)
         name = job and (job.model_id or job.fine_tuned_model or job.model)
         if not name:
             raise HudUsage(f"{unknown.message}, nor a job", unknown.hint) from unknown
         return find_model(name, models)
-
-
-async def _job(client: HudClient, ref: str) -> JobStatus | None:
-    try:
-        return await client.job_status(ref)
-    except HudNotFound:
-        return None

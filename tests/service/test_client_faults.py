@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from hud_tui.client import http as client_http
+from hud_tui.client.client import HudClient
+from hud_tui.client.poll import Poller
 from hud_tui.errors import (
     HudError,
     HudMalformed,
@@ -15,7 +18,8 @@ from hud_tui.errors import (
     HudUnauthorized,
     HudUnreachable,
 )
-from hud_tui.settings import read_settings
+from hud_tui.events import TreeRead
+from hud_tui.settings import local_settings, read_settings
 from hud_tui.wire import JobDataset, OptimStep, SubmitJob
 from tests.service.clients import KEY, answered
 
@@ -185,6 +189,50 @@ async def test_the_key_goes_to_its_own_hosts_only() -> None:
         await client.wire.read("http://api:81/v2/models")
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert all(KEY not in str(request.headers.raw) for request in server.requests[1:])
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that closes it at that moment would swallow a write."""
+    assert client_http.IDLE_S < 5.0  # uvicorn's and Node's own
+    monkeypatch.setattr(client_http, "IDLE_S", 0.0)
+    connections: list[asyncio.StreamWriter] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = HudClient(local_settings(url, KEY, url))
+        assert [await client.checkpoints("m"), await client.checkpoints("m")] == [[], []]
+        await client.aclose()
+        for writer in connections:
+            writer.close()
+            await writer.wait_closed()
+    assert len(connections) == 2
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+async def test_a_service_that_knows_no_run_may_say_so_in_its_own_way(status: int) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/raw-status"):
+            return httpx.Response(status, json={"detail": "no job"})
+        return httpx.Response(200, json=[])
+
+    async with answered(answer) as client:
+        assert await client.known_job("m") is None
+        assert await Poller(client, "m").news() == [TreeRead(checkpoints=())]
+
+
+async def test_a_service_that_fails_does_not_say_that_there_is_no_run() -> None:
+    async with answered(Server(busy(501))) as client:
+        with pytest.raises(HudRefused, match="busy"):
+            await client.known_job("m")
 
 
 async def test_a_wait_can_be_left_at_once() -> None:
