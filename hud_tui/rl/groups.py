@@ -20,13 +20,13 @@ class GroupStats:
 
     @property
     def all_good(self) -> bool:
-        """No spread, and above the middle of a 0…1 reward: too easy."""
-        return not self.teaches and self.mean > 0.5
+        """No spread, and at least the middle of a 0…1 reward: too easy."""
+        return not self.teaches and self.mean >= 0.5
 
     @property
     def all_bad(self) -> bool:
-        """No spread, and not above the middle: too hard."""
-        return not self.teaches and self.mean <= 0.5
+        """No spread, and below the middle: too hard."""
+        return not self.teaches and self.mean < 0.5
 
 
 def group_stats(rewards: Sequence[float]) -> GroupStats:

@@ -67,7 +67,8 @@ class Run:
         return [] if self.head is None else self.head.groups
 
     def fold(self, event: Event) -> "Run":
-        """The snapshot after an event. Folding the same event twice changes nothing more."""
+        """The snapshot after an event. Folding the same event twice changes nothing more,
+        unless it is a rollout that has no number: each of those is one more."""
         match event:
             case TreeRead(checkpoints=checkpoints):
                 tree = Tree.of(checkpoints)

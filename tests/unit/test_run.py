@@ -134,3 +134,11 @@ def test_the_log_keeps_the_newest() -> None:
         run = run.fold(StepTaken(step=number, checkpoint_id=str(number), at=float(number)))
     assert len(run.log) == LOG
     assert run.log[-1].text == f"step {LOG + 4}"
+
+
+def test_a_rollout_with_a_number_counts_once_and_one_without_each_time() -> None:
+    numbered = RolloutDone(trace_id="t", step=1, task_slug="a", rollout=0, reward=1.0)
+    run = Run().fold(numbered)
+    assert run.fold(numbered).rollouts == run.rollouts == {"a": (1.0,)}
+    nameless = RolloutDone(trace_id="t", step=1, task_slug="a", reward=0.0)
+    assert run.fold(nameless).fold(nameless).rollouts == {"a": (1.0, 0.0, 0.0)}
