@@ -41,8 +41,9 @@ class Resumed:
 
     landed: bool | None
     """Whether the write took effect, and for a gradient pass, whether its gradients still wait
-    or were stepped on. None where nothing was lost, or where a pass was and the service keeps
-    no keys: it leaves no trace in the tree."""
+    or were stepped on. None where nothing was lost, or where it cannot be known because the
+    service keeps no keys: a pass leaves no trace in the tree, and a step that is not there may
+    still be under way, so it can be asked for again."""
     checkpoint: Checkpoint | None
     """The step's checkpoint where one landed, else the head; None for the base weights."""
     call: str | None
@@ -80,7 +81,7 @@ def judge(
         if c.prev_model_checkpoint_id == before.head and c.id not in before.below
     )
     step = next(grown, None)
-    return Resumed(step is not None, step or head, lost.call)
+    return Resumed(True if step else None, step or head, lost.call)
 
 
 def is_unclear(error: HudError) -> bool:

@@ -1,5 +1,6 @@
 """A model's training from the client's side: its tree, its head, and what became of a write."""
 
+import asyncio
 from asyncio import CancelledError
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,9 @@ from hud_tui.errors import HudError, HudRefused
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.settings import read_settings
 from hud_tui.wire import Checkpoint, Model, Settled
+
+LOOKS_S = (0.5, 1.0, 2.0)
+"""Seconds between looks for a lost step that the tree does not show yet."""
 
 
 class TrainingSession:
@@ -115,15 +119,22 @@ class TrainingSession:
         """What became of the write whose answer was lost; it may be repeated until it succeeds.
 
         A service that keeps keys is asked by the call's own, and refuses the call should it
-        arrive later; else the tree tells. Where nothing was lost, where training stands.
+        arrive later; else the tree tells, which is looked at a few times. A step that it does
+        not show yet is asked for again by the next `resume`, until another write is sent.
+        Where nothing was lost, where training stands.
 
         Raises:
             HudError: The service cannot be asked now.
         """
         settled = await self._settle()
-        tree = await self.checkpoints()
-        found = judge(self._lost, self._seen, tree, settled)
-        self._lost, self._seen = None, look(tree)
+        for wait_s in (0.0, *LOOKS_S):
+            await asyncio.sleep(wait_s)
+            tree = await self.checkpoints()
+            found = judge(self._lost, self._seen, tree, settled)
+            is_pending = found.landed is None and found.call == "optim_step"
+            if not is_pending:
+                self._lost, self._seen = None, look(tree)
+                break
         return found
 
     async def _settle(self) -> Settled | None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.client import HudClient, TrainingClient
+from hud_tui.client import HudClient, TrainingClient, trainer_session
 from hud_tui.client.trainer_outcome import Resumed
 from hud_tui.errors import HudBadInput, HudError, HudMalformed, HudRefused, HudUnreachable
 from hud_tui.service.engines.base import Saved
@@ -24,6 +24,12 @@ from tests.toy_engine import ToyEngine
 def keys(request: pytest.FixtureRequest) -> bool:
     """Whether the service keeps the keys of calls."""
     return bool(request.param)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost steps are looked for at once."""
+    monkeypatch.setattr(trainer_session, "LOOKS_S", (0.0,))
 
 
 @pytest.fixture
@@ -91,7 +97,7 @@ async def test_a_step_whose_answer_is_lost_is_found(
 
 @pytest.mark.parametrize("steps", [0, 1])
 async def test_a_step_that_never_arrived_is_not_found(
-    trainer: TrainingClient, line: Losing, steps: int
+    trainer: TrainingClient, line: Losing, steps: int, keys: bool
 ) -> None:
     """The head has a branch already, which is not to be taken for the lost step."""
     base = [await stepped(trainer) for _ in range(steps)]
@@ -103,14 +109,14 @@ async def test_a_step_that_never_arrived_is_not_found(
     with pytest.raises(HudUnreachable):
         await trainer.optim_step(learning_rate=0.1)
     head = await trainer.head()
-    assert await trainer.resume() == Resumed(False, head, "optim_step")
+    assert await trainer.resume() == Resumed(False if keys else None, head, "optim_step")
     assert (head.id if head else None) == next(iter(base), None)
     step = await trainer.optim_step(learning_rate=0.1)
     assert (await trainer.head()).id == step.checkpoint_id
 
 
 async def test_who_goes_on_without_asking_still_knows_the_next_lost_step(
-    trainer: TrainingClient, line: Losing
+    trainer: TrainingClient, line: Losing, keys: bool
 ) -> None:
     await passed(trainer)
     line.lose("optim-step", "answer")
@@ -120,7 +126,23 @@ async def test_who_goes_on_without_asking_still_knows_the_next_lost_step(
     line.lose("optim-step", "request")
     with pytest.raises(HudUnreachable):
         await trainer.optim_step(learning_rate=0.1)
-    assert await trainer.resume() == Resumed(False, await trainer.head(), "optim_step")
+    landed = False if keys else None
+    assert await trainer.resume() == Resumed(landed, await trainer.head(), "optim_step")
+
+
+@pytest.mark.parametrize("keys", [False], indirect=True)
+async def test_a_step_that_is_late_is_found_by_asking_again(
+    trainer: TrainingClient, line: Losing
+) -> None:
+    await stepped(trainer)
+    await passed(trainer)
+    line.lose("optim-step", "late")
+    with pytest.raises(HudUnreachable):
+        await trainer.optim_step(learning_rate=0.1)
+    assert (await trainer.resume()).landed is None
+    assert (await line.deliver()).is_success
+    assert await trainer.resume() == Resumed(True, await trainer.head(), "optim_step")
+    assert (await trainer.resume()).call is None
 
 
 async def test_a_step_that_was_given_up_on_may_land_all_the_same(
