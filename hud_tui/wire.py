@@ -482,6 +482,15 @@ class Trace(Response):
     heldout: bool | None = None
 
 
+class TurnSample(Response):
+    """A `Sample` as it is read back; a span may say more of it than a request may."""
+
+    prompt_token_ids: list[int] | None = None
+    prompt_chunks: list[Json] | None = None
+    output_token_ids: list[int]
+    output_logprobs: list[float] = Field(default_factory=list)
+
+
 class TraceEvent(Response):
     """One row of `TraceEvents`; which fields are set depends on `kind`."""
 
@@ -501,7 +510,7 @@ class TraceEvent(Response):
     error: Any = None
     tokens: list[str] | None = None
     """Embedded: the output's tokens as text, one per logprob."""
-    sample: Sample | None = None
+    sample: TurnSample | None = None
     """Embedded: the turn's token ids and logprobs."""
 
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from hud_tui.rl.text import clean, count_unsafe, one_line
 from hud_tui.tui.widgets.palette import RAMP
 from hud_tui.tui.widgets.scroll_pane import ScrollPane
-from hud_tui.wire import Sample, Trace, TraceEvent, TraceEvents
+from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 
 ROLES = {
     "system": "system",
@@ -110,7 +110,7 @@ def _said(role: str, text: str) -> Iterator[Content]:
         yield Content(f"  {line}")
 
 
-def _tokens(pieces: Sequence[str] | None, sample: Sample, width: int) -> Iterator[Content]:
+def _tokens(pieces: Sequence[str] | None, sample: TurnSample, width: int) -> Iterator[Content]:
     """Each token with its logprob; the dimmer, the less likely it was."""
     logprobs = sample.output_logprobs
     total = sum(logprobs)
