@@ -120,7 +120,7 @@ class TrainingSession:
 
         A service that keeps keys is asked by the call's own, and refuses the call should it
         arrive later; else the tree tells, which is looked at a few times. A step that it does
-        not show yet is asked for again by the next `resume`, until another write is sent.
+        not show yet is asked for again by the next `resume`, until another step is sent.
         Where nothing was lost, where training stands.
 
         Raises:
