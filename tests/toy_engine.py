@@ -21,6 +21,7 @@ from hud_tui.service.engines.base import (
     Defaults,
     EngineError,
     EngineLost,
+    EngineRefused,
     Sampled,
     SampleRequest,
     Saved,
@@ -159,7 +160,7 @@ class ToyEngine:
         self._live("optim_step")
         policy = self._policy(handle)
         if policy.gradient is None:
-            raise EngineError("nothing was accumulated")
+            raise EngineRefused("nothing was accumulated")
         gradient, policy.gradient = policy.gradient, None
         policy.t += 1
         for arm, g in enumerate(gradient):

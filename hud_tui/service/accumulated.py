@@ -49,6 +49,14 @@ class Accumulated:
             raise Refused(409, "nothing to step on: every reward, and so every weight, is 0")
         raise nothing_to_train([group for batch in self.batches for group in flat_groups(batch)])
 
+    def nothing_moved(self, why: str) -> Refused:
+        """409 for a step that the engine refused, although turns were passed."""
+        return Refused(
+            409,
+            f"nothing to step on: {self.num_datums} turns were passed, and {why}. Where"
+            f" {self.loss_fn} clips every token, sample again from the head",
+        )
+
     def checkpoint(
         self,
         id_: str,

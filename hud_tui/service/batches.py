@@ -7,7 +7,6 @@ advantage; for cross_entropy, which compares with nobody, it carries the reward 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from statistics import fmean
 from typing import TypeVar
 
@@ -19,6 +18,8 @@ from hud_tui.wire import Group
 T = TypeVar("T")
 
 CROSS_ENTROPY = "cross_entropy"
+LARGEST = 1e6
+"""Of rewards, their scale and logprobs: their sums must stay numbers, in 32 bits too."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,9 @@ def check_trajectories(trajectories: Sequence[Trajectory], base: Base, loss_fn: 
         Refused: 422, naming the input and the turn.
     """
     for index, trajectory in enumerate(trajectories):
-        if not isfinite(trajectory.reward):
-            raise bad_field(f"inputs.{index}.reward", "the reward must be finite")
+        if not abs(trajectory.reward) <= LARGEST:
+            message = f"the reward must be finite, from -{LARGEST:.0f} to {LARGEST:.0f}"
+            raise bad_field(f"inputs.{index}.reward", message)
         for number, turn in enumerate(trajectory.turns):
             problem = _problem(turn, base, loss_fn)
             if problem:
@@ -129,9 +131,9 @@ def check_trajectories(trajectories: Sequence[Trajectory], base: Base, loss_fn: 
 
 
 def check_scale(reward_scale: float) -> None:
-    """Raises Refused, 422, for a scale that is not a number."""
-    if not isfinite(reward_scale):
-        raise bad_field("reward_scale", "must be finite")
+    """Raises Refused, 422, for a scale that is no number, or too large."""
+    if not abs(reward_scale) <= LARGEST:
+        raise bad_field("reward_scale", f"must be finite, from -{LARGEST:.0f} to {LARGEST:.0f}")
 
 
 def flat_groups(batch: Batch) -> list[Group]:
@@ -170,8 +172,8 @@ def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
     if len(turn.logprobs) != len(turn.output) and (turn.logprobs or loss_fn != CROSS_ENTROPY):
         counts = f"{len(turn.logprobs)} logprobs for {len(turn.output)} output tokens"
         return "output_logprobs", counts
-    if not all(isfinite(value) for value in turn.logprobs):
-        return "output_logprobs", "a logprob is not finite"
+    if not all(abs(value) <= LARGEST for value in turn.logprobs):
+        return "output_logprobs", "a logprob is not finite, or out of all reason"
     if not turn.temperature > 0:
         return "output_logprobs", "sampled at temperature 0: no ratio can be formed"
     return None

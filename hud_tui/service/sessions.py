@@ -16,7 +16,14 @@ from time import perf_counter
 from hud_tui.service import step_metrics
 from hud_tui.service.accumulated import Accumulated
 from hud_tui.service.batches import Batch
-from hud_tui.service.engines.base import Adam, Engine, EngineError, EngineLost, Saved
+from hud_tui.service.engines.base import (
+    Adam,
+    Engine,
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    Saved,
+)
 from hud_tui.service.forwards import Forwards, Pass
 from hud_tui.service.ids import new_id
 from hud_tui.service.passes import Passes
@@ -68,7 +75,7 @@ class Session:
             EngineLost: All gradients are gone.
         """
         datums = batch.datums()
-        figures = {"loss:sum": 0.0}
+        figures, rewards = {"loss:sum": 0.0}, step_metrics.of_rewards([batch])
         if datums:
             policy, start = await self._open(), perf_counter()
             async with _Failures(self, policy, refusable=True):
@@ -79,7 +86,6 @@ class Session:
         figures = step_metrics.finite({**figures, **step_metrics.left_out(batch)})
         self._accumulated.add(batch, figures, len(datums), loss_fn)
         dropped = float(len(batch.all_datums()) - len(datums))
-        rewards = step_metrics.of_rewards([batch])
         return {**figures, **rewards, "num_datums_dropped": dropped}, len(datums)
 
     async def forward(self, batch: Batch) -> tuple[str, list[list[float]]]:
@@ -122,7 +128,7 @@ class Session:
             also: Written in the same transaction, given the new node.
 
         Raises:
-            Refused: 409, nothing was accumulated.
+            Refused: 409, nothing was accumulated; gradients that wait still do.
             EngineLost: All gradients are gone; no step was taken.
         """
         self._accumulated.refuse_empty()
@@ -139,6 +145,9 @@ class Session:
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
             new = replace(new, bytes=await asyncio.to_thread(size_of, directory))
             node = await self._store.write(_append, new, self.passes.waiting(), also)
+        except EngineRefused as error:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            raise self._accumulated.nothing_moved(str(error)) from error
         except asyncio.CancelledError:
             await self.drop()  # it may be in the tree by now: the files stay
             raise
@@ -232,7 +241,7 @@ class _Failures:
             self._session.lost(self._policy)
         elif isinstance(error, EngineError) and self._refusable:
             raise Refused(422, str(error)) from error
-        elif error is not None:
+        elif error is not None and not isinstance(error, EngineRefused):
             await self._session.drop()  # whether it accumulated is not known
 
 

@@ -109,6 +109,24 @@ async def test_a_batch_without_spread_takes_no_step(http: httpx.AsyncClient) -> 
     assert (await tree(http, model["id"])) == []
 
 
+async def test_a_step_that_the_engine_refuses_loses_no_gradients(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    """As after ppo clipped every token: turns were passed, and there is no gradient."""
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    await pass_(http, model["id"], inputs)
+    policy = next(one for one in engine.policies.values() if one.gradient)
+    gradient, policy.gradient = policy.gradient, None
+    answer = await optim(http, model["id"])
+    assert (answer.status_code, "2 turns were passed" in detail(answer)) == (409, True)
+    policy.gradient = gradient
+    stepped = await optim(http, model["id"])
+    assert stepped.status_code == 200, stepped.text
+    [node] = await tree(http, model["id"])
+    assert node["num_datums"] == 2
+
+
 async def test_cross_entropy_weighs_by_reward(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     same = await payloads(http, model["id"], [1.0, 1.0])
@@ -140,6 +158,8 @@ REFUSED = [
     (broken("prompt_token_ids", [65] * 200), "202 tokens do not fit the context of 128"),
     ({**broken("prompt_token_ids", [65]), "reward": float("nan")}, "reward must be finite"),
     ({**broken("prompt_token_ids", [65]), "reward": float("inf")}, "reward must be finite"),
+    ({**broken("prompt_token_ids", [65]), "reward": 1e308}, "reward must be finite"),
+    (broken("output_logprobs", [-1e308, -1e308]), "not finite"),
 ]
 
 
@@ -166,6 +186,7 @@ async def test_what_would_spoil_the_gradients_is_refused(
         ({"group_size": 3}, "2 inputs do not divide into groups of 3"),
         ({"group_size": 0}, "greater than or equal to 1"),
         ({"reward_scale": float("inf")}, "finite"),
+        ({"reward_scale": 1e300}, "finite"),
         ({"num_substeps": 0}, "greater than or equal to 1"),
         ({"extra": 1}, "Extra inputs"),
     ],
@@ -194,7 +215,10 @@ async def test_an_empty_batch_is_refused(http: httpx.AsyncClient) -> None:
         {"learning_rate": 0},
         {"learning_rate": float("inf")},
         {"learning_rate": 0.1, "beta1": 1.0},
+        {"learning_rate": 1e300},
         {"learning_rate": 0.1, "eps": float("nan")},
+        {"learning_rate": 0.1, "eps": 0},
+        {"learning_rate": 0.1, "eps": 1e-320},
         {"learning_rate": 0.1, "weight_decay": -1},
     ],
 )

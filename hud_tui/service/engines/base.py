@@ -23,6 +23,10 @@ class EngineError(Exception):
     """The engine cannot do this; the message is for the user."""
 
 
+class EngineRefused(EngineError):
+    """The call makes no sense: nothing was changed, and the gradients that wait still do."""
+
+
 class EngineLost(EngineError):
     """The engine stopped: every handle and every accumulated gradient is gone."""
 
@@ -188,5 +192,7 @@ class Engine(Protocol):
         """Take one step and save it into `directory`, fsynced and complete before this returns.
 
         Raises:
-            EngineError: Nothing was accumulated.
+            EngineRefused: Nothing was accumulated (every token may have been clipped), or
+                the optimizer's numbers make no sense.
+            EngineError: It could not be saved.
         """

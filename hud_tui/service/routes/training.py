@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 from starlette.requests import Request
@@ -32,6 +31,9 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, Kept
 from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep
+
+ADAM = {"learning_rate": (1e-12, 10.0), "eps": (1e-16, 1.0), "weight_decay": (0.0, 10.0)}
+"""Least and most of the optimizer's numbers: beyond them 32 bits overflow or divide by 0."""
 
 
 async def losses(request: Request) -> Response:
@@ -150,9 +152,9 @@ def _adam(body: OptimStep) -> Adam:
     for name in ("beta1", "beta2"):
         if not 0 <= getattr(body, name) < 1:
             raise bad_field(name, "must be at least 0 and below 1")
-    for name in ("learning_rate", "eps", "weight_decay"):
-        if not isfinite(getattr(body, name)) or getattr(body, name) < 0:
-            raise bad_field(name, "must be a finite number of at least 0")
+    for name, (least, most) in ADAM.items():
+        if not least <= getattr(body, name) <= most:
+            raise bad_field(name, f"must be a number from {least} to {most}")
     return Adam(**body.model_dump())
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineLost, SampleRequest
+from hud_tui.service.engines.base import (
+    Adam,
+    Datum,
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    SampleRequest,
+)
 from hud_tui.service.engines.tiny.bases import BASES, weights_path
 from hud_tui.service.engines.tiny.dispatch import ROWS, Call, Dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
@@ -137,7 +144,7 @@ async def test_what_is_refused_says_why_and_leaves_nothing_behind(
         await engine.forward_backward(handle, good, "nope")
     with pytest.raises(EngineError, match="one value per output token"):
         await engine.backward(handle, good, [[1.0]])
-    with pytest.raises(EngineError, match="nothing was accumulated"):
+    with pytest.raises(EngineRefused, match="nothing was accumulated"):
         await engine.optim_step(handle, Adam(1e-3), tmp_path)
     await engine.close(handle)
     await engine.close(handle)

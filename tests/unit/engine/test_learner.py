@@ -3,13 +3,15 @@
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hud_tui.rl.advantage import group_advantages
-from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
+from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, SampleRequest
+from hud_tui.service.engines.tiny import checks
 from hud_tui.service.engines.tiny.learner import Learner
 from hud_tui.service.engines.tiny.optimiser import Moments, adam_step
 from hud_tui.service.engines.tiny.policy import Config, shapes
@@ -140,3 +142,14 @@ def test_adam_takes_the_steps_of_its_paper() -> None:
 
 def test_the_net_has_the_size_its_name_says() -> None:
     assert sum(int(np.prod(shape)) for shape in shapes(Config()).values()) == 172_480
+
+
+def test_where_every_token_is_clipped_there_is_nothing_to_step_on(
+    small: Learner, tmp_path: Path
+) -> None:
+    [datum] = some_datums(1)
+    far = [value - 1.0 for value in small.forward([datum])[0]]
+    clipped = replace(datum, logprobs=far, advantage=1.0)
+    small.forward_backward([clipped], "ppo", checks.loss_config("ppo", None))
+    with pytest.raises(EngineRefused, match="no token moved the policy"):
+        small.optim_step(Adam(1e-3), tmp_path)

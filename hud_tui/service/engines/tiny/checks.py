@@ -6,7 +6,7 @@ Plain Python, so that the service's own process need not load NumPy.
 import math
 from collections.abc import Mapping, Sequence
 
-from hud_tui.service.engines.base import LOSSES, Adam, Datum, EngineError, SampleRequest
+from hud_tui.service.engines.base import LOSSES, Adam, Datum, EngineRefused, SampleRequest
 
 CONFIG_DEFAULTS: dict[str, dict[str, float]] = {
     "importance_sampling": {},
@@ -24,47 +24,47 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
     """The loss's config with its defaults filled in.
 
     Raises:
-        EngineError: Unknown loss or key, or a value that makes no sense.
+        EngineRefused: Unknown loss or key, or a value that makes no sense.
     """
     if loss_fn not in LOSSES:
-        raise EngineError(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
+        raise EngineRefused(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
     known = CONFIG_DEFAULTS[loss_fn]
     for key, value in (config or {}).items():
         if key not in known:
             keys = ", ".join(known) or "none"
-            raise EngineError(f"{loss_fn} has no config key {key!r}; its keys: {keys}")
+            raise EngineRefused(f"{loss_fn} has no config key {key!r}; its keys: {keys}")
         if not math.isfinite(value) or value < 0:
-            raise EngineError(f"{key} must be a finite number from 0, not {value}")
+            raise EngineRefused(f"{key} must be a finite number from 0, not {value}")
     full = {**known, **(config or {})}
     if full.get("clip_low_threshold", 0) > full.get("clip_high_threshold", 0):
-        raise EngineError("clip_low_threshold must not exceed clip_high_threshold")
+        raise EngineRefused("clip_low_threshold must not exceed clip_high_threshold")
     return full
 
 
 def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
-    """Raise EngineError unless every request can be sampled."""
+    """Raise EngineRefused unless every request can be sampled."""
     for index, request in enumerate(given):
         name = f"request {index}"
         _ids(f"{name}: prompt", request.prompt, vocabulary)
         if not request.prompt:
-            raise EngineError(f"{name}: the prompt is empty")
+            raise EngineRefused(f"{name}: the prompt is empty")
         if len(request.prompt) >= context:
-            raise EngineError(
+            raise EngineRefused(
                 f"{name}: context_length_exceeded: the prompt has {len(request.prompt)} tokens, "
                 f"and this model's context of {context} must hold the completion too"
             )
         if request.max_tokens < 1:
-            raise EngineError(f"{name}: max_tokens must be at least 1")
+            raise EngineRefused(f"{name}: max_tokens must be at least 1")
         if any(part < 0 for part in request.seed):
-            raise EngineError(f"{name}: seeds must not be negative")
+            raise EngineRefused(f"{name}: seeds must not be negative")
         if any(not stop for stop in request.stop):
-            raise EngineError(f"{name}: a stop sequence is empty")
+            raise EngineRefused(f"{name}: a stop sequence is empty")
         if request.temperature != 0:
             _temperature(name, request.temperature)
 
 
 def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
-    """Raise EngineError unless every datum can be trained on.
+    """Raise EngineRefused unless every datum can be trained on.
 
     Args:
         given: The datums.
@@ -78,43 +78,43 @@ def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) 
         _ids(f"{name}: output", datum.output, vocabulary)
         size = len(datum.prompt) + len(datum.output)
         if not datum.prompt or not datum.output:
-            raise EngineError(f"{name}: prompt and output need at least one token each")
+            raise EngineRefused(f"{name}: prompt and output need at least one token each")
         if size > context:
-            raise EngineError(f"{name}: {size} tokens exceed the context of {context}")
+            raise EngineRefused(f"{name}: {size} tokens exceed the context of {context}")
         if (ratios or datum.logprobs) and len(datum.logprobs) != len(datum.output):
-            raise EngineError(
+            raise EngineRefused(
                 f"{name}: {len(datum.logprobs)} logprobs for {len(datum.output)} output tokens"
             )
         if not all(map(math.isfinite, (datum.advantage, *datum.logprobs))):
-            raise EngineError(f"{name}: advantage and logprobs must be finite")
+            raise EngineRefused(f"{name}: advantage and logprobs must be finite")
         _temperature(name, datum.temperature)
 
 
 def weights(given: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
-    """Raise EngineError unless there is one finite weight per output token of each datum."""
+    """Raise EngineRefused unless there is one finite weight per output token of each datum."""
     if [len(row) for row in given] != [len(datum.output) for datum in of]:
-        raise EngineError("weights must hold one list per datum, one value per output token")
+        raise EngineRefused("weights must hold one list per datum, one value per output token")
     if not all(math.isfinite(value) for row in given for value in row):
-        raise EngineError("weights must be finite")
+        raise EngineRefused("weights must be finite")
 
 
 def adam(given: Adam) -> None:
-    """Raise EngineError unless the optimizer's settings make sense."""
+    """Raise EngineRefused unless the optimizer's settings make sense."""
     if not (0 <= given.beta1 < 1 and 0 <= given.beta2 < 1):
-        raise EngineError("beta1 and beta2 must be from 0 to below 1")
+        raise EngineRefused("beta1 and beta2 must be from 0 to below 1")
     for name in ("learning_rate", "eps"):
         if not 0 < getattr(given, name) < math.inf:
-            raise EngineError(f"{name} must be a finite number above 0")
+            raise EngineRefused(f"{name} must be a finite number above 0")
     if not 0 <= given.weight_decay < math.inf:
-        raise EngineError("weight_decay must be a finite number from 0")
+        raise EngineRefused("weight_decay must be a finite number from 0")
 
 
 def _ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
     for token in ids:
         if not 0 <= token < vocabulary:
-            raise EngineError(f"{name}: token {token} is outside the vocabulary of {vocabulary}")
+            raise EngineRefused(f"{name}: token {token} is outside the vocabulary of {vocabulary}")
 
 
 def _temperature(name: str, value: float) -> None:
     if not COOLEST <= value <= HOTTEST:
-        raise EngineError(f"{name}: temperature must be {COOLEST} to {HOTTEST}, not {value}")
+        raise EngineRefused(f"{name}: temperature must be {COOLEST} to {HOTTEST}, not {value}")

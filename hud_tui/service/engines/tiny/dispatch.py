@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud_tui.service.engines.base import EngineError, EngineLost
+from hud_tui.service.engines.base import EngineError, EngineLost, EngineRefused
 from hud_tui.service.engines.tiny.process import WorkerProcess
 
 ROWS = 256
@@ -48,7 +48,7 @@ class Dispatch:
         """Queue a request and await its result.
 
         Raises:
-            EngineError: The worker refused it.
+            EngineError: The worker could not do it, or refused it.
             EngineLost: The worker died, or was stopped, before it answered.
         """
         if self._driver is None:
@@ -118,7 +118,8 @@ class Dispatch:
             request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
         reply = await self._worker.ask(request)
         if "error" in reply:
-            _settle(calls, EngineError(reply["error"]))
+            kind = EngineRefused if reply["refused"] else EngineError
+            _settle(calls, kind(reply["error"]))
         elif len(calls) == 1:
             _settle(calls, reply["result"])
         else:

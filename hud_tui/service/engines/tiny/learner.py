@@ -5,7 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hud_tui.service.engines.base import Adam, Datum, EngineError, Sampled, SampleRequest, Saved
+from hud_tui.service.engines.base import (
+    Adam,
+    Datum,
+    EngineError,
+    EngineRefused,
+    Sampled,
+    SampleRequest,
+    Saved,
+)
 from hud_tui.service.engines.tiny import optimiser, training
 from hud_tui.service.engines.tiny.losses import token_weights
 from hud_tui.service.engines.tiny.policy import Weights
@@ -69,10 +77,11 @@ class Learner:
         """Step, and save. Where saving fails the step is undone, gradients and all.
 
         Raises:
-            EngineError: Nothing was accumulated, or the state could not be written.
+            EngineRefused: Nothing was accumulated.
+            EngineError: The state could not be written.
         """
         if self.grads is None:
-            raise EngineError("nothing was accumulated: call forward_backward first")
+            raise EngineRefused("nothing was accumulated: no token moved the policy")
         weights, moments = self._copies()
         grads = {name: grad.copy() for name, grad in self.grads.items()}
         metrics = {"grad_norm": optimiser.norm(grads)}

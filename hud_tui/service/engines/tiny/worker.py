@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
+from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, SampleRequest
 
 if TYPE_CHECKING:
     from hud_tui.service.engines.tiny.learner import Learner
@@ -90,11 +90,12 @@ def frame(value: Any) -> bytes:
 
 
 def reply(worker: Worker, body: bytes) -> dict[str, Any]:
-    """What to send back: ``result``, or ``error`` for the user to read."""
+    """What to send back: ``result``, or ``error`` for the user to read and whether that
+    `refused` the call, which then changed nothing."""
     try:
         return {"result": worker.answer(orjson.loads(body))}
     except EngineError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "refused": isinstance(error, EngineRefused)}
 
 
 def main() -> None:
