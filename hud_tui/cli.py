@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
@@ -160,6 +159,8 @@ def _check_text(argv: Sequence[str]) -> None:
 
 
 def _fail_internally(error: Exception) -> int:
+    from traceback import format_exception  # 2 ms that only a bug need pay
+
     from hud_tui.errors import HudInternal
 
     print(clean("".join(format_exception(error))), file=sys.stderr)

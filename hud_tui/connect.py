@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
-import httpx
 from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
@@ -130,9 +129,11 @@ async def _answering(paths: Paths) -> ServiceReady | None:
 def _is_another(error: Exception) -> bool:
     """Whether the process is not the service any more: nothing listens where the service did,
     or what answers is not it, or does not take its key."""
+    from httpx import ConnectError  # after the client, which keeps httpx's own commands out
+
     if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
         return True
-    return isinstance(error.__cause__, httpx.ConnectError)
+    return isinstance(error.__cause__, ConnectError)
 
 
 async def _start(paths: Paths, progress: Progress) -> ServiceReady:
