@@ -50,7 +50,8 @@ class RolloutDone(_Event):
     job_id: str | None = None
     trace_id: str
     step: int | None = None
-    """The step it is sampled for, from 1."""
+    """The step it is sampled for, as its checkpoint will have it: counted over the tree.
+    (The trace's own counts within its job.)"""
     task_slug: str | None = None
     rollout: int | None = None
     """Index in its group, from 0."""

@@ -97,7 +97,8 @@ def _sampling(run: Run) -> bool:
     """Whether rollouts of a step not yet taken have come."""
     if not run.training or run.job is None or run.rollouts_step is None:
         return False
-    return bool(run.rollouts) and (run.job.step or 0) < run.rollouts_step
+    newest = run.tree[len(run.tree) - 1].step if len(run.tree) else None
+    return bool(run.rollouts) and (newest or 0) < run.rollouts_step
 
 
 def _newest(run: Run) -> dict[str, Rewards]:

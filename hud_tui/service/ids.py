@@ -15,6 +15,11 @@ def named_id(kind: str, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"hud-tui:{kind}:{name}"))
 
 
+def rollout_id(job_id: str, *place: object) -> str:
+    """The id of a managed run's rollout: the same when its place is sampled again."""
+    return str(uuid5(UUID(job_id), " ".join(map(str, place))))
+
+
 def canonical(text: str) -> str | None:
     """The canonical UUID of either spelling; None where it is neither."""
     try:

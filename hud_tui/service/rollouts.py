@@ -7,7 +7,7 @@ from time import perf_counter
 from hud_tui.service.batches import Trajectory, Turn
 from hud_tui.service.clock import now
 from hud_tui.service.engines.base import Engine, Handle, Sampled, SampleRequest, Tokenizer
-from hud_tui.service.ids import new_id
+from hud_tui.service.ids import new_id, rollout_id
 from hud_tui.service.plan import Plan, Planned
 from hud_tui.service.store.traces import TraceRow
 from hud_tui.service.store.turns import TurnRow
@@ -60,16 +60,24 @@ async def roll_out(
     handle: Handle,
     tokens: Tokenizer,
     plan: Plan,
-    iteration: int,
+    place: tuple[str, int],
     heldout: bool,
     context: int,
 ) -> Rollouts:
     """Sample and grade one iteration's tasks, all in one call to the engine.
 
+    Args:
+        engine, handle, tokens: What samples, and its tokens' texts.
+        plan: The run's.
+        place: The job's id and the iteration's number, which name the rollouts: an
+            iteration that is repeated has the same ones again.
+        heldout: Whether the held-out tasks are sampled too.
+        context: Most tokens of a prompt and its completion.
+
     Raises:
         EngineLost: The engine stopped.
     """
-    size = plan.parameters["group_size"]
+    size, (_, iteration) = plan.parameters["group_size"], place
     wanted = [(task, j) for task in plan.tasks_of(iteration) for j in range(size)]
     held = [(task, 0) for task in plan.heldout] if heldout else []
     requests = [_request(plan, iteration, task, j, context) for task, j in (*wanted, *held)]
@@ -77,7 +85,7 @@ async def roll_out(
     sampled = await engine.sample(handle, requests)
     seconds = perf_counter() - start
     graded = [
-        _grade(task, j, one, tokens)
+        _grade(task, j, one, tokens, rollout_id(*place, task.index, j))
         for (task, j), one in zip((*wanted, *held), sampled, strict=True)
     ]
     return Rollouts(graded[: len(wanted)], graded[len(wanted) :], started_at, seconds)
@@ -129,6 +137,6 @@ def _request(plan: Plan, iteration: int, task: Planned, j: int, context: int) ->
     )
 
 
-def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer) -> Rollout:
+def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer, trace_id: str) -> Rollout:
     completion = tokens.decode(sampled.tokens)
-    return Rollout(task, j, sampled, completion, task.grade(completion), new_id())
+    return Rollout(task, j, sampled, completion, task.grade(completion), trace_id)

@@ -112,7 +112,7 @@ class Run:
                 handle,
                 parts.tokenizer(self.model),
                 self._plan,
-                self._iteration,
+                (self.job_id, self._iteration),
                 heldout,
                 parts.base(self.model).context,
             )

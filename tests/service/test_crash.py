@@ -66,6 +66,9 @@ async def _check(
     assert all((data / row["checkpoint_name"]).stat().st_size > 0 for row in tree)
     status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
     assert (status["status"], status["step"]) == ("interrupted", len(tree))
+    traces = (await http.get(f"/v2/jobs/{job_id}/traces?limit=10000")).json()["items"]
+    places = [(row["step"], row["task_slug"], row["rollout"]) for row in traces]
+    assert len(places) == len(set(places)), "a step that was repeated has its rollouts once"
     await _samples(http, model_id)
     return len(tree)
 

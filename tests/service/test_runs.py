@@ -1,12 +1,15 @@
 """Managed runs, end to end."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
 import pytest
 
 from hud_tui.service import run as run_module
+from hud_tui.service.service import Service
+from hud_tui.service.store import events
 from hud_tui.wire import JobStatus
 from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import detail, optim, pass_, payloads, set_head, step, tree
@@ -28,15 +31,23 @@ async def reach(http: httpx.AsyncClient, job_id: str, step_: int) -> None:
     await until(reached)
 
 
+class Gate(asyncio.Event):
+    """Sampling for a run waits while it is cleared; it starts set."""
+
+    held = 0
+    """Calls that wait."""
+
+
 @pytest.fixture
-def gate(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Sampling for a run waits while this event is cleared; it starts set."""
-    event, sample = asyncio.Event(), engine.sample
+def gate(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    event, sample = Gate(), engine.sample
     event.set()
 
     async def gated(handle: str, requests: Any) -> Any:
         if len(requests) > 4:
+            event.held += 1
             await event.wait()
+            event.held -= 1
         return await sample(handle, requests)
 
     monkeypatch.setattr(engine, "sample", gated)
@@ -55,6 +66,22 @@ async def test_a_run_learns(http: httpx.AsyncClient) -> None:
     assert [row["is_active"] for row in rows] == [False] * 11 + [True]
     assert [row["prev_model_checkpoint_id"] for row in rows[1:]] == [row["id"] for row in rows[:-1]]
     assert {row["job_id"] for row in rows} == {job_id}
+
+
+async def test_rollouts_of_a_second_run_are_told_by_the_trees_steps(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    for _ in range(2):
+        job_id = await submit(http, model["id"], steps=2, tasks_per_step=1, group_size=2)
+        await ended(http, job_id)
+    told = await service.parts.store.read(events.after, model["id"], 0)
+    bodies = [json.loads(event.body) for event in told]
+    rollouts = [one for one in bodies if one["type"] == "rollout" and one["job_id"] == job_id]
+    steps = [one["step"] for one in bodies if one["type"] == "step" and one["job_id"] == job_id]
+    assert sorted({one["step"] for one in rollouts}) == steps
+    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
+    assert {row["step"] for row in rows} == {1, 2}, "a trace's counts within its job"
 
 
 @pytest.mark.parametrize("loss_fn", ["ppo", "cispo", "dro", "cross_entropy"])
@@ -159,7 +186,7 @@ async def test_a_run_is_a_job_with_traces(http: httpx.AsyncClient) -> None:
     assert events["reward"] == row["reward"]
 
 
-async def test_a_busy_model_is_left_alone(http: httpx.AsyncClient, gate: asyncio.Event) -> None:
+async def test_a_busy_model_is_left_alone(http: httpx.AsyncClient, gate: Gate) -> None:
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     gate.clear()
@@ -176,14 +203,12 @@ async def test_a_busy_model_is_left_alone(http: httpx.AsyncClient, gate: asyncio
     assert (await pass_(http, model["id"], inputs)).status_code == 200
 
 
-async def test_set_head_in_the_middle_branches(
-    http: httpx.AsyncClient, gate: asyncio.Event
-) -> None:
+async def test_set_head_in_the_middle_branches(http: httpx.AsyncClient, gate: Gate) -> None:
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=6)
     await reach(http, job_id, 2)
     gate.clear()
-    await asyncio.sleep(0)
+    await until(lambda: gate.held > 0)
     rows = await tree(http, model["id"])
     answer = await set_head(http, model["id"], rows[0]["id"])
     assert answer.status_code == 200
@@ -193,9 +218,11 @@ async def test_set_head_in_the_middle_branches(
     rows = await tree(http, model["id"])
     assert len(rows) == 6
     assert rows[known]["prev_model_checkpoint_id"] == rows[0]["id"]
+    ratio = rows[known]["metrics"]["ratio_max"]
+    assert ratio == pytest.approx(1.0), "what was sampled from the old head is not trained on"
 
 
-async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: asyncio.Event) -> None:
+async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: Gate) -> None:
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=50)
     await reach(http, job_id, 2)
@@ -208,7 +235,7 @@ async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: asyn
     assert again.json()["cancelled"] == 0
 
 
-async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: asyncio.Event) -> None:
+async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: Gate) -> None:
     gate.clear()
     models = [await fork(http, name) for name in ("a", "b")]
     jobs = [await submit(http, model["id"]) for model in models]
@@ -219,9 +246,7 @@ async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: asynci
         assert (await status_of(http, job_id)).status == "cancelled"
 
 
-async def test_resume_takes_the_steps_that_are_left(
-    http: httpx.AsyncClient, gate: asyncio.Event
-) -> None:
+async def test_resume_takes_the_steps_that_are_left(http: httpx.AsyncClient, gate: Gate) -> None:
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=8)
     await reach(http, job_id, 3)
@@ -261,6 +286,9 @@ async def test_the_engine_stops_in_a_run(http: httpx.AsyncClient, engine: ToyEng
         status = await ended(http, await submit(http, model["id"], steps=2))
         assert (status["status"], engine.kill_next) == ("succeeded", ""), status
         assert len(await tree(http, model["id"])) == 2
+        page = (await http.get(f"/v2/jobs/{status['id']}/traces?limit=1000")).json()
+        places = {(row["step"], row["task_slug"], row["rollout"]) for row in page["items"]}
+        assert page["total"] == len(places), "a step that is repeated has its rollouts once"
 
 
 async def test_an_engine_that_keeps_stopping_fails_the_run(

@@ -87,8 +87,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     """
     if head_id(db, new.model_id) != new.parent_id:
         raise HeadHasMoved
-    query = "SELECT coalesce(max(step), 0) + 1 FROM checkpoint WHERE model_id = ?"
-    [step] = db.execute(query, (new.model_id,)).fetchone()
+    step = next_step(db, new.model_id)
     row = _wire(new, step)
     insert(
         db,
@@ -115,6 +114,13 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     db.touch(new.model_id, new.id, new.parent_id)
     _log(db, new, row)
     return Node(new.id, step, row.name or "", new.sampler_path, new.state_path)
+
+
+def next_step(db: Db, model_id: str) -> int:
+    """The number of the step that is taken next, counted over the whole tree from 1."""
+    query = "SELECT coalesce(max(step), 0) + 1 FROM checkpoint WHERE model_id = ?"
+    [step] = db.execute(query, (model_id,)).fetchone()
+    return int(step)
 
 
 def tree(db: Db, model_id: str) -> list[bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 from hud_tui.events import RolloutDone
 from hud_tui.service.clock import now
 from hud_tui.service.refusals import not_found
-from hud_tui.service.store import Db, events, insert_all, turns
+from hud_tui.service.store import Db, checkpoints, events, insert_all, turns
 from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import TraceEnter, TraceExit
 
@@ -27,6 +27,7 @@ class TraceRow:
     task_slug: str
     group_id: str
     step: int
+    """Of the run, from 1."""
     rollout: int
     reward: float
     stop_reason: str
@@ -35,12 +36,15 @@ class TraceRow:
 
 
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow]) -> None:
-    """Keep finished rollouts of a managed run, and log them."""
-    at = now()
-    insert_all(db, "trace", [_finished(row, at) for row in rows])
+    """Keep finished rollouts of a managed run, and log them.
+
+    An iteration that is repeated, after a crash or without its engine, replaces its own.
+    """
+    at, step = now(), checkpoints.next_step(db, model_id)
+    insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
     for row in rows:
         turns.add(db, row.id, row.turns)
-    events.append(db, model_id, [_done(row, at) for row in rows])
+    events.append(db, model_id, [_done(row, at, step) for row in rows])
 
 
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
@@ -194,12 +198,12 @@ def _tokens(rows: Iterable[TurnRow]) -> int:
     return sum(len(row.output) for row in rows)
 
 
-def _done(row: TraceRow, at: float) -> RolloutDone:
+def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
     return RolloutDone(
         at=at,
         job_id=row.job_id,
         trace_id=row.id,
-        step=row.step,
+        step=step,
         task_slug=row.task_slug,
         rollout=row.rollout,
         reward=row.reward,
