@@ -10,9 +10,11 @@ marked "embedded" are sent by the embedded service only; None or empty on HUD.
 
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 T = TypeVar("T")
+COOLEST = 0.01
+"""The least temperature above 0 that can be sampled and trained at."""
 Json = dict[str, Any]
 
 
@@ -271,9 +273,9 @@ class JobParameters(Request):
     tasks_per_step: int | None = Field(default=None, ge=1, le=1024)
     learning_rate: float | None = Field(default=None, gt=0, le=1)
     loss_fn: str | None = None
-    temperature: float | None = Field(default=None, gt=0, le=5)
+    temperature: float | None = Field(default=None, ge=COOLEST, le=5)
     max_tokens: int | None = Field(default=None, ge=1)
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
     heldout_every: int | None = Field(default=None, ge=1)
     """Steps between two samplings of the held-out tasks."""
 
@@ -473,6 +475,7 @@ class Trace(Response):
     group_id: str | None = None
     """Embedded, as all below."""
     step: int | None = None
+    """The step of its job that it was sampled for, from 1."""
     rollout: int | None = None
     """Index in its group, from 0."""
     completion: str | None = None
@@ -558,6 +561,13 @@ class Chat(Request):
     seed: int | None = None
     prompt_token_ids: list[int] | None = None
     continuation_from: int | None = None
+
+    @field_validator("temperature")
+    @classmethod
+    def _can_be_sampled_at(cls, value: float | None) -> float | None:
+        if value is not None and 0 < value < COOLEST:
+            raise ValueError(f"0 takes the likeliest token; else at least {COOLEST}")
+        return value
 
 
 class ChatMessage(Response):

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud_tui.service.bodies import reply
 
-OPEN_PATH = "/sdk-events/cli"
+OPEN_PATH = "/telemetry/v3/api/sdk-events/cli"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -56,7 +56,7 @@ class Gate:
         return _is_wildcard(self._host) and _is_address(name)
 
     def _may_pass(self, scope: Scope, header: bytes) -> bool:
-        if scope["method"] == "POST" and scope["path"].endswith(OPEN_PATH):
+        if scope["method"] == "POST" and scope["path"] == OPEN_PATH:
             return True
         scheme, _, key = header.partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._api_key)

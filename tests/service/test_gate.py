@@ -25,6 +25,8 @@ async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
     answer = await http.post(url, json={"events": []}, headers={"Authorization": ""})
     assert answer.status_code == 202
     assert (await http.get(url, headers={"Authorization": ""})).status_code == 401
+    other = await http.post("/v1/models/sdk-events/cli", headers={"Authorization": ""})
+    assert other.status_code == 401
 
 
 @pytest.mark.parametrize(

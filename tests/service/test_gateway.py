@@ -1,14 +1,21 @@
 """Chat completions."""
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from hud_tui.service.engines.base import Adam, Sampled, SampleRequest, Saved
+from hud_tui.service.service import Service
 from hud_tui.wire import ChatReply
-from tests.conftest import fork
-from tests.service.calls import QUESTION, chat, detail, set_head, step
+from tests.conftest import fork, until
+from tests.service.calls import QUESTION, chat, detail, optim, pass_, payloads, set_head, step
+from tests.toy_engine import ToyEngine
 
 
 async def test_a_reply_carries_the_exact_tokens(http: httpx.AsyncClient) -> None:
@@ -96,6 +103,65 @@ async def test_a_pin_samples_that_checkpoint(http: httpx.AsyncClient) -> None:
     assert head["choices"] != then["choices"]
     await set_head(http, model["id"], first["checkpoint_id"])
     assert (await chat(http, model["id"], **ask))["choices"] == then["choices"]
+
+
+async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
+    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine has stepped, and the service does not know it yet."""
+    model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
+    first = await step(http, model)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    optim_step, stepped, go = engine.optim_step, asyncio.Event(), asyncio.Event()
+
+    async def slowly(handle: str, adam: Adam, directory: Path) -> Saved:
+        saved = await optim_step(handle, replace(adam, learning_rate=5.0), directory)
+        stepped.set()
+        await go.wait()
+        return saved
+
+    monkeypatch.setattr(engine, "optim_step", slowly)
+    await pass_(http, model["id"], inputs)
+    stepping = asyncio.create_task(optim(http, model["id"]))
+    await stepped.wait()
+    during = await chat(http, model["id"], **ask)
+    go.set()
+    assert (await stepping).status_code == 200
+    pinned = await chat(http, model["id"], checkpoint=first["checkpoint_id"], **ask)
+    assert during["checkpoint"] == first["checkpoint_id"]
+    assert during["choices"] == pinned["choices"]
+    assert (await chat(http, model["id"], **ask))["choices"] != pinned["choices"]
+
+
+async def test_a_step_waits_for_those_who_sample_the_weights_that_it_changes(
+    http: httpx.AsyncClient, service: Service, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
+    first = await step(http, model)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    then = await chat(http, model["id"], **ask)
+    sample, asked, go = engine.sample, asyncio.Event(), asyncio.Event()
+
+    async def slowly(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        asked.set()
+        await go.wait()
+        return await sample(handle, requests)
+
+    monkeypatch.setattr(engine, "sample", slowly)
+    sampling = asyncio.create_task(chat(http, model["id"], **ask))
+    await asked.wait()
+    stepping = asyncio.create_task(optim(http, model["id"], learning_rate=5.0))
+    await until(lambda: any(policy.t == 2 for policy in engine.policies.values()) or held(service))
+    go.set()
+    assert (await sampling)["choices"] == then["choices"]
+    assert (await sampling)["checkpoint"] == first["checkpoint_id"]
+    assert (await stepping).status_code == 200
+
+
+        ({"temperature": 0.001}, 422, "at least 0.01"),
+def held(service: Service) -> bool:
+    """Whether a training policy waits for its samplers."""
+    return any(policy.held for _, policy in service.parts.policies._training.values())
 
 
 async def test_many_pins_close_the_oldest(http: httpx.AsyncClient, engine: Any) -> None:

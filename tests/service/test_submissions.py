@@ -6,7 +6,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.conftest import dumps, fork, tasks_of
+from hud_tui.service.plan import MOST_TASKS
+from tests.conftest import dumps, ended, fork, tasks_of
 from tests.service.calls import Json, detail
 
 GOOD: Json = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
@@ -53,7 +54,10 @@ async def test_rows_are_checked_by_number(http: httpx.AsyncClient, row: Json, sa
         ({"group_size": 1}, "greater than or equal to 2"),
         ({"learning_rate": 0}, "greater than 0"),
         ({"learning_rate": float("nan")}, "learning_rate"),
-        ({"temperature": 0}, "greater than 0"),
+        ({"temperature": 0}, "greater than or equal to 0.01"),
+        ({"temperature": 0.001}, "greater than or equal to 0.01"),
+        ({"seed": 99999999999999999999999}, "less than or equal to 9223372036854775807"),
+        ({"seed": 2**63}, "less than or equal to 9223372036854775807"),
         ({"reasoning_effort": "extreme"}, "'low', 'medium' or 'high'"),
         ({"stepz": 3}, "Extra inputs"),
     ],
@@ -71,6 +75,28 @@ async def test_something_must_be_trained_on(http: httpx.AsyncClient) -> None:
     answer = await submit(http, model["id"], held)
     assert (answer.status_code, "every row is held out" in detail(answer)) == (422, True)
     assert (await submit(http, model["id"], [])).status_code == 422
+
+
+async def test_more_tasks_than_a_run_takes_are_refused(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    rows = [{**GOOD, "args": {"a": number, "b": 0}} for number in range(MOST_TASKS + 1)]
+    answer = await submit(http, model["id"], rows)
+    assert (answer.status_code, "at most 10000 in one run" in detail(answer)) == (422, True)
+    assert (await submit(http, model["id"], rows[1:], steps=1)).status_code == 201
+
+
+async def test_a_whole_number_is_an_integer_however_it_is_written(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    row = {**GOOD, "args": {"a": 3.0, "b": 2}}
+    answer = await submit(http, model["id"], [row], steps=1, group_size=2)
+    assert answer.status_code == 201, answer.text
+    job_id = answer.json()["job_id"]
+    await ended(http, job_id)
+    traces = (await http.get(f"/v2/jobs/{job_id}/traces")).json()["items"]
+    events = (await http.get(f"/v2/trace/{traces[0]['id']}/events")).json()["events"]
+    assert events[0]["text"] == "3 + 2 = ?"
+    half = await submit(http, model["id"], [{**GOOD, "args": {"a": 3.5, "b": 2}}], steps=1)
+    assert (half.status_code, "args.a must be an integer" in detail(half)) == (422, True)
 
 
 async def test_the_model_must_be_a_fork(http: httpx.AsyncClient) -> None:

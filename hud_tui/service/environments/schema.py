@@ -29,6 +29,8 @@ def arguments(**properties: Schema) -> Schema:
 def check_args(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
     """The args as a new dict, once they fit the schema made by `arguments`.
 
+    A whole number is an integer however it is written, as JSON Schema has it: 3.0 becomes 3.
+
     Raises:
         ValueError: A field is missing, unknown, of the wrong type or out of bounds.
     """
@@ -36,11 +38,16 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
     for name in args:
         if name not in properties:
             raise ValueError(f"args.{name} is not known here; expected {', '.join(properties)}")
+    checked = {}
     for name, wanted in properties.items():
         if name not in args:
             raise ValueError(f"args.{name} is missing")
-        _check_value(name, wanted, args[name])
-    return dict(args)
+        value = args[name]
+        if isinstance(value, float) and value.is_integer() and wanted["type"] == "integer":
+            value = int(value)
+        _check_value(name, wanted, value)
+        checked[name] = value
+    return checked
 
 
 def _check_value(name: str, wanted: Schema, value: Any) -> None:
