@@ -158,7 +158,6 @@ async def test_a_step_waits_for_those_who_sample_the_weights_that_it_changes(
     assert (await stepping).status_code == 200
 
 
-        ({"temperature": 0.001}, 422, "at least 0.01"),
 def held(service: Service) -> bool:
     """Whether a training policy waits for its samplers."""
     return any(policy.held for _, policy in service.parts.policies._training.values())
@@ -224,6 +223,7 @@ async def test_a_prompt_beyond_the_context_says_so(http: httpx.AsyncClient) -> N
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "text parts"),
         ({"prompt_token_ids": [4000], "continuation_from": 1}, 400, "outside the vocabulary"),
         ({"temperature": -1}, 422, "greater than or equal to 0"),
+        ({"temperature": 0.001}, 422, "at least 0.01"),
         ({"n": 65}, 422, "less than or equal to 64"),
     ],
 )
