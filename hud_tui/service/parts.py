@@ -31,9 +31,9 @@ class Parts:
 
     def session(self, model: ModelRow) -> Session:
         """The model's one training session."""
-        session = self._sessions.pop(model.id, None)
+        session = self._sessions.get(model.id)
         if session is None:
-            session = Session(
+            session = self._sessions[model.id] = Session(
                 model,
                 self.store,
                 self.engine,
@@ -41,15 +41,16 @@ class Parts:
                 self.data_dir,
                 self.retention.wake,
             )
-        self._sessions[model.id] = session
         return session
 
     async def rest(self) -> None:
         """Close the training policies that were left longest ago and hold no gradients."""
         idle = [session for session in self._sessions.values() if session.idle]
+        idle.sort(key=lambda session: session.used_at)
         for session in idle[: max(0, len(idle) - TRAINING)]:
             async with session.lock:
-                await session.drop()
+                if not session.accumulated:  # a pass may have come while others were closed
+                    await session.drop()
 
     def bases(self) -> dict[str, Base]:
         """What the engine offers, by name."""

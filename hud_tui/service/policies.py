@@ -5,10 +5,11 @@ through one opened from the node's file; a few of the latter stay open, the leas
 recently used is closed first. A policy in use is closed only when its last user is done.
 """
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hud_tui.service.engines.base import Engine, EngineLost, Handle
@@ -27,6 +28,10 @@ class Policy:
     generation: int
     users: int = 0
     retired: bool = False
+    held: bool = False
+    """Its weights are about to change: nobody may begin to sample from it."""
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever its last user is done."""
 
 
 class Policies:
@@ -69,6 +74,19 @@ class Policies:
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
         """Say that this policy trains the model and stands at `source` now."""
         self._training[model_id] = (source, policy)
+        policy.held = False
+
+    async def hold(self, policy: Policy) -> None:
+        """Wait until nobody samples from a policy that is about to step, and let nobody begin:
+        until `trains` says where it stands, its old weights are sampled from their file."""
+        policy.held = True
+        try:
+            while policy.users:
+                policy.left.clear()
+                await policy.left.wait()
+        except asyncio.CancelledError:
+            policy.held = False
+            raise
 
     async def retire(self, policy: Policy) -> None:
         """Close a policy as soon as nobody uses it."""
@@ -80,18 +98,14 @@ class Policies:
             await self._engine.close(policy.handle)
 
     @asynccontextmanager
-    async def borrow(
-        self, model: ModelRow, node: Node | None, pinned: bool = False
-    ) -> AsyncIterator[Handle]:
-        """A handle that samples these weights, open until the block ends.
+    async def borrow(self, model: ModelRow, node: Node | None) -> AsyncIterator[Handle]:
+        """A handle that samples exactly these weights, open until the block ends.
 
         Args:
             model: Whose weights.
             node: Which; None for those that the model started from.
-            pinned: Whether it must be these: the training handle may step on meanwhile.
         """
-        source = self.source(model, node)
-        policy = await self._take(model, source, pinned)
+        policy = await self._take(model, self.source(model, node))
         try:
             yield policy.handle
         except EngineLost:
@@ -99,13 +113,16 @@ class Policies:
             raise
         finally:
             policy.users -= 1
+            if policy.users == 0:
+                policy.left.set()
             if policy.retired and policy.users == 0:
                 await self.retire(policy)
 
-    async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
+    async def _take(self, model: ModelRow, source: str) -> Policy:
         """The policy that samples these weights, with one user more."""
         position, training = self._training.get(model.id, ("", None))
-        if training is not None and position == source and self.alive(training) and not pinned:
+        stands = training is not None and position == source and not training.held
+        if training is not None and stands and self.alive(training):
             training.users += 1
             return training
         policy, surplus = self._sampling.get(source), []

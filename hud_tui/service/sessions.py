@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from hud_tui.service import step_metrics
 from hud_tui.service.accumulated import Accumulated
@@ -61,6 +61,8 @@ class Session:
         self._policies = policies
         self._data_dir = data_dir
         self._on_step = on_step
+        self.used_at = 0.0
+        """When it last needed its policy, in seconds of the monotonic clock."""
         self._policy: Policy | None = None
         self._node: Node | None = None
         self._accumulated = Accumulated()
@@ -133,6 +135,7 @@ class Session:
         """
         self._accumulated.refuse_empty()
         policy, start = await self._open(), perf_counter()
+        await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
         try:
             async with _Failures(self, policy):
@@ -146,6 +149,7 @@ class Session:
             new = replace(new, bytes=await asyncio.to_thread(size_of, directory))
             node = await self._store.write(_append, new, self.passes.waiting(), also)
         except EngineRefused as error:
+            policy.held = False
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             raise self._accumulated.nothing_moved(str(error)) from error
         except asyncio.CancelledError:
@@ -205,6 +209,7 @@ class Session:
         Raises:
             EngineLost: The engine stopped since gradients were accumulated.
         """
+        self.used_at = monotonic()
         if self._policy is not None and not self._policies.alive(self._policy):
             had = self.accumulated
             self.lost(self._policy)

@@ -8,6 +8,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from hud_tui.service import parts as parts_module
+from hud_tui.service.policies import Policy
+from hud_tui.service.service import Service
+from hud_tui.service.store.models import find
 from hud_tui.wire import Checkpoint, ForwardBackwardResult, OptimStepResult
 from tests.conftest import dumps, fork
 from tests.service.calls import Json, detail, optim, pass_, payloads, step, tree
@@ -298,3 +302,43 @@ async def test_many_models_share_the_engine(http: httpx.AsyncClient, engine: Toy
     assert len(engine.policies) <= 4 + 8
     for model in models:
         assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
+
+
+async def test_a_pass_that_comes_while_others_are_closed_keeps_its_gradients(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await fork(http, "first"), await fork(http, "second")
+    for model in (first, second):
+        await step(http, model)
+    inputs = await payloads(http, second["id"], [1.0, 0.0])
+    retire, closing, go = service.parts.policies.retire, asyncio.Event(), asyncio.Event()
+
+    async def slowly(policy: Policy) -> None:
+        closing.set()
+        await go.wait()
+        await retire(policy)
+
+    monkeypatch.setattr(parts_module, "TRAINING", 0)
+    monkeypatch.setattr(service.parts.policies, "retire", slowly)
+    resting = asyncio.create_task(service.parts.rest())
+    await closing.wait()
+    assert (await pass_(http, second["id"], inputs)).status_code == 200
+    go.set()
+    await resting
+    stepped = await optim(http, second["id"])
+    assert stepped.status_code == 200, stepped.text
+
+
+async def test_the_policy_that_trained_longest_ago_is_closed_first(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run keeps its session from its first step on: what it used, not when it was asked for,
+    says how long it was left."""
+    models = {name: await fork(http, name) for name in ("one", "two")}
+    rows = [await service.parts.store.read(find, model["id"]) for model in models.values()]
+    sessions = [service.parts.session(row) for row in rows]
+    for name in ("two", "one"):
+        await step(http, models[name])
+    monkeypatch.setattr(parts_module, "TRAINING", 1)
+    await service.parts.rest()
+    assert [session.idle for session in sessions] == [True, False]
