@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
+from hud_tui.service.frames import Frames
 from hud_tui.service.hub import Hub
 from hud_tui.service.policies import Policies
 from hud_tui.service.refusals import Refused
@@ -24,6 +25,7 @@ class Parts:
         self.hub = Hub()
         self.trees = Trees()
         self.temperatures = Temperatures()
+        self.frames = Frames()
         self.store = Store(data_dir / "service.db", self.hub.wake, self.trees.touch)
         self.policies = Policies(engine, data_dir)
         self.retention = Retention(self.store, engine, self.policies, data_dir, max_disk)

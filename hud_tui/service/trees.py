@@ -30,6 +30,10 @@ class Trees:
         self._locks: dict[str, asyncio.Lock] = {}
         self._run, self._count = token_hex(4), 0
 
+    def __contains__(self, model_id: str) -> bool:
+        """Whether the model's tree is kept."""
+        return model_id in self._kept
+
     def touch(self, touched: dict[str, set[str]]) -> None:
         """These rows of these models are new, or not what they were."""
         for model_id, ids in touched.items():

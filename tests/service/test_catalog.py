@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from hud_tui.wire import Identity, Model, Page
-from tests.conftest import fork, tasks_of
+from tests.conftest import ended, fork, tasks_of
 from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
 
 
@@ -155,14 +155,34 @@ async def test_checkpoint_traces_name_task_and_rollout(http: httpx.AsyncClient) 
         "dataset": {"tasks": rows},
         "config": {"parameters": {"steps": 1, "group_size": 4}},
     }
-    await http.post("/v1/training/jobs", json=body)
-    found: list[dict[str, object]] = []
-    while not found:
-        for row in await tree(http, model["id"]):
-            url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
-            found = (await http.get(url)).json()
+    submitted = await http.post("/v1/training/jobs", json=body)
+    await ended(http, submitted.json()["job_id"])
+    [row] = await tree(http, model["id"])
+    url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
+    found = (await http.get(url)).json()
     assert [row["rollout"] for row in found] == [0, 1, 2, 3]
     assert {row["task_slug"] for row in found} == {rows[0]["slug"]}
     assert len({row["group_id"] for row in found}) == 1
     url = f"/v2/models/{model['id']}/checkpoints/{uuid4()}/traces"
     assert (await http.get(url)).status_code == 404
+
+
+async def test_a_tree_that_has_not_changed_is_not_sent_again(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    path = f"/v2/models/{model['id']}/checkpoints"
+    tags = []
+    for changes in (None, step(http, model), step(http, model)):
+        if changes is not None:
+            await changes
+        fresh = await http.get(path, headers={"If-None-Match": ",".join(tags)})
+        assert (fresh.status_code, len(fresh.json())) == (200, len(tags))
+        tags.append(fresh.headers["etag"])
+        for known in (tags[-1], f'"other", W/{tags[-1]}'):
+            same = await http.get(path, headers={"If-None-Match": known})
+            assert (same.status_code, same.content) == (304, b"")
+            assert same.headers["etag"] == tags[-1]
+    rows = (await http.get(path)).json()
+    await set_head(http, model["id"], rows[0]["id"])
+    moved = await http.get(path, headers={"If-None-Match": tags[-1]})
+    assert [row["is_active"] for row in moved.json()] == [True, False]
+    assert [row["step"] for row in moved.json()] == [1, 2]

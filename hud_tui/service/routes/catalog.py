@@ -55,8 +55,10 @@ async def fork(request: Request) -> Response:
 
 
 async def tree(request: Request) -> Response:
-    parts, model = parts_of(request), await find_model(request)
-    body, etag = await parts.trees.read(parts.store, model.id)
+    parts, id_ = parts_of(request), canonical(path(request, "model_id"))
+    if id_ is None or id_ not in parts.trees:
+        id_ = (await find_model(request)).id
+    body, etag = await parts.trees.read(parts.store, id_)
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     known = request.headers.get("if-none-match", "")
     if etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):

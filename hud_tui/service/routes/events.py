@@ -15,7 +15,6 @@ from hud_tui.service.parts import Parts
 from hud_tui.service.routes import parts_of
 from hud_tui.service.routes.catalog import find_model
 from hud_tui.service.store import events
-from hud_tui.service.store.events import Logged
 
 KEEP_ALIVE_S = 5.0
 """Between two comments. No blank line ends them: some readers would take it for an event."""
@@ -44,20 +43,14 @@ async def _stream(parts: Parts, model_id: str, last: int, reset: bool) -> AsyncI
         yield RESET
     while not parts.hub.closed:
         signal = parts.hub.signal(model_id)
-        logged = await parts.store.read(events.after, model_id, last)
-        if logged:
-            last = logged[-1].id
-            yield b"".join(map(_frame, logged))
+        last, frames = await parts.frames.after(parts.store, model_id, last)
+        if frames:
+            yield frames
             continue
         try:
             await asyncio.wait_for(signal.wait(), KEEP_ALIVE_S)
         except TimeoutError:
             yield b": still here\n"
-
-
-def _frame(event: Logged) -> bytes:
-    """JSON has no bare newline, so one data line holds it."""
-    return f"id: {event.id}\nevent: {event.type}\ndata: {event.body}\n\n".encode()
 
 
 ROUTES = [Route("/v1/models/{model_id:path}/train/events", follow)]
