@@ -557,6 +557,8 @@ class Chat(Request):
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=5)
+    top_p: float | None = None
+    """The embedded service samples from all tokens: it takes 1 only."""
     stop: str | list[str] | None = None
     seed: int | None = None
     prompt_token_ids: list[int] | None = None

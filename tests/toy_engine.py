@@ -26,6 +26,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
+from hud_tui.service.engines.tiny import checks
 from hud_tui.service.engines.tiny.tokenizer import END, VOCABULARY, CharTokenizer
 from hud_tui.service.environments import ENVIRONMENTS
 from hud_tui.service.tasksets import TASKSETS
@@ -109,6 +110,7 @@ class ToyEngine:
     async def sample(self, handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
         self._live("sample")
         policy = self._policy(handle)
+        checks.requests(requests, TOY.context, TOY.vocabulary)
         return [self._sample(policy, request) for request in requests]
 
     async def forward(self, handle: str, datums: Sequence[Datum]) -> list[list[float]]:

@@ -10,7 +10,14 @@ from secrets import randbits
 from typing import Any
 
 from hud_tui.service.clock import now
-from hud_tui.service.engines.base import Base, Sampled, SampleRequest, Tokenizer
+from hud_tui.service.engines.base import (
+    Base,
+    EngineRefused,
+    Handle,
+    Sampled,
+    SampleRequest,
+    Tokenizer,
+)
 from hud_tui.service.ids import canonical, new_id
 from hud_tui.service.parts import Parts
 from hud_tui.service.prompts import prompt_ids
@@ -42,12 +49,14 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
 
     Raises:
         Refused: 404 no such model or checkpoint; 410 the checkpoint has expired; 400 what
-            cannot be read, a stream, or a prompt beyond the context (code
+            cannot be read or sampled, a stream, or a prompt beyond the context (code
             ``context_length_exceeded``).
         EngineLost: The engine stopped.
     """
     if body.stream:
         raise Refused(400, "streaming is not offered: send stream false")
+    if body.top_p not in (None, 1):
+        raise Refused(400, "top_p is not supported by the tiny engine: leave it out, or send 1")
     kept_as = _trace_id(trace_id)
     model = await parts.store.read(models.find, body.model)
     base, tokens = parts.base(model), parts.tokenizer(model)
@@ -56,13 +65,22 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
     requests = _requests(body, prompt, base, tokens)
     started_at = now()
     async with parts.policies.borrow(model, node) as handle:
-        sampled = await parts.engine.sample(handle, requests)
+        sampled = await _sample(parts, handle, requests)
     answered = Answered(model, node, body, prompt, sampled, started_at)
     for one in sampled:
         parts.temperatures.keep(prompt, one.tokens, one.logprobs, _temperature(body))
     if kept_as is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, kept_as, _turn(answered, tokens))
     return _reply(answered, tokens)
+
+
+async def _sample(
+    parts: Parts, handle: Handle, requests: Sequence[SampleRequest]
+) -> Sequence[Sampled]:
+    try:
+        return await parts.engine.sample(handle, requests)
+    except EngineRefused as error:
+        raise Refused(400, str(error)) from error
 
 
 def _trace_id(header: str | None) -> str | None:

@@ -14,11 +14,13 @@ def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
     message, are those tokens exactly; only the messages after them are rendered.
 
     Raises:
-        Refused: 400, a message cannot be read.
+        Refused: 400, a message or a tool cannot be read, or continuation_from is negative.
     """
     messages = [_readable(message) for message in body.messages]
     if not messages and not body.prompt_token_ids:
         raise Refused(400, "messages is empty")
+    if (body.continuation_from or 0) < 0:
+        raise Refused(400, "continuation_from counts messages: it must be at least 0")
     try:
         if not body.prompt_token_ids:
             return tokens.render(messages, body.tools or ())

@@ -222,6 +222,12 @@ async def test_a_prompt_beyond_the_context_says_so(http: httpx.AsyncClient) -> N
         ({"messages": [{"role": "oracle", "content": "x"}]}, 400, "role must be"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "text parts"),
         ({"prompt_token_ids": [4000], "continuation_from": 1}, 400, "outside the vocabulary"),
+        ({"prompt_token_ids": [65], "continuation_from": -5}, 400, "at least 0"),
+        ({"tools": [{"function": "x"}]}, 400, "tools[0].function must be an object"),
+        ({"tools": [{"function": {"parameters": [1]}}]}, 400, "parameters must be an object"),
+        ({"messages": [{"role": "user", "tool_calls": "abc"}]}, 400, "tool_calls must be a list"),
+        ({"temperature": 0.001}, 422, "at least 0.01"),
+        ({"top_p": 0.9}, 400, "top_p is not supported"),
         ({"temperature": -1}, 422, "greater than or equal to 0"),
         ({"temperature": 0.001}, 422, "at least 0.01"),
         ({"n": 65}, 422, "less than or equal to 64"),
@@ -235,6 +241,10 @@ async def test_what_cannot_be_answered(
     answer = await http.post("/chat/completions", json=whole)
     assert (answer.status_code, says in detail(answer)) == (status, True), answer.text
     assert says in answer.json()["error"]["message"]
+
+
+async def test_a_top_p_of_1_is_what_is_done_anyway(http: httpx.AsyncClient) -> None:
+    assert (await chat(http, "toy/four", top_p=1))["choices"]
 
 
 async def test_a_trace_id_must_be_one(http: httpx.AsyncClient) -> None:

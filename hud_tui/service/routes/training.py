@@ -1,4 +1,8 @@
-"""Training calls on one model: they accumulate, and optim-step turns them into a checkpoint."""
+"""Training calls on one model: they accumulate, and optim-step turns them into a checkpoint.
+
+`num_substeps` is read and changes nothing: a step is what one optim-step takes. A loop that
+wants several steps of one batch sends forward-backward and optim-step several times.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -20,7 +20,7 @@ DATUM = Datum([65], [66, 67], [-1.0, -2.0], 0.5)
         ({"max_tokens": 0}, "max_tokens"),
         ({"seed": (-1,)}, "negative"),
         ({"stop": ((),)}, "stop sequence is empty"),
-        ({"temperature": 1e-9}, "temperature"),
+        ({"temperature": 0.001}, "temperature must be 0 or 0.01 to 100.0, not 0.001"),
         ({"temperature": float("nan")}, "temperature"),
     ],
 )

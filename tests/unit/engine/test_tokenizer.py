@@ -82,11 +82,27 @@ def test_tools_calls_and_results_are_rendered() -> None:
         ({"role": "wizard", "content": "x"}, r"messages\[0\].role"),
         ({"role": "user", "content": 3}, r"messages\[0\].content"),
         ({"role": "user", "content": [{"type": "image_url"}]}, r"messages\[0\].content"),
+        ({"role": "assistant", "tool_calls": "abc"}, r"messages\[0\].tool_calls must be a list"),
+        ({"role": "assistant", "tool_calls": ["abc"]}, r"tool_calls\[0\] must be an object"),
+        ({"role": "assistant", "tool_calls": [{"function": "x"}]}, r"\[0\].function must be an"),
     ],
 )
 def test_what_cannot_be_rendered_is_named(message: dict[str, object], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         TOKENIZER.render([message])
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        ("x", r"tools\[0\].function must be"),
+        ({"parameters": [1]}, r"tools\[0\].function.parameters must be"),
+        ({"parameters": {"properties": [1, 2]}}, r"parameters.properties must be"),
+    ],
+)
+def test_a_tool_that_cannot_be_rendered_is_named(function: object, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        TOKENIZER.render([{"role": "user", "content": "Hi"}], [{"function": function}])
 
 
 def test_unknown_reads_as_the_replacement_character() -> None:

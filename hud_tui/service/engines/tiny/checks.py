@@ -60,7 +60,7 @@ def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> N
         if any(not stop for stop in request.stop):
             raise EngineRefused(f"{name}: a stop sequence is empty")
         if request.temperature != 0:
-            _temperature(name, request.temperature)
+            _temperature(name, request.temperature, "0 or ")
 
 
 def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
@@ -115,6 +115,7 @@ def _ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
             raise EngineRefused(f"{name}: token {token} is outside the vocabulary of {vocabulary}")
 
 
-def _temperature(name: str, value: float) -> None:
+def _temperature(name: str, value: float, also: str = "") -> None:
     if not COOLEST <= value <= HOTTEST:
-        raise EngineRefused(f"{name}: temperature must be {COOLEST} to {HOTTEST}, not {value}")
+        wanted = f"{also}{COOLEST} to {HOTTEST}"
+        raise EngineRefused(f"{name}: temperature must be {wanted}, not {value}")

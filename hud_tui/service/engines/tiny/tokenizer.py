@@ -51,15 +51,17 @@ class CharTokenizer:
         """Prompt ids of a conversation in OpenAI's form, ending where the answer begins.
 
         Raises:
-            ValueError: A role is unknown or a content is not text; names the message.
+            ValueError: A role is unknown, a content is not text, or a tool or a call is not
+                of that form; names the place.
         """
-        ids = [TOOLS, *self.encode("\n".join(map(_signature, tools))), END] if tools else []
+        shown = "\n".join(_signature(f"tools[{n}]", tool) for n, tool in enumerate(tools))
+        ids = [TOOLS, *self.encode(shown), END] if tools else []
         for index, message in enumerate(messages):
             role = ROLES.get(str(message.get("role")))
             if role is None:
                 raise ValueError(f"messages[{index}].role must be one of {', '.join(ROLES)}")
-            ids += [role, *self.encode(_text(index, message.get("content"))), *self._calls(message)]
-            ids.append(END)
+            ids += [role, *self.encode(_text(index, message.get("content")))]
+            ids += [*self._calls(f"messages[{index}].tool_calls", message), END]
         return [*ids, ASSISTANT]
 
     def encode(self, text: str) -> list[int]:
@@ -75,11 +77,15 @@ class CharTokenizer:
         named = {**TEXT_IDS, **CONTROLS, UNKNOWN: REPLACEMENT}
         return [named.get(i, f"[id {i}]") for i in ids]
 
-    def _calls(self, message: Mapping[str, Any]) -> list[int]:
+    def _calls(self, place: str, message: Mapping[str, Any]) -> list[int]:
         """An assistant's tool calls: ``[call]name{"x":2}`` each."""
         ids: list[int] = []
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") or {}
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise ValueError(f"{place} must be a list")
+        for number, call in enumerate(calls):
+            call = _object(f"{place}[{number}]", call)
+            function = _object(f"{place}[{number}].function", call.get("function"))
             given = function.get("arguments") or ""
             given = given if isinstance(given, str) else json.dumps(given, separators=(",", ":"))
             ids += [CALL, *self.encode(f"{function.get('name', '')}{given}")]
@@ -97,8 +103,16 @@ def _text(index: int, content: Any) -> str:
     raise ValueError(f"messages[{index}].content must be text: this model reads nothing else")
 
 
-def _signature(tool: Mapping[str, Any]) -> str:
+def _object(place: str, value: Any) -> Mapping[str, Any]:
+    """A JSON object; an empty one where there is none. Raises ValueError, naming the place."""
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{place} must be an object")
+    return value or {}
+
+
+def _signature(place: str, tool: Mapping[str, Any]) -> str:
     """A tool as ``name(argument,…)``: the context is short."""
-    function = tool.get("function") or tool
-    properties = (function.get("parameters") or {}).get("properties") or {}
+    function = _object(f"{place}.function", tool.get("function")) or tool
+    parameters = _object(f"{place}.function.parameters", function.get("parameters"))
+    properties = _object(f"{place}.function.parameters.properties", parameters.get("properties"))
     return f"{function.get('name', '')}({','.join(properties)})"
