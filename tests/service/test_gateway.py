@@ -226,7 +226,6 @@ async def test_a_prompt_beyond_the_context_says_so(http: httpx.AsyncClient) -> N
         ({"tools": [{"function": "x"}]}, 400, "tools[0].function must be an object"),
         ({"tools": [{"function": {"parameters": [1]}}]}, 400, "parameters must be an object"),
         ({"messages": [{"role": "user", "tool_calls": "abc"}]}, 400, "tool_calls must be a list"),
-        ({"temperature": 0.001}, 422, "at least 0.01"),
         ({"top_p": 0.9}, 400, "top_p is not supported"),
         ({"temperature": -1}, 422, "greater than or equal to 0"),
         ({"temperature": 0.001}, 422, "at least 0.01"),
