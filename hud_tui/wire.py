@@ -8,13 +8,23 @@ Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields
 marked "embedded" are sent by the embedded service only; None or empty on HUD.
 """
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
 
 T = TypeVar("T")
+MOST_INPUTS = 2**18
+"""Longest list of inputs in one call: 1024 tasks of 256 rollouts."""
 COOLEST = 0.01
 """The least temperature above 0 that can be sampled and trained at."""
+
+
+class _FailFast(FailFast):
+    __hash__ = object.__hash__  # a union hashes its members
+
+
+Many = Annotated[list[T], _FailFast()]
+"""A list that may be long: one item that does not fit is reported, not a million."""
 Json = dict[str, Any]
 
 
@@ -169,23 +179,23 @@ class Losses(Response):
 class Sample(Request):
     """One assistant turn as it was sampled."""
 
-    prompt_token_ids: list[int] | None = None
-    prompt_chunks: list[Json] | None = None
-    output_token_ids: list[int]
-    output_logprobs: list[float] = Field(default_factory=list)
+    prompt_token_ids: Many[int] | None = None
+    prompt_chunks: Many[Json] | None = None
+    output_token_ids: Many[int]
+    output_logprobs: Many[float] = Field(default_factory=list)
     """Under the sampling policy, one per output token."""
 
 
 class Payload(Request):
     """One trajectory, inline."""
 
-    samples: list[Sample] = Field(min_length=1)
+    samples: Many[Sample] = Field(min_length=1, max_length=MOST_INPUTS)
     reward: float
     trace_id: str | None = None
 
 
 class ForwardBackward(Request):
-    inputs: list[str | Payload] = Field(min_length=1)
+    inputs: Many[str | Payload] = Field(min_length=1, max_length=MOST_INPUTS)
     """Trace ids and payloads, in an order that matters: groups are consecutive."""
     loss_fn: str = "importance_sampling"
     loss_fn_config: dict[str, float] | None = None
@@ -221,7 +231,7 @@ class OptimStepResult(Response):
 
 
 class Forward(Request):
-    inputs: list[str | Payload] = Field(min_length=1)
+    inputs: Many[str | Payload] = Field(min_length=1, max_length=MOST_INPUTS)
     group_size: int | None = Field(default=None, ge=1)
     reward_scale: float = 1.0
 
@@ -245,7 +255,7 @@ class ForwardResult(Response):
 
 class Backward(Request):
     forward_id: str
-    weights: list[list[float]]
+    weights: Many[Many[float]] = Field(max_length=MOST_INPUTS)
     """−dC/dlogprob per datum and token."""
     metrics: dict[str, float] = Field(default_factory=dict)
 
@@ -285,7 +295,7 @@ class JobConfig(Request):
 
 
 class JobDataset(Request):
-    tasks: list[Json] = Field(min_length=1)
+    tasks: Many[Json] = Field(min_length=1)
 
 
 class SubmitJob(Request):
@@ -376,7 +386,7 @@ class UploadTasks(Request):
     taskset_name: str | None = None
     taskset_id: str | None = None
     project_id: str | None = None
-    tasks: list[TaskRow] = Field(min_length=1)
+    tasks: Many[TaskRow] = Field(min_length=1)
 
 
 class UploadResult(Response):
@@ -546,11 +556,11 @@ class Chat(Request):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str
-    messages: list[Json]
+    messages: Many[Json]
     stream: bool = False
     logprobs: bool | None = None
     return_token_ids: bool | None = None
-    tools: list[Json] | None = None
+    tools: Many[Json] | None = None
     checkpoint: str | None = None
     """Sample this checkpoint and not the head."""
     n: int | None = Field(default=None, ge=1, le=64)
@@ -559,9 +569,9 @@ class Chat(Request):
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = None
     """The embedded service samples from all tokens: it takes 1 only."""
-    stop: str | list[str] | None = None
+    stop: str | Many[str] | None = None
     seed: int | None = None
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: Many[int] | None = None
     continuation_from: int | None = None
 
     @field_validator("temperature")

@@ -1,5 +1,6 @@
 """Request bodies in, JSON out."""
 
+import asyncio
 import json
 from typing import Any, TypeVar
 
@@ -14,6 +15,10 @@ M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 64 * 1024 * 1024
 """A larger body is refused with 413."""
+LARGE = 2**20
+"""A larger body is read beside the event loop."""
+MOST_ERRORS = 1000
+"""Of more values that do not fit only the number is said."""
 
 
 async def read_bytes(request: Request) -> bytes:
@@ -43,9 +48,18 @@ async def read(request: Request, model: type[M]) -> M:
         Refused: 400, it is not JSON; 422, it does not fit; 413.
     """
     body = request.state.body = await read_bytes(request)
+    if len(body) > LARGE:
+        return await asyncio.to_thread(_parse, model, body)
+    return _parse(model, body)
+
+
+def _parse(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
+        if error.error_count() > MOST_ERRORS:
+            message = f"{error.error_count()} values do not fit: too many to name"
+            raise Refused(422, [{"type": "misfit", "loc": ["body"], "msg": message}]) from None
         found = error.errors(include_url=False, include_context=False, include_input=False)
         if found and found[0]["type"] == "json_invalid":
             raise Refused(400, f"the body is not JSON: {found[0]['msg']}") from error

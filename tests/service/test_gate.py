@@ -1,11 +1,18 @@
 """Who is let in, and how errors look."""
 
+import threading
+from types import ModuleType
+from typing import Any
+
 import httpx
 import pytest
 
+from hud_tui.service import bodies
 from hud_tui.service.app import create_app
-from hud_tui.service.bodies import MAX_BYTES
+from hud_tui.service.bodies import MAX_BYTES, MOST_ERRORS
+from hud_tui.service.routes import tasksets
 from hud_tui.service.service import Service
+from hud_tui.wire import MOST_INPUTS
 from tests.conftest import bearer, fork
 from tests.service.calls import detail
 
@@ -89,6 +96,67 @@ async def test_a_body_too_large_is_413(http: httpx.AsyncClient) -> None:
     body = b'{"inputs": ["' + b"0" * MAX_BYTES + b'"]}'
     answer = await http.post(f"/v1/models/{model['id']}/train/forward-backward", content=body)
     assert (answer.status_code, "64 MB" in detail(answer)) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "field"),
+    [
+        ("/v1/models/x/train/forward-backward", "inputs"),
+        ("/v1/models/x/train/forward", "inputs"),
+        ("/v1/models/x/train/backward", "weights"),
+        ("/v1/training/jobs", "dataset.tasks"),
+        ("/v2/tasks/upload", "tasks"),
+        (f"/telemetry/v3/api/trace/{'0' * 32}/telemetry-upload", "telemetry"),
+        ("/chat/completions", "messages"),
+    ],
+)
+async def test_of_a_long_list_the_first_misfit_is_said(
+    http: httpx.AsyncClient, url: str, field: str
+) -> None:
+    outer, _, inner = field.partition(".")
+    many = [7] * 1000
+    answer = await http.post(url, json={outer: {inner: many} if inner else many})
+    assert answer.status_code == 422
+    places = [row["loc"] for row in answer.json()["detail"]]
+    assert any(0 in place for place in places)
+    assert not any(1 in place for place in places)
+
+
+async def test_misfits_beyond_number_are_counted(http: httpx.AsyncClient) -> None:
+    body = dict.fromkeys(map(str, range(MOST_ERRORS + 1)), 1)
+    answer = await http.post("/v2/models/fork", json=body)
+    assert answer.status_code == 422
+    [row] = answer.json()["detail"]
+    assert f"{MOST_ERRORS + 3} values do not fit" in row["msg"]
+
+
+async def test_more_inputs_than_a_call_takes_are_refused(http: httpx.AsyncClient) -> None:
+    body = b'{"inputs": [' + b",".join([b'""'] * (MOST_INPUTS + 1)) + b"]}"
+    answer = await http.post("/v1/models/x/train/forward-backward", content=body)
+    assert (answer.status_code, str(MOST_INPUTS) in detail(answer)) == (422, True)
+
+
+async def test_a_large_body_is_read_beside_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def on(module: ModuleType, name: str) -> None:
+        original = getattr(module, name)
+
+        def noted(*args: Any) -> Any:
+            threads.append(threading.current_thread())
+            return original(*args)
+
+        monkeypatch.setattr(module, name, noted)
+
+    on(bodies, "_parse")
+    on(tasksets, "_slugged")
+    row = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2, "note": "x" * bodies.LARGE}}
+    body = {"taskset_name": "large", "tasks": [row]}
+    assert (await http.post("/v2/tasks/upload", json=body)).status_code == 201
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
 
 
 @pytest.mark.parametrize("query", ["limit=x", "limit=-1", "offset=1.5"])

@@ -1,5 +1,6 @@
 """Tasksets: look up, list, export, upload."""
 
+import asyncio
 import sqlite3
 from typing import Any
 
@@ -47,7 +48,7 @@ async def export(request: Request) -> Response:
 
 async def upload(request: Request) -> Response:
     body = await read(request, UploadTasks)
-    rows = _slugged(body.tasks)
+    rows = await asyncio.to_thread(_slugged, body.tasks)
     result = await parts_of(request).store.write(_upload, body, rows)
     return reply(result, 201)
 

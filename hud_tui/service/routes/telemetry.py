@@ -8,7 +8,7 @@ from hud_tui.service.bodies import read, read_bytes, reply
 from hud_tui.service.ids import wanted_id
 from hud_tui.service.routes import parts_of, path
 from hud_tui.service.store import spans
-from hud_tui.wire import Json
+from hud_tui.wire import Json, Many
 from hud_tui.wire import Request as Body
 
 PREFIX = "/telemetry/v3/api"
@@ -17,7 +17,7 @@ PREFIX = "/telemetry/v3/api"
 class Upload(Body):
     """POST /trace/{id}/telemetry-upload."""
 
-    telemetry: list[Json]
+    telemetry: Many[Json]
 
 
 async def upload(request: Request) -> Response:
