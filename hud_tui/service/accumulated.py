@@ -53,8 +53,7 @@ class Accumulated:
         """409 for a step that the engine refused, although turns were passed."""
         return Refused(
             409,
-            f"nothing to step on: {self.num_datums} turns were passed, and {why}. Where"
-            f" {self.loss_fn} clips every token, sample again from the head",
+            f"no step was taken: {self.num_datums} turns were passed ({self.loss_fn}), but {why}",
         )
 
     def checkpoint(

@@ -50,6 +50,17 @@ def in_a_fresh_process(path: Path, first: int, last: int) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def test_weights_that_are_not_finite_are_not_saved(small: Learner, tmp_path: Path) -> None:
+    small.forward_backward(some_datums(8, seed=0, logprob=-4.9), "importance_sampling", {})
+    before = {name: weight.copy() for name, weight in small.weights.items()}
+    files = list(tmp_path.iterdir())
+    with pytest.raises(EngineRefused, match="lower the learning rate of 1e\\+39"):
+        small.optim_step(Adam(learning_rate=1e39), tmp_path)
+    assert list(tmp_path.iterdir()) == files
+    assert all((small.weights[name] == weight).all() for name, weight in before.items())
+    small.optim_step(ADAM, tmp_path)
+
+
 def test_going_on_in_a_fresh_process_is_bit_exact(small: Learner, tmp_path: Path) -> None:
     half_way = train(small, range(3), tmp_path)
     never_stopped = train(small, range(3, 6), tmp_path)

@@ -21,9 +21,6 @@ from hud_tui.service.engines.tiny.sampling import sample
 from hud_tui.service.engines.tiny.state import load, save_state
 from hud_tui.service.engines.tiny.training import Chunk, Floats
 
-CLIP = (0.8, 1.2)
-"""A ratio outside counts in clip_fraction where the loss itself names no bounds."""
-
 WIDEST = 80.0
 """A wider gap in logprob counts as this in ratio_max: beyond it lies infinity."""
 
@@ -77,15 +74,24 @@ class Learner:
         """Step, and save. Where saving fails the step is undone, gradients and all.
 
         Raises:
-            EngineRefused: Nothing was accumulated.
+            EngineRefused: Nothing was accumulated, or the weights would not be finite.
             EngineError: The state could not be written.
         """
         if self.grads is None:
-            raise EngineRefused("nothing was accumulated: no token moved the policy")
+            raise EngineRefused(
+                "nothing was accumulated: no token moved the policy. Where the loss clips"
+                " every token, sample again from the head"
+            )
         weights, moments = self._copies()
         grads = {name: grad.copy() for name, grad in self.grads.items()}
         metrics = {"grad_norm": optimiser.norm(grads)}
-        optimiser.adam_step(weights, grads, moments, adam)
+        with np.errstate(over="ignore", invalid="ignore"):
+            optimiser.adam_step(weights, grads, moments, adam)
+        if not all(np.isfinite(weight).all() for weight in weights.values()):
+            raise EngineRefused(
+                f"the weights would not be finite: lower the learning rate of {adam.learning_rate}"
+                f" or the weight decay of {adam.weight_decay}"
+            )
         try:
             path = str(save_state(directory, weights, moments, self.config))
         except OSError as error:
@@ -125,8 +131,8 @@ class Tally:
 
     def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
         """`ratios`: whether sampling logprobs are there to compare with."""
-        self.low = config.get("clip_low_threshold", CLIP[0])
-        self.high = config.get("clip_high_threshold", CLIP[1])
+        self.low = config.get("clip_low_threshold", 0.0)
+        self.high = config.get("clip_high_threshold", np.inf)
         self.ratios = ratios
         self.tokens = self.outside = 0
         self.cost = self.kl = self.ratio_max = 0.0
