@@ -107,6 +107,15 @@ def test_when_the_step_is_taken_its_own_groups_are_shown() -> None:
     ]
 
 
+def test_a_second_runs_rollouts_are_placed_in_the_tree() -> None:
+    run = runs.run_of(60).fold(JobChanged(job=runs.job(0, 400)))
+    event = RolloutDone(trace_id="t", step=61, task_slug="new", rollout=0, reward=0.5)
+    run = run.fold(event)
+    assert rows_of(run).name == "step 61"
+    run = run.fold(CheckpointAdded(checkpoint=runs.checkpoints(61)[-1]))
+    assert rows_of(run.fold(JobChanged(job=runs.job(1, 400)))).name == "step-000061"
+
+
 def test_a_step_sampled_again_replaces_its_rollouts() -> None:
     event = RolloutDone(trace_id="t", step=1, task_slug="a", rollout=0, reward=0.0)
     run = Run().fold(event).fold(event.model_copy(update={"rollout": 1, "reward": 1.0}))
