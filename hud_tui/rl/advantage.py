@@ -12,8 +12,11 @@ arXiv:2503.20783): it overweights tasks nearly always solved or failed.
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-ZERO_SPREAD = 1e-3
-"""A standard deviation below this is float residue, not signal (NVIDIA-NeMo/RL#4161)."""
+RESIDUE = 1e-6
+"""A standard deviation up to this share of the largest reward is float residue, not signal
+(NVIDIA-NeMo/RL#4161): it covers rewards that were rounded to 32 bits."""
+SMALLEST = 1e-3
+"""Smaller rewards count as this large, since what is left of a difference may be all residue."""
 
 
 def group_advantages(rewards: Sequence[float]) -> list[float]:
@@ -43,5 +46,6 @@ def spread(rewards: Sequence[float]) -> float:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether this group moves the policy: its rewards are not all equal."""
-    return spread(rewards) > ZERO_SPREAD
+    """Whether this group moves the policy: its rewards are not all equal, but for residue."""
+    largest = max(map(abs, rewards), default=0.0)
+    return spread(rewards) > RESIDUE * max(SMALLEST, largest)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from hud_tui.rl.advantage import ZERO_SPREAD
 from hud_tui.rl.groups import GroupStats, group_stats
 from hud_tui.rl.history import GroupHistory
 from hud_tui.rl.run import Run
@@ -120,4 +119,4 @@ def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[bool, st
     marks = history.of(row.task_slug)
     if row.whole and row.stats is not None:
         return (not row.stats.teaches, row.task_slug)
-    return (bool(marks) and marks[-1].spread <= ZERO_SPREAD, row.task_slug)
+    return (bool(marks) and not marks[-1].teaches, row.task_slug)

@@ -17,6 +17,7 @@ class Mark:
 
     mean: float
     spread: float
+    teaches: bool
 
 
 class GroupHistory:
@@ -58,4 +59,4 @@ class GroupHistory:
             if group.rewards:
                 stats = group_stats(group.rewards)
                 marks = self._marks.setdefault(group.task_slug, deque(maxlen=RECENT))
-                marks.append(Mark(stats.mean, stats.spread))
+                marks.append(Mark(stats.mean, stats.spread, stats.teaches))

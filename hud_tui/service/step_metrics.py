@@ -71,7 +71,6 @@ def of_completions(batches: Sequence[Batch]) -> dict[str, float]:
     metrics = {
         "completion_length_mean": fmean(lengths),
         "completion_length_max": float(max(lengths)),
-        "tokens": float(sum(lengths)),
     }
     return metrics | ({"sampling_logprob_mean": fmean(logprobs)} if logprobs else {})
 

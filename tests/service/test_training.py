@@ -131,6 +131,16 @@ async def test_a_step_that_the_engine_refuses_loses_no_gradients(
     assert node["num_datums"] == 2
 
 
+async def test_only_tokens_that_move_the_policy_were_trained_on(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0, 1.0, 1.0])
+    await pass_(http, model["id"], inputs, group_size=2)
+    await optim(http, model["id"])
+    lengths = [len(one["samples"][0]["output_token_ids"]) for one in inputs]
+    [node] = await tree(http, model["id"])
+    assert (node["metrics"]["tokens"], node["num_tokens"]) == (sum(lengths[:2]), sum(lengths))
+
+
 async def test_cross_entropy_weighs_by_reward(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     same = await payloads(http, model["id"], [1.0, 1.0])

@@ -13,10 +13,18 @@ def test_rewards_are_centred_on_their_group_s_mean() -> None:
     assert group_advantages([1.0, 0.0, 0.0, 1.0]) == [0.5, -0.5, -0.5, 0.5]
 
 
-@pytest.mark.parametrize("rewards", [[0.3], [1.0] * 8, [0.1 + 0.2, 0.3]])
+@pytest.mark.parametrize(
+    "rewards", [[0.3], [1.0] * 8, [0.1 + 0.2, 0.3], [0.1 + 0.2 - 0.3, 0.0], [1e5, 1e5 + 1e-3]]
+)
 def test_a_group_without_spread_teaches_exactly_nothing(rewards: list[float]) -> None:
     assert not has_signal(rewards)
     assert group_advantages(rewards) == [0.0] * len(rewards)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e-3, 1.0, 1e6])
+def test_small_rewards_teach_as_large_ones_do(scale: float) -> None:
+    assert has_signal([0.0, scale])
+    assert group_advantages([0.0, scale]) == [-scale / 2, scale / 2]
 
 
 def test_an_empty_group_is_a_mistake() -> None:
@@ -32,7 +40,7 @@ def test_advantages_sum_to_zero(rewards: list[float]) -> None:
 @given(REWARDS, st.floats(-50, 50))
 def test_a_shift_of_all_rewards_changes_nothing(rewards: list[float], shift: float) -> None:
     moved = [reward + shift for reward in rewards]
-    if abs(spread(rewards) - 1e-3) > 1e-6:
+    if not 1e-10 < spread(rewards) < 1e-3:
         assert group_advantages(moved) == pytest.approx(group_advantages(rewards), abs=1e-9)
 
 

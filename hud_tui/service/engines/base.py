@@ -168,7 +168,8 @@ class Engine(Protocol):
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
         """Accumulate gradients. Returns loss:sum, kl_sample_train, ratio_max, clip_fraction,
-        entropy (means over output tokens, but for the sum and the maximum) and tokens. Where
+        entropy (means over output tokens, but for the sum and the maximum) and tokens.
+        clip_fraction counts ratios outside the bounds of a loss that clips; else it is 0. Where
         a datum has no logprobs there is nothing to compare: no kl, ratio or clip then.
 
         Raises:

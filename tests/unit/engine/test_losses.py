@@ -112,7 +112,9 @@ def test_the_metrics_compare_with_the_sampling_policy(small: Learner) -> None:
     metrics = small.forward_backward([given], "importance_sampling", {})
     assert metrics["kl_sample_train"] == pytest.approx(-0.5, abs=1e-5)
     assert metrics["ratio_max"] == pytest.approx(np.exp(0.5), rel=1e-5)
-    assert metrics["clip_fraction"] == 1.0
+    assert metrics["clip_fraction"] == 0.0
+    assert small.forward_backward([given], "ppo", CONFIG_DEFAULTS["ppo"])["clip_fraction"] == 1.0
+    assert small.forward_backward([given], "dro", CONFIG_DEFAULTS["dro"])["clip_fraction"] == 0.0
     assert metrics["loss:sum"] == pytest.approx(-len(lp) * np.exp(0.5), rel=1e-5)
     assert 0 < metrics["entropy"] < np.log(SMALL.vocabulary)
 
