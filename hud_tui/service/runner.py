@@ -94,6 +94,11 @@ class Runner:
             await self._settle(job["id"])
             await self._parts.store.read(runs.refuse_busy, model_id)
 
+    def shown(self, job: sqlite3.Row) -> str:
+        """A job's status in one word, ended as `status` says."""
+        end = self._unwritten.get(job["id"])
+        return str(job["shown_status"] if end is None else end[0])
+
     def status(self, job: sqlite3.Row) -> JobStatus:
         """A run in the wire's raw-status form, ended if it has, be that written or not."""
         status, end = runs.status(job), self._unwritten.get(job["id"])

@@ -45,6 +45,8 @@ async def test_it_is_seen_and_written_once_it_can_be(
     assert (await ended(http, job_id))["status"] == "succeeded"
     await until(lambda: disk.refused > 2)
     assert await stored(service, job_id) == "running"
+    [job] = (await http.get("/v2/jobs")).json()["items"]
+    assert job["status"] == (await http.get(f"/v2/jobs/{job_id}")).json()["status"] == "succeeded"
     again = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
     assert again.json()["cancelled"] == 0
     disk.full = False

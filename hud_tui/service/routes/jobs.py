@@ -36,11 +36,13 @@ async def list_jobs(request: Request) -> Response:
     (limit, offset), store = window(request), parts_of(request).store
     taskset_id = canonical(request.query_params.get("taskset_id", ""))
     rows, total = await store.read(jobs.page, limit, offset, taskset_id)
-    return page([_record(row) for row in rows], total, limit, offset)
+    runner = service_of(request).runner
+    return page([_record(row, runner.shown(row)) for row in rows], total, limit, offset)
 
 
 async def get_job(request: Request) -> Response:
-    return reply(_record(await _find(request)))
+    job = await _find(request)
+    return reply(_record(job, service_of(request).runner.shown(job)))
 
 
 async def job_traces(request: Request) -> Response:
@@ -121,7 +123,7 @@ async def _cancel(service: Service, job_id: str) -> int:
     return await service.parts.store.write(traces.cancel_running, job_id)
 
 
-def _record(row: sqlite3.Row) -> dict[str, Any]:
+def _record(row: sqlite3.Row, status: str) -> dict[str, Any]:
     metadata = None
     if row["kind"] == "training":
         metadata = {
@@ -134,7 +136,7 @@ def _record(row: sqlite3.Row) -> dict[str, Any]:
     return {
         "id": row["id"],
         "name": row["name"],
-        "status": row["shown_status"],
+        "status": status,
         "created_at": iso(row["created_at"]),
         "group_size": row["group_size"],
         "is_remote": False,
