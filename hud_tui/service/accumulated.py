@@ -16,6 +16,9 @@ from hud_tui.service.refusals import Refused
 from hud_tui.service.step_metrics import of_step
 from hud_tui.service.store.checkpoints import NewCheckpoint
 
+TURNS, TOKENS = 2**18, 2**23
+"""Most that may wait for one step: they are held in memory until then."""
+
 
 @dataclass
 class Accumulated:
@@ -27,6 +30,9 @@ class Accumulated:
     loss_fn: str = ""
     seconds: float = 0.0
     """Spent in passes."""
+    turns: int = 0
+    tokens: int = 0
+    """Of all batches, prompts and outputs together."""
 
     def add(self, batch: Batch, figures: dict[str, float], num_datums: int, loss_fn: str) -> None:
         """One more batch was passed."""
@@ -34,6 +40,21 @@ class Accumulated:
         self.passes.append(figures)
         self.num_datums += num_datums
         self.loss_fn = loss_fn
+        turns, tokens = _size(batch)
+        self.turns += turns
+        self.tokens += tokens
+
+    def holds(self, batch: Batch) -> bool:
+        """Whether there is room for another batch."""
+        turns, tokens = _size(batch)
+        return self.turns + turns <= TURNS and self.tokens + tokens <= TOKENS
+
+    def refuse_full(self, batch: Batch) -> None:
+        """Raises Refused, 413, where there is no room for another batch."""
+        if not self.holds(batch):
+            cure = "call optim-step first" if self.batches else "send fewer inputs a call"
+            limit = f"{TURNS} turns and {TOKENS} tokens are the most that wait for one step"
+            raise Refused(413, f"{limit}, and {self.turns} and {self.tokens} do: {cure}")
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -92,3 +113,9 @@ class Accumulated:
             trace_ids=[t.trace_id for t in trajectories if t.trace_id],
             job_id=job_id,
         )
+
+
+def _size(batch: Batch) -> tuple[int, int]:
+    """A batch's turns, and their tokens."""
+    turns = [turn for trajectory in batch.trajectories for turn in trajectory.turns]
+    return len(turns), sum(len(turn.prompt) + len(turn.output) for turn in turns)

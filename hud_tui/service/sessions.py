@@ -183,6 +183,16 @@ class Session:
         if policy is not None:
             await self._policies.retire(policy)
 
+    def refuse_full(self, batch: Batch) -> None:
+        """Before a pass of a caller's; batches that left no gradient make room for it.
+
+        Raises:
+            Refused: 413, too much waits for a step already.
+        """
+        if not self.accumulated and not self._accumulated.holds(batch):
+            self._accumulated = Accumulated()
+        self._accumulated.refuse_full(batch)
+
     @property
     def accumulated(self) -> bool:
         """Whether gradients wait for a step."""

@@ -8,6 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from hud_tui.service import accumulated
 from hud_tui.service import parts as parts_module
 from hud_tui.service.policies import Policy
 from hud_tui.service.service import Service
@@ -129,6 +130,30 @@ async def test_a_step_that_the_engine_refuses_loses_no_gradients(
     assert stepped.status_code == 200, stepped.text
     [node] = await tree(http, model["id"])
     assert node["num_datums"] == 2
+
+
+async def test_only_so_much_waits_for_a_step(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accumulated, "TURNS", 4)
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    flat = await payloads(http, model["id"], [1.0, 1.0])
+    for given in (flat, flat, inputs, inputs):
+        assert (await pass_(http, model["id"], given)).status_code == 200
+    answer = await pass_(http, model["id"], inputs)
+    assert (answer.status_code, "call optim-step first" in detail(answer)) == (413, True)
+    passed = await http.post(f"/v1/models/{model['id']}/train/forward", json={"inputs": inputs})
+    body = {"forward_id": passed.json()["forward_id"], "weights": []}
+    backward = await http.post(f"/v1/models/{model['id']}/train/backward", json=body)
+    assert backward.status_code == 413
+    assert (await optim(http, model["id"])).status_code == 200
+    [node] = await tree(http, model["id"])
+    assert node["num_traces"] == 4
+    answer = await pass_(http, model["id"], inputs * 3)
+    assert (answer.status_code, "fewer inputs" in detail(answer)) == (413, True)
+    monkeypatch.setattr(accumulated, "TOKENS", 4)
+    assert (await pass_(http, model["id"], inputs)).status_code == 413
 
 
 async def test_only_tokens_that_move_the_policy_were_trained_on(http: httpx.AsyncClient) -> None:

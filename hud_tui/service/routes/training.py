@@ -52,6 +52,7 @@ async def forward_backward(request: Request) -> Response:
 
     async def act(session: Session, asked: Asked | None) -> Any:
         batch = await _batch(parts, model, body, body.loss_fn)
+        session.refuse_full(batch)
         passed = await session.forward_backward(batch, body.loss_fn, body.loss_fn_config)
         return _passed(session, asked, *passed)
 
@@ -76,6 +77,7 @@ async def backward(request: Request) -> Response:
 
     async def act(session: Session, asked: Asked | None) -> Any:
         passed = session.forwards.get(body.forward_id)
+        session.refuse_full(passed.batch)
         weights = output_weights(passed.datums, body.weights)
         return _passed(session, asked, *await session.backward(passed, weights, body.metrics))
 
