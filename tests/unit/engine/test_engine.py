@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hud_tui.service.engines.base import (
@@ -18,12 +19,15 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     SampleRequest,
 )
+from hud_tui.service.engines.tiny import slices
 from hud_tui.service.engines.tiny.bases import BASES, weights_path
 from hud_tui.service.engines.tiny.dispatch import ROWS, Call, Dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.engines.tiny.worker import read_frame
+from tests.conftest import until
 from tests.unit.engine.conftest import some_datums
 
+ADAM = Adam(1e-3)
 PROMPT = [3, *map(ord, "3 + 4 = ?"), 1, 4]
 
 
@@ -150,6 +154,52 @@ async def test_what_is_refused_says_why_and_leaves_nothing_behind(
     await engine.close(handle)
     with pytest.raises(EngineError, match="closed"):
         await engine.sample(handle, asked(1))
+
+
+async def test_a_sliced_pass_is_the_same_pass(
+    engine: TinyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datums = some_datums(24, logprob=-4.0)
+    whole, cut = [await engine.open(BASES[0].name) for _ in range(2)]
+    expected = await engine.forward_backward(whole, datums, "ppo")
+    lines = await engine.forward(whole, datums)
+    stepped = await engine.optim_step(whole, ADAM, tmp_path)
+    monkeypatch.setattr(slices, "TOKENS", 30)
+    assert len(list(slices.cut(datums))) > 3
+    assert await engine.forward_backward(cut, datums, "ppo") == pytest.approx(expected, rel=1e-4)
+    assert np.concatenate(await engine.forward(cut, datums)) == pytest.approx(
+        np.concatenate(lines), abs=1e-4
+    )
+    again = await engine.optim_step(cut, ADAM, tmp_path)
+    assert again.metrics == pytest.approx(stepped.metrics, rel=1e-4)
+
+
+async def test_a_slice_that_fails_takes_the_whole_pass_back(
+    engine: TinyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "TOKENS", 30)
+    datums = some_datums(8, logprob=-4.0)
+    endless = [[1.0] * len(datum.output) for datum in datums]
+    endless[-1] = [1e308] * len(datums[-1].output)
+    handle = await engine.open(BASES[0].name)
+    with pytest.raises(EngineError, match="not finite"):
+        await engine.backward(handle, datums, endless)
+    with pytest.raises(EngineRefused, match="nothing was accumulated"):
+        await engine.optim_step(handle, ADAM, tmp_path)
+
+
+async def test_others_get_their_turn_within_a_long_pass(
+    engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "TOKENS", 30)
+    handle = await engine.open(BASES[0].name)
+    passing = asyncio.create_task(
+        engine.forward_backward(handle, some_datums(64, logprob=-4.0), "ppo")
+    )
+    await until(lambda: engine._worker._waiting.is_set())
+    assert len(await engine.sample(handle, asked(1))) == 1
+    assert not passing.done()
+    await passing
 
 
 def test_the_service_s_side_does_not_load_numpy() -> None:

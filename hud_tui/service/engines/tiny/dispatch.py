@@ -1,6 +1,7 @@
 """Dispatch: who goes to the worker next, and what becomes of them when it dies.
 
-Requests go one at a time, oldest first, so neither sampling nor training starves. When a
+Requests go one at a time, oldest first, and none takes much more than a second (a long pass
+comes as several, see `slices`), so neither sampling nor training starves. When a
 sampling request's turn comes, every other queued one of the same policy goes with it as
 one batch: what queued while the worker was busy is sampled together.
 """

@@ -22,7 +22,7 @@ from hud_tui.service.engines.base import (
     Saved,
     Tokenizer,
 )
-from hud_tui.service.engines.tiny import checks
+from hud_tui.service.engines.tiny import checks, slices
 from hud_tui.service.engines.tiny.bases import BASES, weights_path
 from hud_tui.service.engines.tiny.dispatch import LOST, ROWS, Dispatch
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
@@ -85,7 +85,9 @@ class TinyEngine:
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._known(handle)
         checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
-        found: list[list[float]] = await self._ask("forward", handle, datums=list(datums))
+        found: list[list[float]] = []
+        for part in slices.cut(datums):
+            found += await self._ask("forward", handle, datums=list(datums[part]))
         return found
 
     async def forward_backward(
@@ -99,10 +101,14 @@ class TinyEngine:
         full = checks.loss_config(loss_fn, config)
         ratios = loss_fn != "cross_entropy"
         checks.datums(datums, opened.context, opened.vocabulary, ratios)
-        metrics: dict[str, float] = await self._ask(
-            "forward_backward", handle, datums=list(datums), loss_fn=loss_fn, config=full
-        )
-        return metrics
+        fields = {"loss_fn": loss_fn, "config": full}
+        found = [
+            await self._ask(
+                "forward_backward", handle, datums=list(datums[part]), slice=number, **fields
+            )
+            for number, part in enumerate(slices.cut(datums))
+        ]
+        return slices.merge(found)
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -110,10 +116,14 @@ class TinyEngine:
         opened = self._known(handle)
         checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
         checks.weights(weights, datums)
-        metrics: dict[str, float] = await self._ask(
-            "backward", handle, datums=list(datums), weights=[list(row) for row in weights]
-        )
-        return metrics
+        rows = [list(row) for row in weights]
+        found = [
+            await self._ask(
+                "backward", handle, datums=list(datums[part]), slice=number, weights=rows[part]
+            )
+            for number, part in enumerate(slices.cut(datums))
+        ]
+        return slices.merge(found)
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         self._known(handle)

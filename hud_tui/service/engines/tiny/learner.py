@@ -32,6 +32,16 @@ class Learner:
         """Open a base or a state. Raises EngineError as `state.load` does."""
         self.weights, self.moments, self.config = load(path)
         self.grads: Weights | None = None
+        self._before: Weights | None = None
+
+    def begin(self) -> None:
+        """A pass of several slices begins: `undo` goes back to here."""
+        grads = self.grads
+        self._before = grads and {name: grad.copy() for name, grad in grads.items()}
+
+    def undo(self) -> None:
+        """A slice failed: forget those of its pass that went before."""
+        self.grads = self._before
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
         return sample(self.weights, self.config, requests)

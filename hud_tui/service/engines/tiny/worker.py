@@ -52,9 +52,15 @@ class Worker:
         datums = [Datum(**row) for row in request["datums"]]
         if verb == "forward":
             return learner.forward(datums)
-        if verb == "backward":
-            return learner.backward(datums, request["weights"])
-        return learner.forward_backward(datums, request["loss_fn"], request["config"])
+        if request["slice"] == 0:
+            learner.begin()
+        try:
+            if verb == "backward":
+                return learner.backward(datums, request["weights"])
+            return learner.forward_backward(datums, request["loss_fn"], request["config"])
+        except EngineError:
+            learner.undo()
+            raise
 
     def open(self, handle: str, path: Path) -> dict[str, int]:
         """Open a policy under a handle; returns its sizes and whose handle it is."""
