@@ -32,7 +32,11 @@ _TABLE = (
         -1,
     ),
     Metric("ratio_max", "ratio max", "Largest importance ratio of a token; 1 is on-policy."),
-    Metric("clip_fraction", "clip frac", "Share of tokens that the loss clipped; healthy .05–.15."),
+    Metric(
+        "clip_fraction",
+        "clip frac",
+        "Share of ratios beyond the loss's clip bounds; healthy .05–.15.",
+    ),
     Metric("entropy", "entropy", "Nats a token; falling towards 0 means exploring no more."),
     Metric("grad_norm", "grad norm", "Euclidean norm of the accumulated gradient."),
     Metric("learning_rate", "learning rate", "Adam's step size."),
