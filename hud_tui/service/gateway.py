@@ -64,7 +64,7 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
     prompt = prompt_ids(body, tokens)
     requests = _requests(body, prompt, base, tokens)
     started_at = now()
-    async with parts.policies.borrow(model, node) as handle:
+    async with parts.policies.borrow(model, node, body.checkpoint is not None) as handle:
         sampled = await _sample(parts, handle, requests)
     answered = Answered(model, node, body, prompt, sampled, started_at)
     for one in sampled:

@@ -98,14 +98,18 @@ class Policies:
             await self._engine.close(policy.handle)
 
     @asynccontextmanager
-    async def borrow(self, model: ModelRow, node: Node | None) -> AsyncIterator[Handle]:
+    async def borrow(
+        self, model: ModelRow, node: Node | None, pinned: bool = False
+    ) -> AsyncIterator[Handle]:
         """A handle that samples exactly these weights, open until the block ends.
 
         Args:
             model: Whose weights.
             node: Which; None for those that the model started from.
+            pinned: Whether they will be asked for again once training has left them: they
+                are opened apart from it, and stay open and on disk for a while.
         """
-        policy = await self._take(model, self.source(model, node))
+        policy = await self._take(model, self.source(model, node), pinned)
         try:
             yield policy.handle
         except EngineLost:
@@ -118,11 +122,11 @@ class Policies:
             if policy.retired and policy.users == 0:
                 await self.retire(policy)
 
-    async def _take(self, model: ModelRow, source: str) -> Policy:
+    async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
         """The policy that samples these weights, with one user more."""
         position, training = self._training.get(model.id, ("", None))
         stands = training is not None and position == source and not training.held
-        if training is not None and stands and self.alive(training):
+        if training is not None and stands and self.alive(training) and not pinned:
             training.users += 1
             return training
         policy, surplus = self._sampling.get(source), []
