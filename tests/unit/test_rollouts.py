@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.tui.job_rows import sibling_rows, trace_rows
 from hud_tui.tui.widgets.rollout import completion_of, rollout_text, unsafe
-from hud_tui.wire import Sample, Trace, TraceEvent, TraceEvents
+from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"
 
@@ -97,7 +97,7 @@ def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
 
 
 def test_tokens_are_listed_with_their_logprobs() -> None:
-    sample = Sample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
+    sample = TurnSample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
     event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
     said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60).plain
     assert "#7" in said
