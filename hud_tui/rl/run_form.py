@@ -26,17 +26,20 @@ class NumberField:
     """Its wire name."""
     label: str
     low: float
-    """The least; a number that is not whole must be above it."""
     high: float
     whole: bool = True
+    above: bool = False
+    """Whether it must be above `low`, and not `low` itself."""
 
     @property
     def limits(self) -> str:
         """What it may be, in a few words."""
-        if not self.whole:
+        if self.above:
             return f"{self.low:g} < x ≤ {self.high:g}"
         if self.high == UNBOUNDED:
             return f"from {self.low:.0f}"
+        if not self.whole:
+            return f"{self.low:g} to {self.high:g}"
         return f"{self.low:.0f} to {self.high:.0f}"
 
     def read(self, text: str) -> int | float:
@@ -49,8 +52,8 @@ class NumberField:
             value = int(text.replace(" ", "").replace("_", "")) if self.whole else float(text)
         except ValueError:
             raise ValueError(self.limits) from None
-        above = value >= self.low if self.whole else value > self.low
-        if not (isfinite(value) and above and value <= self.high):
+        enough = value > self.low if self.above else value >= self.low
+        if not (isfinite(value) and enough and value <= self.high):
             raise ValueError(self.limits)
         return value
 
@@ -59,8 +62,8 @@ NUMBERS = (
     NumberField("steps", "steps", 1, 100_000),
     NumberField("group_size", "group size", 2, 256),
     NumberField("tasks_per_step", "tasks a step", 1, 1024),
-    NumberField("learning_rate", "learning rate", 0, 1, whole=False),
-    NumberField("temperature", "temperature", 0, 5, whole=False),
+    NumberField("learning_rate", "learning rate", 0, 1, whole=False, above=True),
+    NumberField("temperature", "temperature", 0.01, 5, whole=False),
     NumberField("seed", "seed", 0, UNBOUNDED),
 )
 

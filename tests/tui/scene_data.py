@@ -14,7 +14,7 @@ from typing import Any
 from hud_tui.rl.tasks import Task, read_rows
 from hud_tui.service.environments import ENVIRONMENTS
 from hud_tui.service.tasksets import TASKSETS
-from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, Sample, Trace, TraceEvent
+from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, Trace, TraceEvent, TurnSample
 
 NOW = 1_800_000_000.0
 """The clock of every scene, Unix seconds."""
@@ -286,7 +286,7 @@ def turns(id_: str) -> list[TraceEvent]:
     said = completion(at, rewards(step, at)[rollout], rollout)
     letters = [*said, "⏎"]
     logprobs = [-0.02 - 0.9 * noise(step, at, rollout, place) ** 4 for place in range(len(letters))]
-    sample = Sample(
+    sample = TurnSample(
         prompt_token_ids=[ord(letter) % 128 for letter in prompt],
         output_token_ids=[ord(letter) % 128 for letter in letters],
         output_logprobs=logprobs,

@@ -16,10 +16,10 @@ from hud_tui.wire import (
     Job,
     JobStatus,
     Model,
-    Sample,
     Trace,
     TraceEvent,
     TraceEvents,
+    TurnSample,
 )
 
 NOW = 1_800_000_000.0
@@ -210,7 +210,7 @@ class StillJobs(StillClient):
         slug, _, rollout = trace_id.rpartition("-")
         [trace] = [t for t in await self.job_traces(JOB_ID, 13) if t.id == trace_id]
         answer = trace.completion or ""
-        sample = Sample(
+        sample = TurnSample(
             output_token_ids=list(range(len(answer) + 1)),
             output_logprobs=[-0.02 - 0.31 * (i * int(rollout) % 5) for i in range(len(answer) + 1)],
         )

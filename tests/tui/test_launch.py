@@ -200,7 +200,8 @@ async def test_a_warning_is_shown_again_before_submitting(
         ("group_size", "1", "2 to 256"),
         ("tasks_per_step", "", "1 to 1024"),
         ("learning_rate", "nan", "0 < x ≤ 1"),
-        ("temperature", "9", "0 < x ≤ 5"),
+        ("temperature", "9", "0.01 to 5"),
+        ("temperature", "0.001", "0.01 to 5"),
         ("seed", "-1", "from 0"),
     ],
 )
