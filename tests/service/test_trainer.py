@@ -106,7 +106,7 @@ async def test_a_pinned_checkpoint_answers(trainer: TrainingClient) -> None:
     group = await trainer.sample(QUESTION, group_size=16, seed=5)
     for rollout in group:
         rollout.reward = float(rollout.text == group[0].text)
-    await trainer.step(group, learning_rate=50.0)
+    await trainer.step(group, learning_rate=10.0)
     now = await trainer.sample(QUESTION, group_size=16, seed=5)
     then = await trainer.sample(QUESTION, group_size=16, seed=5, checkpoint=first.checkpoint_id)
     assert {rollout.text for rollout in now} == {group[0].text}
