@@ -183,7 +183,7 @@ async def test_leaving_is_immediate(client: HudClient) -> None:
         began = monotonic()
         waiting.cancel()
         await asyncio.wait([waiting])
-    assert monotonic() - began < 1.0
+    assert monotonic() - began < 4.0
 
 
 async def test_a_model_that_is_none_and_a_key_that_is_wrong_end_the_feed(served: Served) -> None:

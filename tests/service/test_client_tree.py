@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -66,19 +65,13 @@ async def test_an_equal_body_is_the_same_tuple_and_old_rows_the_same_objects() -
 
 
 async def test_ten_thousand_rows_leave_the_loop_its_turns() -> None:
-    async def turns() -> float:
-        longest, last = 0.0, perf_counter()
-        while not reading.done():
-            await asyncio.sleep(0)
-            now = perf_counter()
-            longest, last = max(longest, now - last), now
-        return longest
-
-    began = perf_counter()
     reading = asyncio.create_task(TreeReader().read(dumped(tree(10_000, 1))))
-    longest = await turns()
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
     assert len(await reading) == 10_000
-    assert longest < 0.5 * (perf_counter() - began)
+    assert turns > 10
 
 
 @pytest.mark.parametrize(
