@@ -159,7 +159,7 @@ class HudApp(App[None]):
         """Hand the run to the view on the screen, under a dialog too; a hidden one waits."""
         view = self.shown_view
         if view is not None:
-            view.run, view.freshness = self.run_now, self.freshness
+            view.hear(self.run_now, self.freshness)
 
     @property
     def shown_view(self) -> HudScreen | None:

@@ -63,8 +63,18 @@ class HudScreen(Screen[None]):
         """The one client; views are shown only once it is there."""
         return self.hud.connected
 
+    @property
+    def is_built(self) -> bool:
+        """Whether its widgets are all there: not while they are composed, nor once the app ends."""
+        return self.is_mounted and self.is_attached and self.app.is_running
+
+    def hear(self, run: Run, freshness: Liveness) -> None:
+        """Show the news. Those that come before the view is built wait until it is resumed."""
+        if self.is_built:
+            self.run, self.freshness = run, freshness
+
     def on_screen_resume(self) -> None:
-        self.run, self.freshness = self.hud.run_now, self.hud.freshness
+        self.hear(self.hud.run_now, self.hud.freshness)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
         """Await a client call; tell the user of a failure and return None."""

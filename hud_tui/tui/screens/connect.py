@@ -48,12 +48,18 @@ class ConnectScreen(Screen[None]):
     state: Literal["asking", "waiting", "failed"] = "asking"
     _keys: tuple[tuple[str, str, str], ...] = ()
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Made here, not when composed: the app may have something to say before that.
+        self._text = Static(id="connect-text")
+        self._choices = Static(id="connect-keys")
+
     def compose(self) -> ComposeResult:
         with Vertical(id="connect"):
             yield Static(Content.styled(TITLE, "bold"), id="connect-title")
             yield Static(ABOUT, id="connect-about")
-            yield Static(id="connect-text")
-            yield Static(id="connect-keys")
+            yield self._text
+            yield self._choices
 
     @property
     def hud(self) -> HudApp:
@@ -87,7 +93,7 @@ class ConnectScreen(Screen[None]):
         keys: tuple[tuple[str, str, str], ...],
     ) -> None:
         self.state, self._keys = state, keys
-        self.query_one("#connect-text", Static).update(text)
+        self._text.update(text)
         self.on_resize()
         self.refresh_bindings()
 
@@ -100,7 +106,7 @@ class ConnectScreen(Screen[None]):
             )
             for key, what, says in self._keys
         ]
-        self.query_one("#connect-keys", Static).update(Content("\n").join(rows))
+        self._choices.update(Content("\n").join(rows))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         if action == "retry":

@@ -159,6 +159,8 @@ class InputDialog(Dialog[str | None]):
         if not problem and self.accept is not None:
             self.complain("…")
             problem = await self.accept(text)
+            if not self.is_current:  # it was left meanwhile
+                return
         if problem:
             self.complain(problem)
         else:

@@ -180,6 +180,8 @@ class LaunchScreen(HudScreen):
             self.ask_and_send()
 
     def show_tasks(self) -> None:
+        if not self.is_built:
+            return
         self._list_sources()
         self.query_one("#tasks", RowList).show(task_rows(self.draft.tasks))
         self.show_state()
@@ -191,7 +193,7 @@ class LaunchScreen(HudScreen):
 
     def show_state(self) -> None:
         """Draw findings, summary and button as they are now."""
-        if not self.is_attached:  # an answer that came while the app ends
+        if not self.is_built:  # an answer that came while the app ends
             return
         draft, blocked = self.draft, self.blocked
         shown = self.query_one(Findings)

@@ -59,18 +59,19 @@ class Field(Horizontal):
     def __init__(self, label: str, field: Widget, limits: str = "") -> None:
         super().__init__(classes="field")
         self.label, self.field, self.limits = label, field, limits
+        self._said = Static(limits, classes="limits")
 
     def compose(self) -> ComposeResult:
         yield Static(self.label, classes="label")
         yield self.field
         if self.limits:
-            yield Static(self.limits, classes="limits")
+            yield self._said
 
     def complain(self, wrong: bool) -> None:
         if wrong == self.has_class("wrong"):
             return
         self.set_class(wrong, "wrong")
-        self.query_one(".limits", Static).update(f"✘ {self.limits}" if wrong else self.limits)
+        self._said.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
 class RunForm(Grid):

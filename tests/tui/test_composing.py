@@ -1,0 +1,110 @@
+"""News that come while a view is composed, or while it goes, wait or are dropped."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from textual.widget import Widget
+
+from hud_tui.events import JobChanged
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.keys import VIEWS
+from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.wire import JobStatus
+from tests.conftest import Served, fork
+from tests.tui.conftest import Connector, opened
+from tests.tui.test_app import caller
+
+
+def news(app: HudApp) -> None:
+    """The followed model's job has changed, and a frame is due."""
+    busy = app.run_now.training
+    status = JobStatus(status="succeeded" if busy else "running", id="j1", step=1, steps=2)
+    app.fold(JobChanged(job=status))
+
+
+@contextmanager
+def at_every_widget(
+    monkeypatch: pytest.MonkeyPatch, app: HudApp, calls: list[Any]
+) -> Iterator[None]:
+    """Send news before and after the widgets of every node of the screen are mounted."""
+    mount = Widget.mount_composed_widgets
+
+    async def mount_with_news(node: Widget, widgets: list[Widget]) -> None:
+        calls.append(node)
+        news(app)
+        await mount(node, widgets)
+        news(app)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Widget, "mount_composed_widgets", mount_with_news)
+        yield
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_news_while_a_view_is_composed(
+    served: Served, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with caller(served) as http:
+        await fork(http)
+    first = "jobs" if view == "models" else "models"
+    async with opened(Connector(served), Start(first)) as app:
+        await app.until_view(first)
+        await app.until(lambda: app.screen.is_mounted)
+        composed: list[Any] = []
+        with at_every_widget(monkeypatch, app.app, composed):
+            await app.app.action_view(view)
+            await app.until(lambda: app.screen.is_mounted)
+        assert composed
+        assert getattr(app.screen, "VIEW", "") == view
+        await app.until(lambda: app.screen.run is app.app.run_now)
+        assert app.app._exception is None
+
+
+async def test_what_is_waited_for_can_be_said_before_the_screen_is_composed() -> None:
+    app = HudApp(Connector(None), None, Start())
+    mount = Widget.mount_composed_widgets
+    said: list[bool] = []
+
+    async def mount_after_words(node: Widget, widgets: list[Widget]) -> None:
+        app.connect_screen.wait("connecting…")
+        said.append(app.connect_screen.is_mounted)
+        await mount(node, widgets)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Widget, "mount_composed_widgets", mount_after_words)
+        async with app.run_test():
+            assert said[0] is False
+
+
+async def test_news_while_the_app_ends(served: Served) -> None:
+    async with caller(served) as http:
+        await fork(http)
+    async with opened(Connector(served), Start("run")) as app:
+        await app.until_view("launch")
+        await app.until(lambda: app.screen.is_mounted)
+        shown = app.screen.run
+        app.app.exit()
+        news(app.app)
+        assert app.screen.run is shown
+
+
+async def test_an_answer_to_a_dialog_that_was_left_is_dropped(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        answered: list[str] = []
+
+        async def accept(text: str) -> str:
+            dialog.dismiss(None)
+            answered.append(text)
+            return ""
+
+        dialog = InputDialog("Name it", [], "Name", value="mine", accept=accept)
+        app.app.push_screen(dialog)
+        await app.until_dialog()
+        await app.press("enter")
+        await app.until(lambda: answered)
+        await app.until_view("models")
+        assert app.app._exception is None
