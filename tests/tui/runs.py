@@ -171,3 +171,10 @@ def odd_metrics(steps: int = 80) -> Run:
             "infinite": [float("inf") if n % 20 == 3 else value for n, value in enumerate(wave)],
         }
     )
+
+
+def failed_run(steps: int) -> Run:
+    """A run that ended early, for a reason that takes more than a line."""
+    why = "20 batches in a row had no group with differing rewards; choose harder or easier tasks"
+    ended = job(steps, 400, "failed").model_copy(update={"error": why})
+    return run_of(steps).fold(JobChanged(job=ended, at=START + steps * STEP_S))

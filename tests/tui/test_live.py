@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hud_tui.events import CheckpointAdded, JobChanged
+from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged
 from hud_tui.rl.axis import Axis
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.progress import Liveness, State
@@ -17,6 +17,7 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
+from hud_tui.tui.widgets.reason import Reason
 from hud_tui.tui.widgets.run_status import RunStatus
 from tests.conftest import until
 from tests.tui import runs
@@ -144,10 +145,25 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
         stage.play(newer(stage.scene, 4))
         await pilot.pause()
         assert [text_of(pane) for pane in stage.live.query(LinesView)] == before
-        assert "⏸ frozen at step 30 · 4 steps behind" in status_of(stage)
+        assert "⏸ frozen at step-000030 · 4 steps behind" in status_of(stage)
         await pilot.press("f")
         assert "step 34" in text_of(stage.live.query_one(FocusChart))
         assert "⏸" not in status_of(stage)
+
+
+async def test_after_a_roll_back_it_says_whose_steps_are_shown() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        assert text_of(chart).splitlines()[0].rstrip().endswith(" step 30")
+        await pilot.press("f")
+        node = runs.checkpoints(31)[-1]
+        branch = node.model_copy(update={"prev_model_checkpoint_id": "c12", "id": "b31"})
+        back = stage.scene.fold(HeadMoved(checkpoint_id="c12", cause="set"))
+        stage.play(back.fold(CheckpointAdded(checkpoint=branch)))
+        assert "frozen at step-000030 · now at step-000031" in status_of(stage)
+        await pilot.press("f")
+        assert "13 steps up to step-000031" in text_of(chart)
 
 
 async def test_another_model_thaws_the_screen() -> None:
@@ -232,10 +248,7 @@ async def test_events_are_read_in_peace_while_others_arrive() -> None:
         (Liveness(State.LIVE, "poll", 3.0), "↻ poll, heard 3 s ago"),
         (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
         (Liveness(State.STALLED, "stream", 12.0), "⚠ stalled: no event for 12 s, usual step 0.8 s"),
-        (
-            Liveness(State.RECONNECTING, "stream", 9.0, "no answer \x1b[31m", 4.0),
-            "⚠ reconnecting in 4 s: no answer ␛[31m",
-        ),
+        (Liveness(State.RECONNECTING, "stream", 9.0, "lost", 4.0), "⚠ reconnecting in 4 s"),
     ],
 )
 async def test_the_screen_says_how_fresh_it_is(freshness: Liveness, said: str) -> None:
@@ -327,10 +340,75 @@ async def test_another_theme_colours_every_line_anew() -> None:
         assert title.style.color.name == light.foreground
 
 
-async def test_a_failed_run_says_why() -> None:
-    run = runs.run_of(30)
-    failed = runs.job(30, 400, "failed").model_copy(update={"error": "the disk is \x1b[1mfull"})
-    stage = Stage(run.fold(JobChanged(job=failed)))
-    async with stage.run_test(size=(120, 40)):
-        assert "failed: the disk is ␛[1mfull" in status_of(stage)
-        assert "failed: the disk is ␛[1mfull" in text_of(stage.live.query_one(EventLog))
+LONG = (
+    "the disk is \x1b[1mfull: " + " ".join(f"sector-{number:03}" for number in range(90)) + " end"
+)
+
+
+def failed(run: Run, why: str, step: int) -> Run:
+    job = runs.job(step, 400, "failed").model_copy(update={"error": why})
+    return run.fold(JobChanged(job=job, at=runs.START))
+
+
+def reason_of(stage: Stage) -> str:
+    return str(stage.live.query_one(Reason).render())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_failed_run_says_why_in_full(size: tuple[int, int]) -> None:
+    why = "every group of 20 batches in a row had equal rewards, so there is nothing to train on"
+    stage = Stage(failed(runs.run_of(30), f"{why} \x1b[1m", 30))
+    async with stage.run_test(size=size):
+        assert "mixed on arith-rl failed" in status_of(stage)
+        assert " ".join(reason_of(stage).split()) == f"failed: {why} ␛[1m"
+        assert stage.live.query_one(Reason).size.height == len(reason_of(stage).splitlines())
+
+
+async def test_a_reason_that_is_too_long_is_whole_in_the_events() -> None:
+    stage = Stage(failed(runs.run_of(30), LONG, 30))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        assert "all of it is in the events (tab)" in reason_of(stage)
+        await pilot.press("tab", "tab")
+        log = stage.live.query_one(EventLog)
+        await until(lambda: stage.focused is log and log.size.height > 1)
+        seen = ""
+        for _ in range(30):
+            seen += text_of(log)
+            await pilot.press("down")
+        words = set(seen.split())
+        assert all(f"sector-{number:03}" in words for number in range(90))
+        assert "␛[1mfull:" in words
+
+
+async def test_a_first_step_that_failed_is_not_said_to_be_sampled() -> None:
+    begun = Run(model=runs.MODEL, loaded=True).fold(JobChanged(job=runs.job(0, 400)))
+    stage = Stage(begun)
+    async with stage.run_test(size=(80, 24)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        assert "The first step is being sampled." in text_of(chart)
+        stage.play(failed(begun, "no spread", 0))
+        await pilot.pause()
+        assert "No steps yet." in text_of(chart)
+        assert "failed: no spread" in reason_of(stage)
+
+
+async def test_what_a_lost_connection_says_is_shown_in_full() -> None:
+    lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
+    stage = Stage(runs.run_of(30), lost)
+    async with stage.run_test(size=(80, 24)) as pilot:
+        assert "no news of the run: no answer from" in reason_of(stage)
+        assert reason_of(stage).count("x") == 100
+        stage.play(stage.scene, LIVE)
+        await pilot.pause()
+        assert not stage.live.query_one(Reason).display
+
+
+async def test_a_view_that_is_not_there_yet_or_any_more_takes_news() -> None:
+    stage = Stage(runs.run_of(30))
+    early = LiveScreen()
+    early.run, early.frozen, early.pane = runs.run_of(3), True, "groups"
+    async with stage.run_test(size=(80, 24)):
+        await stage.live.query("*").remove()
+        stage.play(Run())
+        stage.live.frozen = True
+        stage.live.show_pane("events")

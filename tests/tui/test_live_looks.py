@@ -21,6 +21,7 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
     "odd": (runs.odd_metrics, USUAL, ["x", "down", "enter"], LIVE),
     "frozen-log": (lambda: runs.run_of(60), SMALL, ["f", "L", "tab", "tab"], LIVE),
     "stalled": (lambda: runs.run_of(60), SMALL, ["S", "S"], STALLED),
+    "failed": (lambda: runs.failed_run(30), SMALL, [], LIVE),
     "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
 }
 

@@ -29,10 +29,16 @@ from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lens import Lens, Sight
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
+from hud_tui.tui.widgets.reason import Reason
 from hud_tui.tui.widgets.run_status import RunStatus
 
-PANES = ("metrics", "groups", "events")
-"""Ids of the panes, in the order of Tab."""
+KINDS: dict[str, type[LinesView]] = {
+    "metrics": MetricGrid,
+    "groups": GroupGrid,
+    "events": EventLog,
+}
+PANES = tuple(KINDS)
+"""Names of the panes, in the order of Tab."""
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
@@ -68,6 +74,7 @@ class LiveScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         shown, lens = LiveScreen.shown, LiveScreen.lens
         yield RunStatus().data_bind(run=LiveScreen.run, freshness=LiveScreen.freshness)
+        yield Reason().data_bind(run=LiveScreen.run, freshness=LiveScreen.freshness)
         yield Static("", id="nothing")
         with Vertical(id="panes"):
             yield FocusChart(self.sight).data_bind(run=shown, lens=lens, key=LiveScreen.focus_key)
@@ -85,12 +92,7 @@ class LiveScreen(HudScreen):
     @property
     def focused_pane(self) -> LinesView:
         """The pane that the arrows move in."""
-        panes: dict[str, type[LinesView]] = {
-            "metrics": MetricGrid,
-            "groups": GroupGrid,
-            "events": EventLog,
-        }
-        return self.query_one(panes[self.pane])
+        return self.query_one(KINDS[self.pane])
 
     def on_mount(self) -> None:
         self.metrics.focus()
@@ -110,11 +112,12 @@ class LiveScreen(HudScreen):
         if self.has_class("-nothing") != (nothing is not None):
             self.set_class(nothing is not None, "-nothing")
             self.refresh_bindings()
-        if nothing is not None:
-            self.query_one("#nothing", Static).update(nothing)
+        if nothing is not None and (told := self.query_one_optional("#nothing", Static)):
+            told.update(nothing)
 
     def watch_frozen(self, frozen: bool) -> None:
-        self.query_one(RunStatus).frozen_at = self.shown.series.length if frozen else None
+        if status := self.query_one_optional(RunStatus):
+            status.frozen = self.shown if frozen else None
         if not frozen:
             self.shown = self.run
 
@@ -123,7 +126,7 @@ class LiveScreen(HudScreen):
             self.set_class(name == pane, f"-on-{name}")
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        names = {MetricGrid: "metrics", GroupGrid: "groups", EventLog: "events"}
+        names: dict[type[Widget], str] = {kind: name for name, kind in KINDS.items()}
         self.pane = names.get(type(event.widget), self.pane)
 
     @on(MetricGrid.Chosen)
@@ -142,7 +145,11 @@ class LiveScreen(HudScreen):
     def show_pane(self, pane: str) -> None:
         """Bring a pane into sight, then give it the focus."""
         self.pane = pane
-        self.call_after_refresh(self.focused_pane.focus)
+        self.call_after_refresh(self._focus_pane)
+
+    def _focus_pane(self) -> None:
+        if self.is_attached and (pane := self.query_one_optional(KINDS[self.pane])):
+            pane.focus()
 
     def action_move(self, columns: int, rows: int) -> None:
         """Move among the metrics, or scroll the other panes."""

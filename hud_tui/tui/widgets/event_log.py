@@ -1,13 +1,18 @@
-"""EventLog: what happened, newest first, by this machine's clock."""
+"""EventLog: what happened, newest first, by this machine's clock; each entry whole."""
 
 from datetime import datetime
+from functools import lru_cache
 
+from textual.content import Content
 from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.run import Entry, Run
-from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.rl.text import LIMIT, one_line
+from hud_tui.tui.widgets.lines import LinesView, line
+
+MARGIN = 11
+"""Cells left of a text, for its time."""
 
 
 class EventLog(LinesView):
@@ -21,23 +26,44 @@ class EventLog(LinesView):
         fresh = _fresh(before.log, run.log)
         self.redraw()
         if self.scroll_offset.y:
-            self.scroll_rows(fresh)
+            newest = run.log[len(run.log) - fresh :]
+            self.scroll_rows(sum(len(self._wrapped(entry)) for entry in newest))
 
     def title(self, width: int) -> str:
         return "events"
 
     @property
     def count(self) -> int:
-        return len(self.run.log) or 1
+        return sum(len(self._wrapped(entry)) for entry in self.run.log) or 1
 
     def draw(self, width: int, rows: range) -> list[Strip]:
         if not self.run.log:
             return [line((" Nothing has happened yet.", self.tone("dim")))]
-        return [self._entry(self.run.log[-1 - row], width) for row in rows]
+        drawn: list[Strip] = []
+        passed = 0
+        for entry in reversed(self.run.log):
+            texts = self._wrapped(entry)
+            if passed + len(texts) > rows.start:
+                lines = [self._line(entry, nth, text) for nth, text in enumerate(texts)]
+                drawn += lines[max(0, rows.start - passed) :]
+            passed += len(texts)
+            if passed >= rows.stop:
+                break
+        return drawn[: len(rows)]
 
-    def _entry(self, entry: Entry, width: int) -> Strip:
-        text = fit_text(one_line(entry.text), max(0, width - 11))
-        return line((f" {local_time(entry.at)}  ", self.tone("dim")), (text, self.tone("plain")))
+    def _line(self, entry: Entry, nth: int, text: str) -> Strip:
+        time = " " * MARGIN if nth else f" {local_time(entry.at)}  "
+        return line((time, self.tone("dim")), (text, self.tone("plain")))
+
+    def _wrapped(self, entry: Entry) -> tuple[str, ...]:
+        return wrapped(entry.text, max(1, self.width - MARGIN))
+
+
+@lru_cache(1024)
+def wrapped(text: str, width: int) -> tuple[str, ...]:
+    """Text from anywhere as lines of at most `width` cells, all of it; at least one line."""
+    lines = Content(one_line(text, LIMIT)).wrap(width)
+    return tuple(line.plain for line in lines) or ("",)
 
 
 def local_time(at: float) -> str:

@@ -8,8 +8,10 @@ from textual.strip import Strip
 from hud_tui.rl.axis import Axis, marks
 from hud_tui.rl.curves import DELTA_STEPS, Bucket, Curve
 from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.run import Run
 from hud_tui.rl.scale import Scale
 from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.lens import y_scale
 from hud_tui.tui.widgets.lines import fit_text, line
 from hud_tui.tui.widgets.plot import Signal, Tick, area, plot
@@ -96,7 +98,7 @@ class FocusChart(RunChart, can_focus=False):
             f"⚠ {missing} missing" if missing else "",
             "log" if self.lens.log else "",
             self._axis_said(),
-            f"step {self.run.series.length}",
+            steps_said(self.run),
         ]
 
     def _axis_said(self) -> str:
@@ -109,6 +111,14 @@ class FocusChart(RunChart, can_focus=False):
     def _nothing(self, width: int) -> Strip:
         text = "The first step is being sampled." if self.run.training else "No steps yet."
         return line((f" {text}".ljust(width), self.tone("dim")))
+
+
+def steps_said(run: Run) -> str:
+    """How many steps the curves are long; their last one by name where it has another number."""
+    length, head = run.series.length, run.head
+    if head is None or head.step in (None, length):
+        return f"step {length}"
+    return f"{length} steps up to {one_line(label(head), 24)}"
 
 
 def _range(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[float]]:

@@ -19,7 +19,8 @@ class RunChart(LinesView):
 
     def watch_run(self, before: Run, run: Run) -> None:
         reach = self.sight.reach(run, self.lens)
-        if run.series is not before.series or reach != self._reach:
+        began_or_ended = run.training is not before.training
+        if run.series is not before.series or reach != self._reach or began_or_ended:
             self._reach = reach
             self.redraw()
 

@@ -7,6 +7,7 @@ from textual.widget import Widget
 from hud_tui.rl.progress import Liveness, Progress, State, progress, step_seconds
 from hud_tui.rl.run import Run, trouble
 from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.top_line import bar, duration
 from hud_tui.wire import JobStatus
 
@@ -22,8 +23,8 @@ class RunStatus(Widget):
     freshness: reactive[Liveness] = reactive(
         Liveness(State.CONNECTING, "connecting", None), repaint=False
     )
-    frozen_at: reactive[int | None] = reactive[int | None](None, repaint=False)
-    """The step that the screen was frozen at; None while it follows."""
+    frozen: reactive[Run | None] = reactive[Run | None](None, repaint=False)
+    """What the screen was frozen at; None while it follows."""
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
 
@@ -33,24 +34,22 @@ class RunStatus(Widget):
     def watch_freshness(self) -> None:
         self._write()
 
-    def watch_frozen_at(self) -> None:
+    def watch_frozen(self) -> None:
         self._write()
 
     def on_resize(self) -> None:
         self._write()
 
     def _write(self) -> None:
-        self.line = status_line(self.run, self.freshness, self.frozen_at, self.size.width)
+        self.line = status_line(self.run, self.freshness, self.frozen, self.size.width)
 
     def render(self) -> Content:
         return self.line
 
 
-def status_line(run: Run, freshness: Liveness, frozen_at: int | None, width: int) -> Content:
+def status_line(run: Run, freshness: Liveness, frozen: Run | None, width: int) -> Content:
     """The line, `width` cells at most: the job, how far it is, how fresh this is."""
-    right = (
-        _frozen(run, frozen_at) if frozen_at is not None else trust(run, freshness, width < NARROW)
-    )
+    right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
     right = right.truncate(max(0, width - 20), ellipsis=True)
     room = max(0, width - right.cell_length - 4)
     left = _job(run.job, named=True)
@@ -74,7 +73,7 @@ def _left(run: Run, going: Progress) -> str:
 
 
 def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
-    """Where the news comes from and how old they are; what is wrong where something is."""
+    """Where the news comes from and how old they are; that something is wrong where it is."""
     age = duration(freshness.age_s) if freshness.age_s is not None else "never"
     match freshness.state:
         case State.CONNECTING:
@@ -88,23 +87,24 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
             return Content.styled(f"⚠ stalled: no event for {age}{pace}", "bold $warning")
         case State.RECONNECTING:
             wait = duration(freshness.retry_s or 0)
-            trouble = one_line(freshness.trouble, 80)
-            return Content.styled(f"⚠ reconnecting in {wait}: {trouble}", "bold $warning")
+            return Content.styled(f"⚠ reconnecting in {wait}", "bold $warning")
 
 
-def _frozen(run: Run, frozen_at: int) -> Content:
-    behind = run.series.length - frozen_at
-    late = f" · {behind} steps behind" if behind > 0 else ""
-    return Content.styled(f"⏸ frozen at step {frozen_at}{late} · f follows", "bold $warning")
+def _held(run: Run, frozen: Run) -> Content:
+    steps = run.series.length - frozen.series.length
+    late = f" · {steps} steps behind" if steps > 0 else ""
+    if frozen.head is not None and run.tree.find(frozen.head.id) is not None:
+        left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
+        late = f" · now at {one_line(label(run.head), 24)}" if left else late
+    at = one_line(label(frozen.head), 24)
+    return Content.styled(f"⏸ frozen at {at}{late} · f follows", "bold $warning")
 
 
 def _job(job: JobStatus | None, named: bool) -> Content:
     if job is None:
         return Content.styled("no run under way", "$text-muted")
     name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
-    error = trouble(job)
+    failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
-        (f"{name} " if named else "", "$text-muted"),
-        (one_line(job.status, 20), "bold"),
-        (f": {one_line(error, 120)}" if error else "", "$error"),
+        (f"{name} " if named else "", "$text-muted"), (one_line(job.status, 20), failed)
     )
