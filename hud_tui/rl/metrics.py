@@ -1,77 +1,38 @@
-"""What the metrics are called, what they mean, and how their numbers are written.
+"""What the metrics are called on the screen, in which order, and how their numbers are written.
 
 Keys are an open set: any key that arrives is drawn, known or not.
 """
 
-from dataclasses import dataclass
 from math import isfinite, isinf
 
+from hud_tui.rl.vocabulary import METRICS, Metric, canonical
 
-@dataclass(frozen=True)
-class Metric:
-    """One metric of a training step."""
-
-    key: str
-    title: str
-    meaning: str
-    better: int = 0
-    """1 where higher is better, −1 where lower is, 0 where neither."""
-
-
-_TABLE = (
-    Metric("reward_mean", "mean reward", "Mean over the step's rollouts.", 1),
-    Metric("heldout_reward", "held-out reward", "Mean on tasks that are never trained on.", 1),
-    Metric("reward_std", "reward spread", "Standard deviation over the step's rollouts."),
-    Metric("reward_min", "reward min", "Lowest reward of the step."),
-    Metric("reward_max", "reward max", "Highest reward of the step."),
-    Metric("loss:sum", "loss", "Sum over tokens; in GRPO not a sign of progress."),
-    Metric(
-        "kl_sample_train",
-        "kl sample-train",
-        "Nats a token between the policy that sampled and the one trained; healthy below .01.",
-        -1,
-    ),
-    Metric("ratio_max", "ratio max", "Largest importance ratio of a token; 1 is on-policy."),
-    Metric(
-        "clip_fraction",
-        "clip frac",
-        "Share of ratios beyond the loss's clip bounds; healthy .05–.15.",
-    ),
-    Metric("entropy", "entropy", "Nats a token; falling towards 0 means exploring no more."),
-    Metric("grad_norm", "grad norm", "Euclidean norm of the accumulated gradient."),
-    Metric("learning_rate", "learning rate", "Adam's step size."),
-    Metric(
-        "frac_groups_zero_spread",
-        "zero-spread",
-        "Share of groups whose rewards are all equal: they teach nothing.",
-        -1,
-    ),
-    Metric("frac_groups_all_good", "all good", "Share of groups solved every time: too easy."),
-    Metric("frac_groups_all_bad", "all bad", "Share of groups never solved: too hard."),
-    Metric("completion_length_mean", "length mean", "Generated tokens a rollout."),
-    Metric("completion_length_max", "length max", "Longest rollout of the step, in tokens."),
-    Metric("truncated_share", "truncated", "Share of rollouts cut off at max_tokens.", -1),
-    Metric("sampling_logprob_mean", "sampling logprob", "Mean logprob of the sampled tokens."),
-    Metric("tokens", "tokens", "Tokens trained on in the step."),
-    Metric("tokens_per_s", "tokens/s", "Generated tokens a second while sampling.", 1),
-    Metric("rollout_s", "rollout s", "Seconds the step spent on rollouts."),
-    Metric("train_s", "train s", "Seconds the step spent on training."),
-    Metric("num_traces", "traces", "Rollouts of the step."),
-    Metric("num_datums", "datums", "Turns that carried a gradient."),
-    Metric("num_tokens", "tokens", "Generated tokens of the step."),
-)
-METRICS = {metric.key: metric for metric in _TABLE}
 ORDER = {key: rank for rank, key in enumerate(METRICS)}
 
 
 def metric(key: str) -> Metric:
-    """What is known of a key; an unknown one is its own title."""
-    return METRICS.get(key) or Metric(key, key, "A metric of the service's own.")
+    """What is known of a key, by whatever trainer's name; an unknown one is its own title."""
+    return METRICS.get(canonical(key)) or Metric(key, key, "A metric of the service's own.")
 
 
 def ranked(keys: list[str]) -> list[str]:
     """Known metrics first, in the table's order; then the others as they arrived."""
     return sorted(keys, key=lambda key: ORDER.get(key, len(ORDER)))
+
+
+def title(key: str) -> str:
+    """What a column is called; where several names mean the same, all but one keep their own."""
+    return METRICS[key].title if key in METRICS else key
+
+
+def healthy(known: Metric) -> str:
+    """The range that is nothing to worry about, e.g. ``≤.01``; empty where nobody can say."""
+    if known.healthy is None:
+        return ""
+    low, high = known.healthy
+    if low == -high or low == 0:
+        return f"≤{short(high)}"
+    return f"≥{short(low)}" if high == 1 else f"{short(low)}–{short(high)}"
 
 
 def short(value: float | None) -> str:

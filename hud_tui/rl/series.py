@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import nan
 
+from hud_tui.rl.vocabulary import translate
 from hud_tui.wire import Checkpoint
 
 FIELDS = ("mean_reward", "learning_rate", "num_tokens", "num_traces", "num_datums")
@@ -92,8 +93,8 @@ class Series:
 
 
 def metrics_of(checkpoint: Checkpoint) -> Mapping[str, float]:
-    """A checkpoint's metrics, with its numeric fields under their metric names."""
-    metrics = dict(checkpoint.metrics)
+    """A checkpoint's metrics under the vocabulary's keys, its numeric fields among them."""
+    metrics = translate(checkpoint.metrics)
     for name in FIELDS:
         value = getattr(checkpoint, name)
         if value is not None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.metrics import METRICS, metric, ranked, short, signed
+from hud_tui.rl.metrics import METRICS, healthy, metric, ranked, short, signed, title
+from hud_tui.rl.vocabulary import canonical, translate
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,50 @@ def test_known_metrics_come_first_and_unknown_ones_stay() -> None:
 
 def test_every_known_metric_says_what_it_means() -> None:
     assert all(known.meaning.endswith(".") and known.title for known in METRICS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("reward_mean", "reward_mean"),
+        ("frac_reward_zero_std", "frac_groups_zero_spread"),  # TRL
+        ("sampling/sampling_logp_difference/mean", "kl_sample_train"),
+        ("actor/pg_clipfrac", "clip_fraction"),  # verl
+        ("val-core/gsm8k/reward/acc/mean@16", "heldout_reward"),
+        ("optim/kl_sample_train_v1", "kl_sample_train"),  # tinker-cookbook
+        ("tinker.optim/entropy", "entropy"),  # the same, behind HUD
+        ("train/agg/effective/solver/reward/mean", "reward_mean"),  # prime-rl
+        ("mismatch_kl/all/mean", "kl_sample_train"),
+        ("off_policy/max", "staleness_max"),
+        ("my/own", "my/own"),
+        ("tinker.own", "tinker.own"),
+    ],
+)
+def test_trainers_names_mean_one_key(name: str, key: str) -> None:
+    assert canonical(name) == key
+
+
+def test_no_name_has_two_meanings() -> None:
+    names = [name for known in METRICS.values() for name in (known.key, *known.names)]
+    assert len(names) == len(set(names))
+
+
+def test_the_best_known_of_equal_names_is_taken_and_none_is_dropped() -> None:
+    row = {"critic/rewards/mean": 1.0, "critic/score/mean": 2.0, "own": 3.0}
+    assert translate(row) == {"critic/rewards/mean": 1.0, "reward_mean": 2.0, "own": 3.0}
+    assert translate({"reward": 0.0, "reward_mean": 4.0}) == {"reward": 0.0, "reward_mean": 4.0}
+    assert title("critic/rewards/mean") == "critic/rewards/mean"
+    assert metric("critic/rewards/mean").title == title("reward_mean") == "mean reward"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("kl_sample_train", "≤.010"),
+        ("frac_groups_mixed", "≥.100"),
+        ("grad_norm", ""),
+        ("mine", ""),
+    ],
+)
+def test_a_healthy_range_reads_as(key: str, text: str) -> None:
+    assert healthy(metric(key)) == text

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from textual.strip import Strip
 
-from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.metrics import short, signed, title
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets import braille
@@ -47,6 +47,6 @@ class BrailleChart:
 
     def _title(self, tones: Mapping[str, Style], width: int) -> Strip:
         mark = "●" if self.focused else "▸" if self.selected else " "
-        text = fit_text(f"{mark} {one_line(metric(self.key).title, 60)}", width)
+        text = fit_text(f"{mark} {one_line(title(self.key), 60)}", width)
         tone = "cursor" if self.selected else "strong" if self.focused else "dim"
         return line((text, tones[tone]))

@@ -1,0 +1,198 @@
+"""Every known metric: its name, meaning, healthy range, and what other trainers call it.
+
+Source of the names: the documentation and code of TRL (`grpo_trainer.py`), verl
+(`metric_utils.py`), tinker-cookbook, prime-rl and OpenRLHF. Of the ranges: tinker-cookbook
+and prime-rl for the KL between sampler and trainer, TRL and prime-rl for groups without
+spread, common practice for the rest.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of a training step."""
+
+    key: str
+    """The embedded service's own name, where it has one."""
+    title: str
+    meaning: str
+    better: int = 0
+    """1 where higher is better, −1 where lower is, 0 where neither."""
+    names: tuple[str, ...] = ()
+    """What other trainers call it, best known first."""
+    healthy: tuple[float, float] | None = None
+    """Least and greatest value that is nothing to worry about, where one can say."""
+
+
+TABLE = (
+    Metric(
+        "reward_mean",
+        "mean reward",
+        "Mean over the step's rollouts.",
+        1,
+        ("reward", "critic/score/mean", "critic/rewards/mean", "env/all/reward/total", "return"),
+    ),
+    Metric(
+        "heldout_reward",
+        "held-out reward",
+        "Mean on tasks that are never trained on.",
+        1,
+        ("eval_reward", "test/env/all/reward/total", "eval/reward/mean"),
+    ),
+    Metric("reward_std", "reward spread", "Standard deviation over the step's rollouts."),
+    Metric(
+        "reward_min", "reward min", "Lowest reward of the step.", 0,
+        ("critic/score/min", "critic/rewards/min"),
+    ),
+    Metric(
+        "reward_max", "reward max", "Highest reward of the step.", 0,
+        ("critic/score/max", "critic/rewards/max"),
+    ),
+    Metric(
+        "loss:sum", "loss", "Sum over tokens; in GRPO not a sign of progress.", 0,
+        ("loss", "policy_loss", "actor/pg_loss", "loss/mean"),
+    ),
+    Metric(
+        "kl_sample_train",
+        "kl sample-train",
+        "Nats a token between the policy that sampled and the one trained; below .01.",
+        -1,
+        (
+            *("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean"),
+            *("sampling/sampling_logp_difference/mean", "actor/ppo_kl", "ppo_kl", "vllm_kl"),
+        ),
+        (-0.01, 0.01),
+    ),
+    Metric(
+        "kl_reference",
+        "kl reference",
+        "Nats a token from the reference policy; below .5.",
+        -1,
+        ("kl", "actor/kl_loss", "kl_policy_base", "ref_kl/mean"),
+        (-0.5, 0.5),
+    ),
+    Metric(
+        "ratio_max", "ratio max", "Largest importance ratio of a token; 1 is on-policy.", 0,
+        ("sampling/importance_sampling_ratio/max",),
+    ),
+    Metric(
+        "clip_fraction",
+        "clip frac",
+        "Share of ratios beyond the loss's clip bounds; below .2.",
+        0,
+        ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"),
+        (0.0, 0.2),
+    ),
+    Metric(
+        "clip_fraction_low", "clip frac low", "Share of ratios below the lower clip bound.", 0,
+        ("clip_ratio/low_mean", "actor/pg_clipfrac_lower"),
+    ),
+    Metric(
+        "clip_fraction_high", "clip frac high", "Share of ratios above the upper clip bound.", 0,
+        ("clip_ratio/high_mean",),
+    ),
+    Metric(
+        "entropy", "entropy", "Nats a token; falling towards 0 means exploring no more.", 0,
+        ("optim/entropy", "actor/entropy", "entropy/all/mean", "entropy_loss"),
+    ),
+    Metric(
+        "grad_norm", "grad norm", "Euclidean norm of the accumulated gradient.", 0,
+        ("actor/grad_norm", "optim/grad_norm"),
+    ),
+    Metric(
+        "learning_rate", "learning rate", "Adam's step size.", 0,
+        ("actor/lr", "optim/lr", "actor_lr"),
+    ),
+    Metric(
+        "frac_groups_zero_spread",
+        "zero-spread",
+        "Share of groups whose rewards are all equal, which teach nothing; below .5.",
+        -1,
+        ("frac_reward_zero_std",),
+        (0.0, 0.5),
+    ),
+    Metric(
+        "frac_groups_all_good", "all good", "Share of groups solved every time: too easy.", 0,
+        ("env/all/by_group/frac_all_good",),
+    ),
+    Metric(
+        "frac_groups_all_bad", "all bad", "Share of groups never solved: too hard.", 0,
+        ("env/all/by_group/frac_all_bad",),
+    ),
+    Metric(
+        "frac_groups_mixed", "mixed groups", "Share of groups with spread, which teach.", 1,
+        ("env/all/by_group/frac_mixed", "is_trainable/mean"), (0.1, 1.0),
+    ),
+    Metric(
+        "completion_length_mean", "length mean", "Generated tokens a rollout.", 0,
+        (
+            *("completions/mean_length", "response_length/mean", "ac_tokens_per_turn"),
+            *("num_total_tokens/mean", "response_length"),
+        ),
+    ),
+    Metric(
+        "completion_length_max", "length max", "Longest rollout of the step, in tokens.", 0,
+        ("completions/max_length", "response_length/max"),
+    ),
+    Metric(
+        "truncated_share",
+        "truncated",
+        "Share of rollouts cut off at max_tokens; below .05.",
+        -1,
+        (
+            *("completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/mean"),
+            *("stop/length", "truncated"),
+        ),
+        (0.0, 0.05),
+    ),
+    Metric(
+        "errored_share", "errored", "Share of rollouts that ended in an error; below .05.", -1,
+        ("has_error/mean", "response/aborted_ratio"), (0.0, 0.05),
+    ),
+    Metric(
+        "turns_mean", "turns", "Turns a rollout.", 0,
+        ("num_turns/mean", "turns_per_episode"),
+    ),
+    Metric(
+        "tool_calls_mean", "tool calls", "Tool calls a rollout.", 0,
+        ("tools/call_frequency", "tool_call_counts/mean"),
+    ),
+    Metric(
+        "tool_failures", "tool failures", "Share of tool calls that failed.", -1,
+        ("tools/failure_frequency",),
+    ),
+    Metric(
+        "staleness_mean", "staleness", "Steps from a rollout's policy to the trained; up to 4.", -1,
+        ("async/staleness_mean", "off_policy/mean"), (0.0, 4.0),
+    ),
+    Metric(
+        "staleness_max", "staleness max", "The most steps behind of any rollout; up to 8.", -1,
+        ("async/staleness_max", "off_policy/max"), (0.0, 8.0),
+    ),
+    Metric("sampling_logprob_mean", "sampling logprob", "Mean logprob of the sampled tokens."),
+    Metric("tokens", "tokens trained", "Tokens trained on in the step."),
+    Metric(
+        "tokens_per_s", "tokens/s", "Generated tokens a second while sampling.", 1,
+        ("perf/throughput",),
+    ),
+    Metric(
+        "step_s", "step s", "Seconds of the whole step.", -1,
+        ("step_time", "time/total", "time/step", "timing_s/step"),
+    ),
+    Metric(
+        "rollout_s", "rollout s", "Seconds the step spent on rollouts.", -1,
+        ("timing_s/gen", "time/sampling_time_mean"),
+    ),
+    Metric("train_s", "train s", "Seconds the step spent on training.", -1),
+    Metric("mfu", "mfu", "Share of the machine's peak that training uses.", 1,
+           ("perf/mfu/actor", "perf/mfu")),
+    Metric("cost_usd", "cost $", "Dollars that the step cost.", -1, ("cost/step_usd",)),
+    Metric(
+        "cost_total_usd", "cost so far $", "Dollars that the run has cost.", -1,
+        ("cost/cumulative_usd",),
+    ),
+    Metric("num_traces", "traces", "Rollouts of the step."),
+    Metric("num_datums", "datums", "Turns that carried a gradient."),
+    Metric("num_tokens", "tokens", "Generated tokens of the step."),
+)  # fmt: skip
