@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _serve(args)
         if args.command == "stop":
             return _stop(args)
+        if args.command == "doctor":
+            return _doctor(args)
         if headless:
             return _headless(args)
         return _app(args)
@@ -139,6 +141,13 @@ def _stop(args: argparse.Namespace) -> int:
 
     paths = read_paths(args.state_dir, args.data_dir)
     return report(lambda: stop(paths), args.headless)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from hud_tui.headless.doctor import doctor
+
+    paths = read_paths(args.state_dir, args.data_dir)
+    return doctor(paths, args.local, args.headless, args.fail_on == "warning")
 
 
 def _version(headless: bool) -> int:

@@ -42,6 +42,7 @@ def build_parser() -> Parser:
     for add in (_status, _models, _fork, _checkpoints, _head, _preflight, _run, _jobs, _traces):
         add(commands)
     _serve(commands)
+    _doctor(commands)
     _command(commands, "stop", "stop the embedded service that runs in the background", "stop")
     return parser
 
@@ -203,6 +204,24 @@ def _serve(commands: "Commands[Parser]") -> None:
         "--max-disk",
         metavar="SIZE",
         help="thin the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
+    )
+
+
+def _doctor(commands: "Commands[Parser]") -> None:
+    parser = _command(
+        commands,
+        "doctor",
+        "what is set, what answers, what this machine has, and what to do about it",
+        "doctor",
+        "doctor --local",
+        "--headless doctor --fail-on warning",
+    )
+    _fail_on(parser)
+
+
+def _fail_on(parser: Parser) -> None:
+    parser.add_argument(
+        "--fail-on", choices=("warning", "failure"), default="failure", help="default: failure"
     )
 
 

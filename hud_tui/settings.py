@@ -1,7 +1,7 @@
 """Which service to call, with which key, and where this program's files are.
 
-Source: the variables, their defaults and their precedence (arguments, process
-environment, ``.env`` here, ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21.
+Source: the variables and their defaults are the ``hud`` SDK's, 0.6.21; an argument wins
+over the places that `hud_tui.variables` reads.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hud_tui.errors import HudNoKey, HudUsage
+from hud_tui.variables import read_variables
 
 DEFAULTS = {
     "HUD_API_URL": "https://api.hud.ai",
@@ -72,13 +73,9 @@ def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None 
         HudNoKey: No key anywhere.
         HudUsage: A value that cannot be used; the message names where it stands.
     """
-    found = _variables(os.environ if environ is None else environ)
-    key = (api_key or found.get("HUD_API_KEY", "")).strip()
-    if not key:
-        raise HudNoKey(NO_KEY.message, NO_KEY.hint)
-    if not (key.isascii() and key.isprintable()):
-        raise HudUsage("HUD_API_KEY has characters that no key has", "copy the key again")
-    urls = {name: _url(name, found.get(name) or url) for name, url in DEFAULTS.items()}
+    found = read_variables(environ)
+    key = usable_key(api_key or found.get("HUD_API_KEY", ""))
+    urls = {name: usable_url(name, found.get(name) or url) for name, url in DEFAULTS.items()}
     return Settings(
         api_url=urls["HUD_API_URL"],
         rl_url=urls["HUD_RL_URL"].removesuffix("/v1"),
@@ -96,7 +93,7 @@ def local_settings(url: str, api_key: str, telemetry_url: str) -> Settings:
 
 def has_key(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a key for HUD is configured anywhere."""
-    return bool(_variables(os.environ if environ is None else environ).get("HUD_API_KEY"))
+    return bool(read_variables(environ).get("HUD_API_KEY"))
 
 
 def read_paths(
@@ -138,42 +135,27 @@ def _directory(kind: str, value: str | None) -> Path:
     return Path(getattr(PlatformDirs("hud-tui", appauthor=False), f"user_{kind}_path"))
 
 
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """HUD_… variables; what is set later in this list of places loses."""
-    files = (Path.home() / ".hud" / ".env", Path(".env"))
-    found = {name: value for file in files for name, value in _read_env(file).items()}
-    return found | {name: value for name, value in environ.items() if name.startswith("HUD_")}
+def usable_key(key: str) -> str:
+    """A key without the white space around it.
+
+    Raises:
+        HudNoKey: There is none.
+        HudUsage: No header can carry it; the message does not show it.
+    """
+    key = key.strip()
+    if not key:
+        raise HudNoKey(NO_KEY.message, NO_KEY.hint)
+    if not (key.isascii() and key.isprintable()):
+        raise HudUsage("HUD_API_KEY has characters that no key has", "copy the key again")
+    return key
 
 
-def _read_env(file: Path) -> dict[str, str]:
-    """The HUD_… lines of a .env file. Other lines are other programs' business."""
-    try:
-        lines = file.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    ours = [
-        (number, line.strip().removeprefix("export ").lstrip())
-        for number, line in enumerate(lines, 1)
-    ]
-    return dict(_assignment(file, n, line) for n, line in ours if line.startswith("HUD_"))
+def usable_url(name: str, value: str) -> str:
+    """A variable's URL without the slash at its end.
 
-
-def _assignment(file: Path, number: int, line: str) -> tuple[str, str]:
-    name, equals, value = line.partition("=")
-    value = value.strip()
-    quote = value[:1]
-    if quote in ("'", '"') and quote:
-        end = value.find(quote, 1)
-        value = value[1:end] if end > 0 else ""
-        equals = equals if end > 0 else ""
-    else:
-        value = value.split(" #")[0].rstrip()
-    if not equals:
-        raise HudUsage(f"{file} line {number}: expected NAME=VALUE", "correct or remove that line")
-    return name.strip(), value
-
-
-def _url(name: str, value: str) -> str:
+    Raises:
+        HudUsage: It is no http or https URL.
+    """
     value = value.strip().rstrip("/")
     try:
         parts = urlsplit(value)

@@ -20,6 +20,7 @@ COMMANDS = [
     "jobs",
     "traces",
     "serve",
+    "doctor",
     "stop",
 ]
 

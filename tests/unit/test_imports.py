@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = ("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext")
-HEADLESS = ["status", "models", "checkpoints", "jobs", "runs", "stop", "main", "follow"]
+HEADLESS = ["status", "models", "checkpoints", "jobs", "runs", "stop", "main", "follow", "doctor"]
 
 
 def loaded_after(code: str) -> set[str]:

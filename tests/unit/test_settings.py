@@ -1,11 +1,13 @@
 """Where the settings come from, and what wins."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from hud_tui.errors import HudNoKey, HudUsage
 from hud_tui.settings import DEFAULTS, has_key, local_settings, read_paths, read_settings
+from hud_tui.variables import PROCESS, read_places
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +57,23 @@ def test_a_line_of_ours_that_says_nothing_is_named(home: Path, line: str) -> Non
     (home / "here" / ".env").write_text(f"A=1\n\n{line}\n")
     with pytest.raises(HudUsage, match=r"\.env line 3"):
         read_settings(environ={})
+
+
+def test_every_place_is_read_and_says_what_it_sets(home: Path) -> None:
+    (home / ".hud" / ".env").write_text("HUD_API_KEY=home\nWANDB_API_KEY=w\nHUD_BAD\n")
+    (home / "here" / ".env").write_text("PRIME_API_KEY=p\nOPENAI_API_KEY=o\n")
+    process, here, at_home = read_places({"HUD_RL_URL": "http://h", "PATH": "/bin"})
+    assert (process.origin, dict(process.variables)) == (PROCESS, {"HUD_RL_URL": "http://h"})
+    assert (here.origin, dict(here.variables)) == (".env", {"PRIME_API_KEY": "p"})
+    assert dict(at_home.variables) == {"HUD_API_KEY": "home", "WANDB_API_KEY": "w"}
+    assert [str(problem) for problem in at_home.problems] == [
+        f"{home}/.hud/.env line 3: expected NAME=VALUE"
+    ]
+
+
+def test_what_is_no_file_is_not_waited_for(home: Path) -> None:
+    os.mkfifo(home / "here" / ".env")
+    assert read_places({})[1].variables == {}
 
 
 def test_no_key_says_what_to_set() -> None:

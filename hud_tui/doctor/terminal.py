@@ -1,0 +1,150 @@
+"""What the terminal can do, told from the environment and, inside tmux, from tmux.
+
+Nothing is sent to the terminal: an answer could be mistaken for typing.
+
+Source: COLORTERM and NO_COLOR as terminals and https://no-color.org have them; OSC 52 as
+the manuals of the named terminals and of tmux (set-clipboard, client_termfeatures) say.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from hud_tui.doctor.report import Finding, Terminal
+
+SMALLEST = (40, 12)
+"""Columns and rows that the app needs."""
+TMUX_S = 2.0
+COPYING = ("kitty", "alacritty", "foot", "ghostty", "wezterm", "contour", "rio")
+"""Terminals that take OSC 52 as they come, by TERM or TERM_PROGRAM."""
+Ask = Callable[..., str]
+"""Runs tmux with these words; its output, empty where it fails."""
+
+
+def terminal(
+    environ: Mapping[str, str], size: os.terminal_size | None, encoding: str | None, ask: Ask
+) -> Terminal:
+    """
+    Args:
+        environ: The process's.
+        size: The terminal's; None where there is none.
+        encoding: Of stdout.
+        ask: Asks tmux.
+    """
+    term = environ.get("TERM", "")
+    multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
+    features = ask("display", "-p", "#{client_termfeatures}") if multiplexer == "tmux" else ""
+    return Terminal(
+        is_terminal=size is not None,
+        term=term,
+        columns=size.columns if size else None,
+        rows=size.lines if size else None,
+        colors=_colors(environ, "RGB" in features.split(",")),
+        unicode=_unicode(environ, encoding),
+        clipboard=_clipboard(environ, multiplexer, ask),
+        multiplexer=multiplexer,
+    )
+
+
+def this_terminal() -> Terminal:
+    """The one that this process runs in."""
+    return terminal(os.environ, _size(), sys.stdout.encoding, ask_tmux)
+
+
+def ask_tmux(*words: str) -> str:
+    """What tmux answers; empty where it does not."""
+    try:
+        done = subprocess.run(
+            ["tmux", *words], capture_output=True, text=True, timeout=TMUX_S, errors="replace"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def check_terminal(found: Terminal) -> list[Finding]:
+    """What keeps the app from looking or copying as it should."""
+    if not found.is_terminal:
+        return [Finding("terminal", "ok", "not a terminal: hud-tui --headless works, the app not")]
+    problems = [_check_size(found), _check_colors(found), _check_text(found), _check_copy(found)]
+    good = Finding("terminal", "ok", "the app can draw and copy here")
+    return [problem for problem in problems if problem] or [good]
+
+
+def _check_size(found: Terminal) -> Finding | None:
+    columns, rows = found.columns or 0, found.rows or 0
+    if columns >= SMALLEST[0] and rows >= SMALLEST[1]:
+        return None
+    message = f"the terminal is {columns}×{rows}; the app needs {SMALLEST[0]}×{SMALLEST[1]}"
+    return Finding("terminal", "warning", message, "enlarge the window, or use --headless")
+
+
+def _check_colors(found: Terminal) -> Finding | None:
+    if found.term == "dumb":
+        fix = "set TERM to what the terminal is, or use --headless"
+        return Finding("terminal", "failure", "TERM is dumb: the app cannot draw", fix, code=1)
+    if found.colors in ("256", "truecolor"):
+        return None
+    fix = "set TERM=xterm-256color, and COLORTERM=truecolor if it has that; unset NO_COLOR"
+    return Finding("terminal", "warning", f"{found.colors} colours: curves look alike", fix)
+
+
+def _check_text(found: Terminal) -> Finding | None:
+    if found.unicode:
+        return None
+    fix = "set LANG=C.UTF-8 where the terminal has Unicode; ASCII is drawn until then"
+    return Finding("terminal", "warning", "no Unicode: curves are drawn in ASCII", fix)
+
+
+def _check_copy(found: Terminal) -> Finding | None:
+    if found.clipboard != "unlikely":
+        return None
+    fixes = {
+        "tmux": "tmux set -s set-clipboard on",
+        "screen": "use tmux instead, or select with the mouse while holding shift",
+    }
+    fix = fixes.get(found.multiplexer, "select with the mouse while holding shift")
+    return Finding("terminal", "warning", "what y copies may not reach the clipboard", fix)
+
+
+def _size() -> os.terminal_size | None:
+    for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
+        try:
+            if stream is not None and stream.isatty():
+                return os.get_terminal_size(stream.fileno())
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _colors(
+    environ: Mapping[str, str], tmux_has_rgb: bool
+) -> Literal["none", "16", "256", "truecolor"]:
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR") or term in ("", "dumb"):
+        return "none"
+    if environ.get("COLORTERM") in ("truecolor", "24bit") or tmux_has_rgb or "direct" in term:
+        return "truecolor"
+    return "256" if "256color" in term or term.startswith(COPYING) else "16"
+
+
+def _unicode(environ: Mapping[str, str], encoding: str | None) -> bool:
+    if environ.get("HUD_TUI_ASCII", "") not in ("", "0"):
+        return False
+    return environ.get("TERM") != "linux" and "utf" in (encoding or "utf-8").lower()
+
+
+def _clipboard(
+    environ: Mapping[str, str], multiplexer: str, ask: Ask
+) -> Literal["likely", "unlikely", "unknown"]:
+    if multiplexer == "screen" or environ.get("TERM") in ("linux", "dumb"):
+        return "unlikely"
+    if multiplexer == "tmux":  # "external" lets tmux copy, and nothing that runs in it
+        setting = ask("show", "-sv", "set-clipboard")
+        return "likely" if setting == "on" else "unlikely" if setting else "unknown"
+    names = f"{environ.get('TERM', '')} {environ.get('TERM_PROGRAM', '')}".lower()
+    if environ.get("WT_SESSION") or any(name in names for name in COPYING):
+        return "likely"
+    return "unlikely" if environ.get("TERM_PROGRAM") == "Apple_Terminal" else "unknown"

@@ -1,0 +1,99 @@
+"""HUD's variables: in which places each is set, and which of them wins.
+
+Source: the variables and their precedence (process environment, ``.env`` here,
+``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21; ``hud set`` writes the last.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
+
+PROCESS = "process environment"
+OTHERS = ("WANDB_API_KEY", "PRIME_API_KEY")
+"""Keys of other services that HUD reads from the same places."""
+MAX_ENV = 1 << 20
+"""Bytes of a .env file that are looked at."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place where variables are set."""
+
+    origin: str
+    """`PROCESS`, or the file's path."""
+    variables: Mapping[str, str] = field(repr=False)
+    problems: tuple[HudUsage, ...] = ()
+    """Lines of ours that say nothing; each names its file and line."""
+    file: Path | None = None
+
+
+def read_places(environ: Mapping[str, str] | None = None) -> list[Place]:
+    """All places, the one that wins first."""
+    environ = os.environ if environ is None else environ
+    process = {name: value for name, value in environ.items() if is_ours(name)}
+    files = (Path(".env"), Path.home() / ".hud" / ".env")
+    return [Place(PROCESS, process), *map(_read_env, files)]
+
+
+def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every variable's winning value.
+
+    Raises:
+        HudUsage: A line of ours in a .env file that is no assignment.
+    """
+    found: dict[str, str] = {}
+    for place in reversed(read_places(environ)):
+        for problem in place.problems:
+            raise problem
+        found |= place.variables
+    return found
+
+
+def is_ours(name: str) -> bool:
+    """Whether HUD reads a variable of this name."""
+    return name.startswith("HUD_") or name in OTHERS
+
+
+def _read_env(file: Path) -> Place:
+    """The lines of a .env file that are HUD's. Other lines are other programs' business."""
+    found: dict[str, str] = {}
+    problems = []
+    for number, line in enumerate(_lines(file), 1):
+        line = line.strip().removeprefix("export ").lstrip()
+        if not line.startswith(("HUD_", *OTHERS)):
+            continue
+        assigned = _assignment(line)
+        if assigned is None:
+            message = f"{one_line(file)} line {number}: expected NAME=VALUE"
+            problems.append(HudUsage(message, "correct or remove that line"))
+        elif is_ours(assigned[0]):
+            found[assigned[0]] = assigned[1]
+    return Place(str(file), found, tuple(problems), file)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        if not file.is_file():  # a pipe would never end
+            return []
+        with file.open("rb") as opened:
+            return opened.read(MAX_ENV).decode("utf-8-sig", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _assignment(line: str) -> tuple[str, str] | None:
+    name, equals, value = line.partition("=")
+    value = value.strip()
+    quote = value[:1]
+    if quote and quote in "'\"":
+        end = value.find(quote, 1)
+        if end < 0:
+            return None
+        value = value[1:end]
+    else:
+        value = value.split(" #")[0].rstrip()
+    return (name.strip(), value) if equals else None

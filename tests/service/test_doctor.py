@@ -1,0 +1,158 @@
+"""``hud-tui doctor``, against the service and against hosts that misbehave."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.cli import main
+from hud_tui.client.probe import probe
+from hud_tui.service_file import register
+from hud_tui.settings import Settings, local_settings, read_paths
+from hud_tui.wire import ServiceReady
+from tests.conftest import Served
+from tests.service.headless import Command, commands
+
+SETTINGS = Settings(
+    "https://api", "https://rl", "https://gw/v1", "https://t/v3", "https://web", "K3Y"
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def hud(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    return commands(served, monkeypatch, capsys)
+
+
+async def test_a_service_that_answers_and_takes_the_key(hud: Command, served: Served) -> None:
+    result = await hud("doctor")
+    assert (result.code, result.kind, result.data["verdict"]) == (0, "doctor", "ok")
+    [host] = result.data["hosts"]
+    assert host["names"] == ["api", "rl", "gateway", "telemetry", "web"]
+    assert (host["status"], host["reachable"], host["seconds"] > 0) == (200, True, True)
+    origins = {setting["name"]: setting["origin"] for setting in result.data["settings"]}
+    assert origins["HUD_API_KEY"] == "process environment"
+    assert served.api_key not in json.dumps(result.documents)
+
+
+async def test_a_key_that_is_refused(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUD_API_KEY", "not-the-key")
+    result = await hud("doctor")
+    assert (result.code, result.data["verdict"]) == (4, "failure")
+    assert "not-the-key" not in json.dumps(result.documents)
+
+
+async def test_nothing_listens(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUD_RL_URL", "http://127.0.0.1:9")
+    assert (await hud("doctor")).code == 3
+
+
+async def test_a_warning_counts_where_asked(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUD_MCP_URL", "https://old")
+    assert (await hud("doctor")).code == 0
+    assert (await hud("doctor", "--fail-on", "warning")).code == 1
+
+
+async def test_the_embedded_service_needs_no_key(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HUD_API_KEY")
+    assert (await hud("doctor")).code == 4
+    nothing = await hud("doctor", "--local")
+    assert (nothing.code, nothing.data["service"]["running"]) == (0, False)
+    ready = ServiceReady(
+        url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=1, data_dir="/d"
+    )
+    register(read_paths(), ready)
+    there = await hud("doctor", "--local")
+    assert (there.code, there.data["service"]) == (
+        0,
+        {"running": True, "pid": 1, "url": served.url},
+    )
+    assert there.data["hosts"][0]["status"] == 200
+
+
+async def test_a_service_that_ended_without_a_word(hud: Command, served: Served) -> None:
+    ready = ServiceReady(
+        url=served.url, api_key="k", telemetry_url=served.url, pid=2**22 + 1, data_dir="/d"
+    )
+    register(read_paths(), ready)
+    result = await hud("doctor", "--local", "--fail-on", "warning")
+    assert (result.code, result.data["verdict"]) == (1, "warning")
+
+
+async def test_people_get_a_table(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands(served, monkeypatch, capsys)
+    monkeypatch.setenv("HUD_MCP_URL", "https://old")
+    assert await asyncio.to_thread(main, ["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert served.api_key not in out
+    assert "HTTP 200" in out
+    assert "→ remove HUD_MCP_URL" in out
+    assert out.endswith("0 to correct, 1 to look at\n")
+    assert "\x1b" not in out
+
+
+# hosts that misbehave
+
+
+async def asked(answer: Any) -> dict[str, Any]:
+    hosts = await probe(SETTINGS, httpx.MockTransport(answer))
+    return {host.names[0]: host for host in hosts}
+
+
+async def test_the_key_goes_to_the_api_only() -> None:
+    seen: dict[str, str | None] = {}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen[request.url.host] = request.headers.get("authorization")
+        return httpx.Response(200, json={})
+
+    await asked(answer)
+    assert seen == {"api": "Bearer K3Y", "rl": None, "gw": None, "t": None, "web": None}
+
+
+async def test_an_echoed_key_and_control_characters_do_not_get_through() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(401, json={"detail": "no K3Y here \x1b]0;x\x07"})
+
+    hosts = await asked(answer)
+    assert hosts["api"].detail == "no *** here ␛]0;x␇"
+    assert hosts["rl"].status == 401
+
+
+async def test_endless_bodies_and_lost_connections_are_answers() -> None:
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> Any:
+            while True:
+                yield b"x" * 1024
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "rl":
+            raise httpx.RemoteProtocolError("closed early")
+        return httpx.Response(500, stream=Endless())
+
+    hosts = await asked(answer)
+    assert (hosts["api"].status, hosts["api"].reachable) == (500, True)
+    assert (hosts["rl"].reachable, hosts["rl"].detail) == (False, "closed early")
+
+
+async def test_credentials_in_a_url_are_not_shown() -> None:
+    settings = local_settings("http://user:pass@h:1/x?token=t", "k", "http://h:1")
+    hosts = await probe(settings, httpx.MockTransport(lambda request: httpx.Response(200)))
+    assert [host.url for host in hosts][-1] == "http://h:1"
+    assert not any("pass" in host.url or "token" in host.url for host in hosts)

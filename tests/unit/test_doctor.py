@@ -1,0 +1,260 @@
+"""The doctor's parts: what each reports of a machine that is well, and of one that is not."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hud_tui.doctor.configured import settings_of, usable_settings
+from hud_tui.doctor.hosts import check_hosts
+from hud_tui.doctor.report import Finding, Host, exit_code
+from hud_tui.doctor.storage import check_directories, directories, size_text
+from hud_tui.doctor.terminal import check_terminal, terminal
+from hud_tui.doctor.versions import check_versions, versions
+from hud_tui.errors import HudUsage
+from hud_tui.settings import DEFAULTS, Paths
+from hud_tui.variables import PROCESS, Place
+
+KEY = "hud-key-0123456789"
+
+
+def levels(findings: list[Finding]) -> list[tuple[str, int]]:
+    return [(finding.level, finding.code) for finding in findings if finding.level != "ok"]
+
+
+# settings
+
+
+def test_a_setting_says_where_it_is_from_and_what_it_hides_but_not_what_it_is() -> None:
+    places = [
+        Place(PROCESS, {"HUD_API_KEY": KEY}),
+        Place(".env", {"HUD_API_KEY": "other-key", "HUD_X\x1b": "?"}),
+    ]
+    listed = settings_of(places)
+    by_name = {setting.name: setting for setting in listed}
+    assert by_name["HUD_API_KEY"].origin == PROCESS
+    assert by_name["HUD_API_KEY"].hidden == (".env",)
+    assert (by_name["HUD_RL_URL"].set, by_name["HUD_RL_URL"].origin) == (False, "default")
+    assert by_name["WANDB_API_KEY"].origin == "not set"
+    assert by_name["HUD_X␛"].set
+    assert KEY not in repr(listed)
+    assert "other-key" not in repr(listed)
+
+
+def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("")
+    file.chmod(0o644)
+    process = {"HUD_RL_URL": "nonsense", "HUD_API_URL": "http://hud.example", "HUD_MCP_URL": "x"}
+    broken = HudUsage(".env line 3: expected NAME=VALUE", "correct or remove that line")
+    settings, findings = usable_settings(
+        [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
+    )
+    assert (settings.rl_url, settings.api_url) == (DEFAULTS["HUD_RL_URL"], "http://hud.example")
+    assert settings.api_key == KEY
+    messages = [f.message for f in findings if f.level != "ok"]
+    assert messages == [
+        "HUD_RL_URL is not an http or https URL",
+        ".env line 3: expected NAME=VALUE",
+        f"{file} holds a key and can be read by others",
+        "HUD_API_URL is http, so the key travels unencrypted to hud.example",
+        "HUD_MCP_URL is read no longer; its successor is HUD_RUNTIME_URL",
+    ]
+    assert KEY not in "".join(f.message + f.fix for f in findings)
+    assert exit_code(findings) == 2
+
+
+def test_http_on_this_machine_and_a_private_file_are_well(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("")
+    file.chmod(0o600)
+    urls = {name: "http://127.0.0.1:8000" for name in DEFAULTS} | {"HUD_API_KEY": KEY}
+    _, findings = usable_settings([Place(str(file), urls, (), file)])
+    assert levels(findings) == []
+
+
+@pytest.mark.parametrize("key", ["", "  ", "schlüssel"])
+def test_without_a_usable_key_nothing_is_sent_as_one(key: str) -> None:
+    settings, findings = usable_settings([Place(PROCESS, {"HUD_API_KEY": key})])
+    assert settings.api_key == ""
+    assert exit_code(findings) == (4 if not key.strip() else 2)
+    assert levels(usable_settings([], needs_key=False)[1]) == []
+
+
+# hosts
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "level", "code"),
+    [
+        (("api",), 200, "ok", 0),
+        (("api",), 401, "failure", 4),
+        (("api", "rl"), 403, "failure", 4),
+        (("api",), 404, "failure", 1),
+        (("api",), 302, "failure", 1),
+        (("api",), 503, "failure", 1),
+        (("rl",), 503, "warning", 0),
+        (("rl",), 404, "ok", 0),
+        (("api",), None, "failure", 3),
+        (("gateway",), None, "failure", 3),
+        (("telemetry", "web"), None, "warning", 0),
+    ],
+)
+def test_what_an_answer_means(
+    names: tuple[str, ...], status: int | None, level: str, code: int
+) -> None:
+    host = Host(names, "https://h", status is not None, status, 0.1 if status else None)
+    [finding] = check_hosts([host], True, {})
+    assert (finding.level, finding.code) == (level, code)
+    assert finding.fix or level == "ok"
+
+
+def test_without_a_key_any_answer_of_the_api_is_one() -> None:
+    [finding] = check_hosts([Host(("api",), "https://h", True, 401, 0.1)], False, {})
+    assert finding.level == "ok"
+
+
+def test_a_slow_host_and_a_proxy_are_named() -> None:
+    [slow] = check_hosts([Host(("rl",), "https://h", True, 200, 3.0)], True, {})
+    assert (slow.level, "3.00 s" in slow.message) == ("warning", True)
+    [lost] = check_hosts([Host(("rl",), "https://h", False)], True, {"HTTPS_PROXY": "http://p"})
+    assert "HUD_RL_URL" in lost.fix
+    assert "HTTPS_PROXY" in lost.fix
+
+
+# terminal
+
+SIZE = os.terminal_size((120, 40))
+TMUX = {"TMUX": "/tmp/t,1,0", "TERM": "tmux-256color"}
+
+
+def silent(*words: str) -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("environ", "colors"),
+    [
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "xterm-256color"}, "256"),
+        ({"TERM": "xterm-kitty"}, "16"),
+        ({"TERM": "foot"}, "256"),
+        ({"TERM": "vt100"}, "16"),
+        ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
+    ],
+)
+def test_colours(environ: dict[str, str], colors: str) -> None:
+    assert terminal(environ, SIZE, "utf-8", silent).colors == colors
+
+
+@pytest.mark.parametrize(
+    ("environ", "answer", "clipboard"),
+    [
+        (TMUX, "on", "likely"),
+        (TMUX, "external", "unlikely"),
+        (TMUX, "", "unknown"),
+        ({"STY": "1", "TERM": "screen"}, "on", "unlikely"),
+        ({"TERM": "xterm-kitty"}, "", "likely"),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, "", "likely"),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, "", "unlikely"),
+        ({"TERM": "xterm-256color"}, "", "unknown"),
+    ],
+)
+def test_the_clipboard(environ: dict[str, str], answer: str, clipboard: str) -> None:
+    assert terminal(environ, SIZE, "utf-8", lambda *words: answer).clipboard == clipboard
+
+
+def test_tmux_is_asked_for_its_terminal_s_colours() -> None:
+    found = terminal(TMUX, SIZE, "utf-8", lambda *words: "256,RGB,clipboard")
+    assert (found.colors, found.multiplexer) == ("truecolor", "tmux")
+
+
+def test_a_good_terminal_has_nothing_to_correct() -> None:
+    environ = {"TERM": "xterm-kitty", "COLORTERM": "truecolor"}
+    found = terminal(environ, SIZE, "UTF-8", silent)
+    assert levels(check_terminal(found)) == []
+    assert levels(check_terminal(terminal(environ, None, "UTF-8", silent))) == []
+
+
+def test_a_poor_terminal_is_told_what_to_do() -> None:
+    small = os.terminal_size((39, 11))
+    found = terminal({"TERM": "linux", "STY": "1"}, small, "ascii", silent)
+    findings = check_terminal(found)
+    assert [finding.level for finding in findings] == ["warning"] * 4
+    assert all(finding.fix for finding in findings)
+    dumb = replace(found, term="dumb", colors="none")
+    assert exit_code(check_terminal(dumb)) == 1
+
+
+# directories
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "config", tmp_path / "deep" / "state", tmp_path / "data")
+
+
+def test_directories_that_are_there_and_that_can_be_made(paths: Paths) -> None:
+    paths.data.mkdir()
+    (paths.data / "service.db").write_bytes(b"x" * 1500)
+    config, state, data = directories(paths)
+    assert [one.writable for one in (config, state, data)] == [True, True, True]
+    assert (config.exists, config.used_bytes, data.used_bytes) == (False, None, 1500)
+    assert data.free_bytes is not None
+    assert levels(check_directories([config, state, data], paths.service_file, {})) == []
+
+
+def test_a_file_where_a_directory_should_be(paths: Paths) -> None:
+    paths.state.parent.write_text("in the way")
+    found = directories(paths)
+    findings = check_directories(found, paths.service_file, {})
+    assert levels(findings) == [("failure", 2)]
+    assert "HUD_TUI_STATE_DIR" in findings[0].fix
+
+
+def test_little_room_a_wrong_limit_and_an_open_key(paths: Paths) -> None:
+    found = directories(paths)
+    low = [replace(one, free_bytes=10**9) for one in found]
+    full = [replace(one, free_bytes=10**7) for one in found]
+    assert levels(check_directories(low, paths.service_file, {})) == [("warning", 0)]
+    small = {"HUD_TUI_MAX_DISK": "500MB"}
+    assert levels(check_directories(low, paths.service_file, small)) == []
+    assert levels(check_directories(full, paths.service_file, {})) == [("failure", 1)]
+    wrong = {"HUD_TUI_MAX_DISK": "lots"}
+    assert levels(check_directories(found, paths.service_file, wrong)) == [("failure", 2)]
+    paths.state.mkdir(parents=True)
+    paths.service_file.write_text("{}")
+    paths.service_file.chmod(0o644)
+    assert levels(check_directories(found, paths.service_file, {})) == [("warning", 0)]
+    paths.service_file.chmod(0o600)
+    assert levels(check_directories(found, paths.service_file, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "?"), (0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2 * 10**9, "2.0 GB")],
+)
+def test_sizes(size: int | None, text: str) -> None:
+    assert size_text(size) == text
+
+
+# versions and codes
+
+
+def test_versions_are_those_installed() -> None:
+    found = versions()
+    assert found["hud-tui"]
+    assert levels(check_versions(found)) == []
+    assert levels(check_versions(found | {"textual": None})) == [("failure", 1)]
+    assert levels(check_versions(found | {"tinker": None})) == []
+
+
+def test_the_exit_code_is_the_worst_finding_s() -> None:
+    warning = Finding("hosts", "warning", "w", "fix")
+    failures = [Finding("hosts", "failure", "f", "fix", code) for code in (3, 4, 2)]
+    assert exit_code([warning, *failures]) == 4
+    assert exit_code([warning]) == 0
+    assert exit_code([warning], fail_on="warning") == 1
+    assert exit_code([], fail_on="warning") == 0
