@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
@@ -108,12 +109,11 @@ def _headless(args: argparse.Namespace) -> int:
 
 
 def _app(args: argparse.Namespace) -> int:
-    from hud_tui.tui.app import HudApp  # 100 ms that --headless need not pay
+    from hud_tui.tui.main import run
 
     mode = "local" if args.local else "hud" if has_key() else None
-    app = HudApp(_connector(args), mode, start_of(args))
-    app.run()
-    return app.return_code or 0
+    paths = partial(read_paths, args.state_dir, args.data_dir)
+    return run(_connector(args), mode, start_of(args), lambda: paths().state)
 
 
 def _serve(args: argparse.Namespace) -> int:

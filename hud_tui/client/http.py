@@ -64,7 +64,7 @@ class Connection:
             try:
                 return await self._send_once("GET", url, params=params)
             except HudError as error:
-                if isinstance(error.__cause__, httpx.ReadTimeout):
+                if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
                     raise  # it had its minute; three more would only hide that it hangs
                 delay = retry_delay("GET", attempt, error.status, error.retry_after)
                 if delay is None:
@@ -109,6 +109,8 @@ class Connection:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise self._unreachable("GET", url, error) from error
+        except RuntimeError as error:
+            raise self._unless_closed("GET", url, error) from error
 
     def refusal(self, answer: httpx.Response, body: bytes) -> HudRefused:
         """The error for an answer that is not a success."""
@@ -127,6 +129,8 @@ class Connection:
                 body = await _bounded(answer)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise self._unreachable(method, url, error) from error
+        except RuntimeError as error:
+            raise self._unless_closed(method, url, error) from error
         if not answer.is_success:
             raise self.refusal(answer, body)
         return body
@@ -135,6 +139,10 @@ class Connection:
         if _origin(url) not in self._origins:
             return {}
         return {"Authorization": f"Bearer {self.settings.api_key}"}
+
+    def _unless_closed(self, method: str, url: str, error: RuntimeError) -> Exception:
+        """httpx has no class of its own for a request on a client that was closed, or is."""
+        return self._unreachable(method, url, error) if self.http.is_closed else error
 
     def _unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
         reason = self._without_key(one_line(str(error) or type(error).__name__))

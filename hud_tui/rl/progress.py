@@ -61,6 +61,8 @@ class Liveness:
     """Why it is reconnecting."""
     retry_s: float | None = None
     """Until the next attempt."""
+    advice: str = ""
+    """What it means and which key helps, where the service has been silent for long."""
 
 
 def progress(run: Run) -> Progress | None:

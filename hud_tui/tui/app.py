@@ -7,24 +7,25 @@ screen before they load: what needs them is imported where it is first used.
 from __future__ import annotations
 
 import sys
-from asyncio import create_task, to_thread
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import monotonic, time
+from time import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import App
 from textual.binding import BindingType
 from textual.widgets import Input
+from textual.worker import WorkerFailed
 
 from hud_tui.errors import HudError
 from hud_tui.rl.text import clean
 from hud_tui.start import Start
 from hud_tui.tui.asking import may_leave, offer_resume
 from hud_tui.tui.commands import ActionCommands, Doable
+from hud_tui.tui.connecting import connect, connect_anew
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens import VIEW_SCREENS, load_views
+from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.theme import DARK, LIGHT, THEMES
 from hud_tui.tui.widgets.palette import ascii_filter
@@ -45,8 +46,6 @@ Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClien
 PACKAGE = Path(__file__).parent.parent
 STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is_dir())
 """Inside the package in a wheel, beside it in a checkout."""
-LOST_S = 2.0
-"""A service that does not answer for so long is said to be lost."""
 
 
 class HudApp(App[None]):
@@ -72,6 +71,7 @@ class HudApp(App[None]):
         """
         super().__init__()
         self.connect, self.mode, self.start, self.clock = connect, mode, start, clock
+        self.connect_screen = ConnectScreen()
         self.client: HudClient | None = None
         self.first_fork: str | None = None
         """Id of the model made by the first start's fork; its run needs no second asking."""
@@ -79,14 +79,19 @@ class HudApp(App[None]):
         """The key that was typed, for this session; None where it is configured."""
         self._follower: Follower | None = None
         self._journals: dict[str, Journal] = {}
-        self._told_lost = self._offer_resume = self._leaving = False
+        self.reconnected = False
+        """Whether the followed job is yet to be heard of since; it may want to be resumed."""
+        self._asked_to_resume: set[str] = set()
+        """Ids of jobs; nobody is asked about the same one twice."""
+        self._leaving = False
+        self.crash: Exception | None = None
+        """What ended the app, where nobody expected it."""
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DARK.name
 
     def get_default_screen(self) -> ConnectScreen:
-        self.connect_screen = ConnectScreen()
         return self.connect_screen
 
     def on_mount(self) -> None:
@@ -148,12 +153,6 @@ class HudApp(App[None]):
     def _frame(self, follower: Follower) -> None:
         if follower is self._follower and follower.frame():
             self.show_run()
-        lost = follower.lost_at is not None and monotonic() - follower.lost_at > LOST_S
-        if lost and not self._told_lost:
-            again = "start it again" if self.mode == "local" else "connect anew"
-            text = f"The service does not answer. Trying on; ctrl+r to {again}."
-            self.notify(text, severity="warning", timeout=15)
-        self._told_lost = lost
 
     def show_run(self) -> None:
         """Hand the run to the view on the screen, under a dialog too; a hidden one waits."""
@@ -190,11 +189,12 @@ class HudApp(App[None]):
             from hud_tui.rl.head import named
 
             to = named(self.run_now, move.after)
-            self._say(f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
-        elif isinstance(event, JobChanged) and self._offer_resume:
-            self._offer_resume = False
-            if event.job.status == "interrupted":
-                self.ask_to_resume(event.job)
+            self.say(f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
+        elif isinstance(event, JobChanged) and self.reconnected:
+            self.reconnected, job = False, event.job
+            if job.status == "interrupted" and job.id not in self._asked_to_resume:
+                self._asked_to_resume.add(job.id or "")
+                self.ask_to_resume(job)
 
     @work(exclusive=True, group="resume")
     async def ask_to_resume(self, job: JobStatus) -> None:
@@ -208,42 +208,15 @@ class HudApp(App[None]):
     @work(exclusive=True, group="connect")
     async def open_client(self, mode: str, key: str | None = None) -> None:
         """Connect, then show the view that the command line asked for."""
-        self.mode, self.key = mode, key
-        self.connect_screen.wait("connecting…")
-        views = create_task(to_thread(load_views))  # while the service starts
-        try:
-            self.client = await self.connect(mode, key, self.connect_screen.wait)
-            from hud_tui.tui.opening import opening
-
-            first = await opening(self.client, self.start)
-        except HudError as error:
-            self.connect_screen.fail(error)
-            return
-        finally:
-            await views
-        if first.model is not None:
-            self.choose(first.model)
-        await self.switch_mode(first.view)
-        if first.trouble is not None:
-            self.tell(first.trouble)
+        await connect(self, mode, key)
 
     @work(exclusive=True, group="connect")
     async def action_reconnect(self) -> None:
         """Connect anew; on the embedded service, start it where it has ended."""
-        if self.client is None or self.mode is None:
-            return
-        try:
-            client = await self.connect(self.mode, self.key, self._say)
-        except HudError as error:
-            self.tell(error)
-            return
-        old, self.client = self.client, client
-        self._offer_resume = True
-        if self.run_now.model is not None:
-            self.choose(self.run_now.model)
-        await old.aclose()
-        self.clear_notifications()
-        self._say("connected again")
+        if self.client is not None and self.mode is not None:
+            await connect_anew(self, self.mode)
+        elif self.connect_screen.state == "failed":
+            self.connect_screen.action_retry()
 
     async def action_quit(self) -> None:
         """Leave; ask first while a run trains."""
@@ -282,7 +255,9 @@ class HudApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         """Views are there once there is a service."""
-        return action not in ("view", "reconnect") or self.client is not None
+        if action == "reconnect":
+            return self.client is not None or self.connect_screen.state == "failed"
+        return action != "view" or self.client is not None
 
     def action_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
@@ -292,5 +267,21 @@ class HudApp(App[None]):
         text = clean(f"{error.message}\n{error.hint}".strip(), 600)
         self.notify(text, severity="error", markup=False, timeout=10)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Show a line for a few seconds."""
         self.notify(clean(text, 200), markup=False)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A worker's `HudError` is told, and the app goes on; anything else ends it."""
+        failure = error.error if isinstance(error, WorkerFailed) else error
+        if isinstance(failure, HudError) and self.is_running:
+            self.tell(failure)
+            return
+        if self.crash is None and isinstance(failure, Exception):
+            self.crash = failure
+        super()._handle_exception(error)
+        self._exit_renderables.clear()  # `crash` is reported once the terminal is restored
+
+    def _fatal_error(self) -> None:
+        """End. Textual would print the variables of every frame, and a key may be among them."""
+        self._close_messages_no_wait()

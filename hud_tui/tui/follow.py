@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
+LOST_S = 2.0
+"""A line that breaks and comes back sooner needs no key."""
+GONE = "service gone · ^r starts it"
+UNREACHABLE = "unreachable · retrying · ^r tries now"
 CONNECTING = Liveness(State.CONNECTING, "connecting", None)
 
 
@@ -37,8 +41,9 @@ class Follower:
         self.run = replace(run, model=model) if known else Run(model=model)
         self.freshness = CONNECTING
         self.journal = journal
-        self.lost_at: float | None = None
+        self._lost_at: float | None = None
         """`time.monotonic()` since when the service does not answer; None while it does."""
+        self._gone = GONE if client.settings.local else UNREACHABLE
         self._feed = client.feed(model.id)
         self._latest = self.run
         self._event_at: float | None = None
@@ -79,8 +84,9 @@ class Follower:
             silent,
             step_seconds(run) if silent else None,
         )
-        lost = judged.state is State.RECONNECTING
-        self.lost_at = (self.lost_at or now) if lost else None
+        self._lost_at = (self._lost_at or now) if judged.state is State.RECONNECTING else None
+        if self._lost_at is not None and now - self._lost_at > LOST_S:
+            return Liveness(judged.state, judged.source, None, feed.trouble, advice=self._gone)
         return replace(judged, age_s=_whole(silent)) if judged.state is State.STALLED else judged
 
 

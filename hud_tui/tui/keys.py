@@ -86,7 +86,9 @@ APP = (
     Action("app", "view('jobs')", "5", "Jobs", "Read jobs, traces and rollouts."),
     Action("app", "help", "question_mark,f1", "help", "All keys of this view; Enter runs one."),
     Action("app", "command_palette", "ctrl+p", "palette", "Find any action by name.", False),
-    Action("app", "reconnect", "ctrl+r", "reconnect", "Connect again; start the service.", False),
+    Action(
+        "app", "reconnect", "ctrl+r", "reconnect", "Connect again; start the service.", False, True
+    ),
     Action("app", "theme", "t", "theme", "Change between dark and light.", False),
     Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
     Action(

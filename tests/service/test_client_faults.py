@@ -23,6 +23,7 @@ from hud_tui.settings import local_settings, read_settings
 from hud_tui.wire import JobDataset, OptimStep, SubmitJob
 from tests.service.clients import KEY, answered
 
+SETTINGS = local_settings("http://x", KEY, "http://x/telemetry")
 PAGE = {"items": [{"id": "1", "model_name": "a/b"}], "total": 1}
 
 
@@ -255,3 +256,38 @@ async def test_a_catalog_that_changes_between_pages_lists_nothing_twice() -> Non
 
     async with answered(server) as client:
         assert len(await client.models()) == 150
+
+
+async def test_a_client_that_was_closed_says_so_as_any_failure() -> None:
+    """httpx raises a bare RuntimeError, which nobody who awaits a call expects."""
+    client = HudClient(SETTINGS)
+    await client.aclose()
+    with pytest.raises(HudUnreachable, match="closed"):
+        await client.models()
+    with pytest.raises(HudUnreachable, match="closed"):
+        await client.fork("m1", "mine")
+    with pytest.raises(HudUnreachable, match="closed"):
+        async with client.wire.stream("http://x/events", {}, 1.0):
+            pass
+
+
+async def test_a_bug_in_reading_a_stream_stays_what_it_is() -> None:
+    client = HudClient(SETTINGS, httpx.MockTransport(lambda request: httpx.Response(200)))
+    with pytest.raises(RuntimeError, match="a bug"):
+        async with client.wire.stream("http://x/events", {}, 1.0):
+            raise RuntimeError("a bug")
+    await client.aclose()
+
+
+async def test_a_read_that_waits_for_another_attempt_ends_with_its_client() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        raise httpx.ConnectError("nobody listens", request=request)
+
+    asked = asyncio.Event()
+    client = HudClient(SETTINGS, httpx.MockTransport(refuse))
+    reading = asyncio.create_task(client.models())
+    await asked.wait()
+    await client.aclose()
+    with pytest.raises(HudUnreachable, match="closed"):
+        await reading

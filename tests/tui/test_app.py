@@ -7,9 +7,13 @@ import pytest
 from textual.widgets import Input
 
 from hud_tui.errors import HudUnreachable
+from hud_tui.events import JobChanged
 from hud_tui.rl.progress import State
 from hud_tui.start import Start
+from hud_tui.tui.connecting import READING
 from hud_tui.tui.screens.connect import ConnectScreen
+from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.wire import JobStatus
 from tests.conftest import Served, bearer, fork, on_socket, submit, until
 from tests.tui.conftest import Connector, Opened, opened
 
@@ -248,7 +252,8 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         await one.until(lambda: one.app.freshness.state is State.LIVE)
     try:
         await one.until(lambda: one.app.freshness.state is State.RECONNECTING)
-        await one.until_notice("ctrl+r")
+        await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))
+        assert not one.notices
         await one.press("1", "4")
         assert one.app.run_now.head is not None
         connector.served = served
@@ -259,3 +264,65 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
     finally:
         await app.__aexit__(None, None, None)
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("view", ["models", "preflight", "checkpoints", "jobs"])
+async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -> None:
+    """What reads from the old client is ended with it, and reads from the new one."""
+    model_id, job_id = await training(served, steps=1)
+    await until(lambda: _is(served, job_id, "succeeded"))
+    async with on_socket(served.service) as url:
+        connector = Connector(Served(url, served.api_key, served.service))
+        app = opened(connector, Start(view, model=model_id))
+        one = await app.__aenter__()
+        await one.until(lambda: one.app.freshness.state is State.LIVE)
+        await one.until(lambda: not reading(one))
+    try:
+        await one.press("r")
+        await one.until(lambda: reading(one))
+        connector.served = served
+        old = one.app.connected
+        await one.press("ctrl+r")
+        await one.until_notice("connected again")
+        assert old.wire.http.is_closed
+        await one.until(lambda: not reading(one) and one.app.freshness.state is State.LIVE)
+        assert one.notices == ["connected again"]
+    finally:
+        await app.__aexit__(None, None, None)
+
+
+def reading(app: Opened) -> bool:
+    return any(worker.group in READING and worker.is_running for worker in app.app.workers)
+
+
+async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
+        app.app.reconnected = True
+        app.app._hear(cut)
+        assert "It can go on" in await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("models")
+        app.app.reconnected = True
+        app.app._hear(cut)
+        await app.pilot.pause()
+        assert not isinstance(app.screen, Dialog)
+
+
+async def test_reconnecting_works_from_a_dialog_and_a_field(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("F")
+        await app.until_dialog()
+        await app.press("ctrl+r")
+        await app.until_notice("connected again")
+        assert len(app.connector.asked) == 2
+
+
+async def test_reconnecting_works_where_nothing_was_connected_yet(served: Served) -> None:
+    async with opened(Connector(served, DOWN)) as app:
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        await app.press("ctrl+r")
+        await app.until_view("models")

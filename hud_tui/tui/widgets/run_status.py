@@ -86,8 +86,8 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
             pace = f", usual step {usual:.1f} s" if usual is not None else ""
             return Content.styled(f"⚠ stalled: no event for {age}{pace}", "bold $warning")
         case State.RECONNECTING:
-            wait = duration(freshness.retry_s or 0)
-            return Content.styled(f"⚠ reconnecting in {wait}", "bold $warning")
+            said = freshness.advice or f"reconnecting in {duration(freshness.retry_s or 0)}"
+            return Content.styled(f"⚠ {said}", "bold $warning")
 
 
 def _held(run: Run, frozen: Run) -> Content:

@@ -124,7 +124,8 @@ def fresh(liveness: Liveness) -> str:
             return "… connecting"
         case State.RECONNECTING:
             wait = f", again in {duration(liveness.retry_s)}" if liveness.retry_s else ""
-            return f"⚠ no answer {age}{wait}".replace("  ", " ")
+            said = liveness.advice or f"no answer {age}{wait}"
+            return f"⚠ {said}".replace("  ", " ")
         case State.STALLED:
             return f"⚠ stalled {age}"
         case State.LIVE:

@@ -1,0 +1,61 @@
+"""The app as a program: from a terminal to an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud_tui.errors import HudUsage
+from hud_tui.start import Start
+
+if TYPE_CHECKING:
+    from hud_tui.tui.app import Connect, HudApp
+
+
+def run(connect: Connect, mode: str | None, start: Start, state: Callable[[], Path]) -> int:
+    """Run the app until it is left; returns the exit code.
+
+    Args:
+        connect: Makes the client.
+        mode: ``local``, ``hud``, or None to ask.
+        start: What the app opens with.
+        state: Finds the state directory, where the traceback of a crash goes.
+
+    Raises:
+        HudUsage: This is no terminal.
+    """
+    need_terminal()
+    from hud_tui.tui.app import HudApp  # 100 ms that a pipe need not wait
+
+    app = HudApp(connect, mode, start)
+    crash: Exception | None = None
+    try:
+        app.run()
+    except Exception as error:
+        crash = error
+    crash = app.crash or crash
+    if crash is None:
+        return app.return_code or 0
+    from hud_tui.tui.crash import report
+
+    return report(crash, state(), secrets(app))
+
+
+def need_terminal() -> None:
+    """Refuse what would leave the app waiting for keys that cannot come.
+
+    Raises:
+        HudUsage: Input, output or errors go somewhere else.
+    """
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if stream is None or not stream.isatty():
+            raise HudUsage("the app needs a terminal; use --headless")
+
+
+def secrets(app: HudApp) -> list[str]:
+    """The keys that this session knows."""
+    used = app.client.settings.api_key if app.client is not None else ""
+    return [used, app.key or "", os.environ.get("HUD_API_KEY", "")]

@@ -1,0 +1,137 @@
+"""What is left of a crash: a usable terminal, a short message, a file, and no key anywhere."""
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hud_tui.errors import HudUnreachable, HudUsage
+from hud_tui.start import Start
+from hud_tui.tui.crash import masked, report
+from tests.conftest import Served
+from tests.tui.conftest import Connector, opened
+
+KEY = "sk-hud-9f8e7d6c5b4a"
+PROGRAM = f"""
+import sys
+from pathlib import Path
+from hud_tui.start import Start
+from hud_tui.tui.main import run
+
+async def connect(mode, key, progress):
+    headers = {{"Authorization": "Bearer {KEY}"}}
+    raise RuntimeError(f"no header for {{headers}}: \\x1b]0;title\\x07")
+
+sys.exit(run(connect, "hud", Start(), lambda: Path(sys.argv[1])))
+"""
+
+
+async def at_a_terminal(*argv: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
+    """Run to the end in a terminal: the exit code, and all that was written to it."""
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *argv),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", **(environ or {})},
+    )
+    os.close(slave)
+    written = asyncio.create_task(asyncio.to_thread(_read_all, master))
+    code = await process.wait()
+    return code, await written
+
+
+def _read_all(master: int) -> str:
+    with os.fdopen(master, "rb", buffering=0) as terminal:
+        parts = []
+        while True:
+            try:
+                part = terminal.read(4096)
+            except OSError:  # nobody holds the other end
+                part = b""
+            if not part:
+                return b"".join(parts).decode(errors="replace")
+            parts.append(part)
+
+
+async def test_a_crash_says_what_and_where_and_no_key(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    code, written = await at_a_terminal("-c", PROGRAM, str(state), environ={"HUD_API_KEY": KEY})
+    assert code == 1
+    said = written[written.rindex("\x1b[?1049l") :]  # after the app's screen was left
+    assert "RuntimeError: no header for" in said
+    assert "report it" in said
+    [file] = state.iterdir()
+    assert str(file) in "".join(said.split("\r\n"))
+    kept = file.read_text()
+    assert "in connect" in kept
+    assert "RuntimeError" in kept
+    assert file.stat().st_mode & 0o777 == 0o600
+    for text in (written, kept):
+        assert KEY not in text
+        assert "\x1b]0;title" not in text
+
+
+def test_a_crash_is_told_where_no_file_can_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "file"
+    state.write_text("not a directory")
+    assert report(ValueError("odd"), state, [KEY]) == 1
+    said = capsys.readouterr().err
+    assert "ValueError: odd" in said
+    assert "could not be written" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"key {KEY} refused",
+        "Authorization: Bearer abc.def-123",
+        "b'Bearer abc.def-123'",
+        "{'api_key': 'abc.def-123'}",
+        "HUD_API_KEY=abc.def-123 hud-tui",
+    ],
+)
+def test_what_is_a_key_or_looks_like_one_is_masked(text: str) -> None:
+    shown = masked(text, [KEY])
+    assert "***" in shown
+    assert KEY not in shown
+    assert "abc.def" not in shown
+
+
+async def test_a_worker_that_fails_with_a_hud_error_is_told_and_ends_nothing(
+    served: Served,
+) -> None:
+    async def fail() -> None:
+        raise HudUnreachable("no answer", "try again")
+
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        app.screen.run_worker(fail())
+        await app.until_notice("try again")
+        await app.press("2")
+        await app.until_view("launch")
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+async def test_without_a_terminal_it_says_so_at_once(stream: str, tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    elsewhere = subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", "--local", "--state-dir", str(tmp_path / "s")),
+        stdin=elsewhere if stream == "stdin" else slave,
+        stdout=elsewhere if stream == "stdout" else slave,
+        stderr=subprocess.PIPE,
+    )
+    os.close(slave)
+    _, said = await process.communicate()
+    os.close(master)
+    assert process.returncode == HudUsage.exit_code == 2
+    assert b"needs a terminal; use --headless" in said
+    assert not (tmp_path / "s").exists()
