@@ -55,6 +55,8 @@ class RolloutDone(_Event):
     task_slug: str | None = None
     rollout: int | None = None
     """Index in its group, from 0."""
+    attempt: int | None = None
+    """Which sampling of its step it is part of, from 1: a batch without spread is repeated."""
     reward: float | None = None
     status: str = "completed"
     heldout: bool = False

@@ -344,6 +344,12 @@ class JobStatus(Response):
     steps: int | None = None
     parameters: Json | None = None
     """Every parameter as the run uses it, defaults filled in."""
+    reason: str | None = None
+    """Why it ended well before its last step; of one that did not, `error` says why."""
+    note: str | None = None
+    """Why its step is being sampled again."""
+    attempt: int | None = None
+    """Which sampling of the next step is due, from 1."""
 
 
 # Tasksets
@@ -468,7 +474,10 @@ class Job(Response):
     taskset_id: str | None = None
     taskset_name: str | None = None
     metadata: Json | None = None
-    """Embedded, for managed runs: kind ``training``, model_id, model, step, steps."""
+    """Embedded, for managed runs: kind ``training``, model_id, model, step, steps, attempt,
+    reason, and sampled_step: the newest step that rollouts were sampled for, taken or not."""
+    num_traces: int | None = None
+    """Embedded: all its rollouts, those of batches that were sampled again too."""
 
 
 class Trace(Response):
@@ -486,6 +495,9 @@ class Trace(Response):
     """Embedded, as all below."""
     step: int | None = None
     """The step of its job that it was sampled for, from 1."""
+    attempt: int | None = None
+    """Which sampling of that step, from 1: the last one is trained on, those before had no
+    spread."""
     rollout: int | None = None
     """Index in its group, from 0."""
     completion: str | None = None

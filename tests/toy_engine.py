@@ -184,9 +184,14 @@ class ToyEngine:
         path.write_text(json.dumps({"logits": _load(state).logits}))
         return str(path)
 
-    def flatten(self) -> None:
-        """From now on every policy says the same to everything: no group has spread."""
-        self.ways = lambda prompt: [[*self.tokens.encode("no"), END]] * WAYS  # type: ignore
+    def flatten(self, solved: bool = False) -> None:
+        """From now on a policy has one answer to a prompt, wrong or right: no group has spread."""
+
+        def only(prompt: Sequence[int]) -> list[list[int]]:
+            said = self._right.get(tuple(prompt), "7") if solved else "no"
+            return [[*self.tokens.encode(said), END]] * WAYS
+
+        self.ways = only  # type: ignore[method-assign]
 
     def _live(self, verb: str) -> None:
         if self.kill_next == verb:

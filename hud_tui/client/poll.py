@@ -1,13 +1,12 @@
 """Poller: the events of a model's training, made from what changed between two readings."""
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from hud_tui.client.changes import changes
 from hud_tui.client.groups import GroupReader
 from hud_tui.client.tree import TreeReader
 from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
-from hud_tui.rl.run import ACTIVE
+from hud_tui.rl.job_words import is_active
 from hud_tui.wire import Checkpoint, JobStatus
 
 if TYPE_CHECKING:
@@ -31,12 +30,12 @@ class Poller:
     @property
     def interval_s(self) -> float:
         """Seconds to wait before the next `news`."""
-        return BUSY_S if self._job is not None and self._job.status in ACTIVE else IDLE_S
+        return BUSY_S if self._job is not None and is_active(self._job.status) else IDLE_S
 
     async def whole(self) -> list[Event]:
         """The tree as it is, and the model's latest job where there is one."""
-        reading = self._read_tree(), self._client.known_job(self._model_id)
-        tree, job = await asyncio.gather(*reading)
+        job = await self._client.known_job(self._model_id)
+        tree = await self._read_tree()
         self._tree, self._job = tree, job
         first: list[Event] = [TreeRead(checkpoints=tree)]
         return first if job is None else [*first, JobChanged(job=job)]
@@ -49,11 +48,12 @@ class Poller:
         """
         if self._tree is None:
             return await self.whole()
+        # The job before the tree: of one that has ended, the tree then has every step.
+        job = await self._client.known_job(self._model_id)
         tree = await self._read_tree()
         events = [] if tree is self._tree else changes(self._tree, tree)
         self._tree = tree
         events = await self._with_groups(events)
-        job = await self._client.known_job(self._model_id)
         if job is not None and job != self._job:
             events.append(JobChanged(job=job))
         self._job = job

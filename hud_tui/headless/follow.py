@@ -10,7 +10,7 @@ from hud_tui.client.submission import Submission, submit
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.headless.output import emit, tell
-from hud_tui.rl.status import ENDED, SUCCEEDED
+from hud_tui.rl.job_words import SUCCEEDED, has_ended
 from hud_tui.wire import JobStatus, Model, SubmitJob
 
 WATCH_S = 1.0
@@ -78,4 +78,4 @@ class Follower:
 def _has_ended(job: JobStatus, submission: Submission) -> bool:
     """Whether this is the submitted run, at its end; HUD does not say which run it is."""
     ours = job.id == submission.job_id if job.id else not submission.is_before(job)
-    return ours and job.status in ENDED
+    return ours and has_ended(job.status)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 
-from hud_tui.rl.run import Run
+from hud_tui.rl.run import Run, reason
 
 RECENT = 20
 """Steps whose pace is the run's pace."""
@@ -70,6 +70,19 @@ def progress(run: Run) -> Progress | None:
     if run.job is None or run.job.step is None:
         return None
     return Progress(run.job.step, run.job.steps, step_seconds(run))
+
+
+def awaiting(run: Run) -> str:
+    """What there is to say while no step has been taken."""
+    job = run.job
+    if job is None or job.step:
+        return "No steps yet."
+    if run.training and (job.attempt or 1) > 1:
+        return f"Its first step is sampled again, attempt {job.attempt}: no rewards differed."
+    if run.training:
+        return "The first step is being sampled."
+    why = reason(job)
+    return f"It ended as {job.status} before its first step" + (f": {why}" if why else ".")
 
 
 def step_seconds(run: Run) -> float | None:

@@ -13,14 +13,13 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
+from hud_tui.rl.job_words import is_active
 from hud_tui.rl.series import Series
 from hud_tui.rl.tree import Tree, label
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
 LOG = 200
 """Events kept for the event pane."""
-ACTIVE = frozenset({"queued", "running", "in_progress", "processing", "validating_files"})
-"""HUD's words for a job that has not ended."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,8 @@ class Run:
     """Rewards of the step being sampled, by task slug, as they arrive."""
     rollouts_step: int | None = None
     """The step that `rollouts` are sampled for."""
+    rollouts_attempt: int | None = None
+    """Which sampling of that step they are, from 1; None where the service does not say."""
     log: tuple[Entry, ...] = ()
     """Newest last, at most LOG."""
     loaded: bool = False
@@ -59,7 +60,7 @@ class Run:
     @property
     def training(self) -> bool:
         """Whether a managed run is under way."""
-        return self.job is not None and self.job.status in ACTIVE
+        return self.job is not None and is_active(self.job.status)
 
     @property
     def groups(self) -> list[Group]:
@@ -98,13 +99,16 @@ class Run:
     def _add_rollout(self, event: RolloutDone) -> "Run":
         if event.heldout or event.reward is None or event.task_slug is None:
             return self
-        fresh = event.step != self.rollouts_step
+        sampled_now = (event.step, event.attempt)
+        fresh = sampled_now != (self.rollouts_step, self.rollouts_attempt)
         rollouts = {} if fresh else dict(self.rollouts)
         rewards = list(rollouts.get(event.task_slug, ()))
         place = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
-        rewards[place : place + 1] = [event.reward]  # a step sampled again replaces its rollouts
+        rewards[place : place + 1] = [event.reward]  # an attempt made again replaces its rollouts
         rollouts[event.task_slug] = tuple(rewards)
-        return replace(self, rollouts=rollouts, rollouts_step=event.step)
+        return replace(
+            self, rollouts=rollouts, rollouts_step=event.step, rollouts_attempt=event.attempt
+        )
 
     def _step(self, event: StepTaken) -> "Run":
         flat = event.metrics.get("frac_groups_zero_spread", 0.0) * len(event.groups)
@@ -122,7 +126,7 @@ class Run:
         run = replace(self, job=job)
         if before is not None and (before.id, before.status) == (job.id, job.status):
             return run
-        why = trouble(job)
+        why = reason(job)
         return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
 
     def _log(self, at: float, text: str) -> "Run":
@@ -136,6 +140,11 @@ def trouble(job: JobStatus) -> str:
     """Why a job failed, as the service says it; empty where nothing went wrong."""
     error = job.error if isinstance(job.error, str | None) else job.error.message
     return error or ""
+
+
+def reason(job: JobStatus) -> str:
+    """Why a job ended as it did, be it well or badly; empty where its status says it all."""
+    return trouble(job) or job.reason or ""
 
 
 def _series(tree: Tree) -> Series:

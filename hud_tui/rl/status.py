@@ -6,11 +6,6 @@ from dataclasses import dataclass
 from hud_tui.rl.preflight import is_shared
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
-SUCCEEDED = frozenset({"succeeded", "completed"})
-"""HUD's words for a job that ended as it should."""
-ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
-"""All words for a job that takes no further step by itself."""
-
 
 @dataclass(frozen=True)
 class Service:

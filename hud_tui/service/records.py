@@ -26,6 +26,7 @@ def trace_record(row: sqlite3.Row) -> dict[str, Any]:
         "error": row["error"],
         "group_id": row["group_id"],
         "step": row["step"],
+        "attempt": row["attempt"],
         "rollout": row["rollout"],
         "completion": row["completion"],
         "num_tokens": row["num_tokens"],

@@ -92,9 +92,17 @@ async def roll_out(
 
 
 def trace_rows(
-    rollouts: Rollouts, job_id: str, model: str, base: str, step: int, temperature: float
+    rollouts: Rollouts, place: tuple[str, int, int], model: str, base: str, temperature: float
 ) -> list[TraceRow]:
-    """The rollouts as they are kept: traces with one turn each."""
+    """The rollouts as they are kept: traces with one turn each.
+
+    Args:
+        rollouts: An iteration's.
+        place: The job's id, its step and which sampling of that this is, both from 1.
+        model, base: Slug and base of what sampled them.
+        temperature: That they were sampled at.
+    """
+    job_id, step, attempt = place
     ended_at, groups = now(), dict[int, str]()
     rows = []
     for rollout in (*rollouts.train, *rollouts.heldout):
@@ -117,6 +125,7 @@ def trace_rows(
             task_slug=task.slug,
             group_id=groups.setdefault(rollout.planned.index, new_id()),
             step=step,
+            attempt=attempt,
             rollout=rollout.index,
             reward=rollout.reward,
             stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",

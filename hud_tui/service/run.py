@@ -13,7 +13,9 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.service.batches import CROSS_ENTROPY, Batch, flat_groups, make_batch, name_flat
+from hud_tui.service.endings import NoSpread, Solved, Stopped
 from hud_tui.service.engines.base import Adam, EngineLost
+from hud_tui.service.flats import IN_A_ROW, Flats
 from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan
 from hud_tui.service.rollouts import Rollouts, roll_out, trace_rows
@@ -23,23 +25,20 @@ from hud_tui.service.store.models import ModelRow
 
 T = TypeVar("T")
 
-FLAT_IN_A_ROW = 20
-"""Iterations without spread after which a run gives up."""
 LOST_IN_A_ROW = 3
 """Times that an iteration is repeated after the engine stopped."""
 
 
-class Stopped(Exception):
-    """The run was asked to end."""
-
-
-class NoSpread(Exception):
-    """Too many iterations in a row had nothing to train on."""
-
-
 class Run:
     def __init__(
-        self, parts: Parts, model: ModelRow, job_id: str, plan: Plan, step: int, iteration: int
+        self,
+        parts: Parts,
+        model: ModelRow,
+        job_id: str,
+        plan: Plan,
+        step: int = 0,
+        iteration: int = 0,
+        attempt: int = 1,
     ) -> None:
         """
         Args:
@@ -49,6 +48,7 @@ class Run:
             plan: What it does.
             step: Optimizer steps it has taken so far.
             iteration: Batches it has sampled so far, with those that had no spread.
+            attempt: Which sampling of the next step is due, from 1.
         """
         self.model = model
         self.job_id = job_id
@@ -59,7 +59,8 @@ class Run:
         self._step = step
         self._iteration = iteration
         self._stop = asyncio.Event()
-        self._flat = 0
+        self._attempt = attempt
+        self._flats = Flats()
         self._session = parts.session(model)
 
     def stop(self, ends_as: str) -> None:
@@ -72,7 +73,8 @@ class Run:
 
         Raises:
             Stopped: It was asked to end.
-            NoSpread: `FLAT_IN_A_ROW` batches had nothing to train on.
+            Solved: `flats.IN_A_ROW` batches had full rewards only.
+            NoSpread: So many had nothing to train on.
             EngineError: The engine failed, or stopped too often.
         """
         async with self._session.lock:
@@ -120,9 +122,8 @@ class Run:
     async def _keep(self, rollouts: Rollouts) -> None:
         temperature = self._plan.parameters["temperature"]
         model = self.model
-        rows = trace_rows(
-            rollouts, self.job_id, model.slug, model.base, self._step + 1, temperature
-        )
+        place = (self.job_id, self._step + 1, self._attempt)
+        rows = trace_rows(rollouts, place, model.slug, model.base, temperature)
         await self._parts.store.write(traces.add_rollouts, model.id, rows)
 
     def _batch(self, rollouts: Rollouts) -> Batch:
@@ -147,11 +148,13 @@ class Run:
         )
         self._step += 1
         self._iteration += 1
-        self._flat = 0
+        self._attempt = 1
+        self._flats.clear()
 
     async def _skip(self, batch: Batch, rollouts: Rollouts, start: float) -> None:
-        self._flat += 1
+        self._flats.add([rollout.reward for rollout in rollouts.train])
         self._iteration += 1
+        self._attempt += 1
         note = f"step {self._step + 1}: {_why_skipped(batch, self._plan.parameters['loss_fn'])}"
         await self._parts.store.write(
             runs.advance,
@@ -159,10 +162,12 @@ class Run:
             steps=0,
             tokens=0,
             seconds=perf_counter() - start,
-            note=f"{note}: sampled again ({self._flat} of {FLAT_IN_A_ROW})",
+            note=f"{note}: sampled again ({self._flats.count} of {IN_A_ROW})",
         )
-        if self._flat >= FLAT_IN_A_ROW:
-            raise NoSpread(f"{note}, {FLAT_IN_A_ROW} times in a row")
+        if self._flats.is_end and self._flats.solved:
+            raise Solved(self._flats.verdict)
+        if self._flats.is_end:
+            raise NoSpread(f"{self._flats.verdict} ({note})")
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(work)

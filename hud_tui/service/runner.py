@@ -8,15 +8,16 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hud_tui.rl.tasks import read_rows
+from hud_tui.service.endings import End, NoSpread, Solved, Stopped, failed, stopped
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.ids import new_id
 from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan, fill, make_plan
 from hud_tui.service.refusals import Refused
-from hud_tui.service.run import NoSpread, Run, Stopped
+from hud_tui.service.run import Run
 from hud_tui.service.store import Db, models, runs, tasksets
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import JobError, JobStatus, SubmitJob
+from hud_tui.wire import JobStatus, SubmitJob
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Runner:
         self.submitting = asyncio.Lock()
         self._parts = parts
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
-        self._unwritten: dict[str, tuple[str, JobError | None]] = {}
+        self._unwritten: dict[str, End] = {}
         """How runs ended that the store still has as running."""
         self._closing = asyncio.Event()
 
@@ -58,7 +59,7 @@ class Runner:
         job_id, name = new_id(), await self._name(rows, model)
         submission = runs.Submission(job_id, model.id, name, parameters, rows)
         await store.write(_submit, submission, also)
-        self._start(Run(self._parts, model, job_id, plan, step=0, iteration=0))
+        self._start(Run(self._parts, model, job_id, plan))
         return job_id
 
     async def resume(self, job_id: str) -> JobStatus:
@@ -73,7 +74,8 @@ class Runner:
         model = await store.read(models.find, job["model_id"])
         plan = await asyncio.to_thread(self._plan_again, job, model)
         status = await store.write(runs.requeue, job["id"])
-        run = Run(self._parts, model, job["id"], plan, job["step"], job["iteration"])
+        done = (job["step"], job["iteration"], job["attempt"])
+        run = Run(self._parts, model, job["id"], plan, *done)
         self._start(run)
         return status
 
@@ -97,16 +99,14 @@ class Runner:
     def shown(self, job: sqlite3.Row) -> str:
         """A job's status in one word, ended as `status` says."""
         end = self._unwritten.get(job["id"])
-        return str(job["shown_status"] if end is None else end[0])
+        return str(job["shown_status"] if end is None else end.status)
 
     def status(self, job: sqlite3.Row) -> JobStatus:
         """A run in the wire's raw-status form, ended if it has, be that written or not."""
         status, end = runs.status(job), self._unwritten.get(job["id"])
         if end is None:
             return status
-        return status.model_copy(
-            update={"status": end[0], "error": end[1], "estimated_finish": None}
-        )
+        return status.model_copy(update={**vars(end), "estimated_finish": None})
 
     async def close(self) -> None:
         """The service stops: every run ends as interrupted, between two steps."""
@@ -157,26 +157,23 @@ class Runner:
                 found[1].cancel()
 
     async def _write_end(self, job_id: str) -> None:
-        status, error = self._unwritten[job_id]
-        await self._parts.store.write(runs.finish, job_id, status, error)
+        await self._parts.store.write(runs.finish, job_id, self._unwritten[job_id])
         self._unwritten.pop(job_id, None)
 
-    async def _outcome(self, run: Run) -> tuple[str, JobError | None]:
+    async def _outcome(self, run: Run) -> End:
         try:
             await self._parts.store.write(runs.start, run.job_id)
             await run.train()
         except Stopped:
-            return run.ends_as, _stopped(run.ends_as)
-        except NoSpread as error:
-            return "failed", JobError(code="no_spread", message=str(error))
-        except EngineError as error:
-            return "failed", JobError(code="engine", message=str(error))
-        except Refused as error:
-            return "failed", JobError(code="refused", message=str(error))
+            return stopped(run.ends_as)
+        except Solved as why:
+            return End("succeeded", reason=str(why))
+        except (NoSpread, EngineError, Refused) as error:
+            return failed(error)
         except Exception as error:
             log.exception("run %s failed", run.job_id)
-            return "failed", JobError(code="internal", message=f"{type(error).__name__}: {error}")
-        return "succeeded", None
+            return failed(error)
+        return End("succeeded")
 
     def _plan_again(self, job: sqlite3.Row, model: ModelRow) -> Plan:
         base, tokens = self._parts.base(model), self._parts.tokenizer(model)
@@ -193,10 +190,3 @@ class Runner:
 def _submit(db: Db, submission: runs.Submission, also: Also) -> None:
     runs.submit(db, submission)
     also(db, submission.job_id)
-
-
-def _stopped(ends_as: str) -> JobError | None:
-    if ends_as != "interrupted":
-        return None
-    message = "the service was stopped during the run: resume it to go on from the head"
-    return JobError(code="interrupted", message=message)

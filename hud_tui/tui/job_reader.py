@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud_tui.rl.rollouts import RolloutGroup, rollout_groups
-from hud_tui.tui.job_rows import is_active, job_step
+from hud_tui.tui.job_rows import is_active, job_sampled, job_step
 from hud_tui.wire import Job, Trace
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class JobReader:
         return await (self._page(wanted) if step is None else self._step(step, wanted))
 
     async def _step(self, taken: int, wanted: int | None) -> Part:
-        """The step that is being sampled has rollouts before it is taken."""
-        newest = taken + 1 if is_active(self.job) else taken
+        """A step has rollouts before it is taken, and where it never is."""
+        newest = taken + 1 if is_active(self.job) else max(taken, job_sampled(self.job))
         number = newest if wanted is None else min(max(1, wanted), max(1, newest))
         traces = await self._client.job_traces(self.job.id, step=number)
         if not traces and wanted is None and taken:

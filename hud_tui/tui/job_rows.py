@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from textual.content import Content
 
+from hud_tui.rl import job_words
 from hud_tui.rl.ages import age
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.progress import seconds
 from hud_tui.rl.rollouts import Rollout, RolloutGroup
-from hud_tui.rl.run import ACTIVE
 from hud_tui.rl.text import count_unsafe, one_line
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.row_list import Column, Row
@@ -43,7 +43,7 @@ SIBLINGS = (
 
 def is_active(job: Job) -> bool:
     """Whether a job has not ended."""
-    return job.status in ACTIVE
+    return job_words.is_active(job.status)
 
 
 def job_rows(jobs: Iterable[Job], text: str, now: float) -> list[Row]:
@@ -63,6 +63,12 @@ def job_step(job: Job) -> int | None:
     """Steps that a managed run has taken; None for any other job."""
     step = (job.metadata or {}).get("step")
     return step if isinstance(step, int) else None
+
+
+def job_sampled(job: Job) -> int:
+    """The newest step of a managed run that has rollouts, taken or not; 0 where none has."""
+    known = (job.metadata or {}).get("sampled_step")
+    return known if isinstance(known, int) else job_step(job) or 0
 
 
 def job_progress(job: Job) -> str:

@@ -19,7 +19,7 @@ from time import perf_counter
 from hud_tui.client.client import HudClient
 from hud_tui.connect import connect_local, stop
 from hud_tui.events import JobChanged
-from hud_tui.rl.status import ENDED
+from hud_tui.rl.job_words import ENDED
 from hud_tui.settings import Paths
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 

@@ -15,7 +15,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.errors import HudNotFound, HudUnauthorized
 from hud_tui.events import Event, HeadMoved, JobChanged, RolloutDone, StepTaken, TreeRead
-from hud_tui.rl.status import ENDED
+from hud_tui.rl.job_words import ENDED
 from hud_tui.service.app import create_app
 from hud_tui.service.routes import events as stream
 from hud_tui.service.service import Service
@@ -265,6 +265,28 @@ async def test_groups_are_joined_from_traces_where_checkpoints_have_none(service
     assert told([*steps[0].groups]) == told([*checkpoint.groups])
     await client.aclose()
     await whole.aclose()
+
+
+async def test_polling_says_that_a_job_ended_after_its_last_step() -> None:
+    """The step lands while the poller reads; the job's end is never told before it."""
+    landed = False
+
+    def server(request: httpx.Request) -> httpx.Response:
+        nonlocal landed
+        if request.url.path.endswith("/checkpoints"):
+            return httpx.Response(200, json=[{"id": "c1", "is_active": True}] if landed else [])
+        if request.url.path.endswith("/raw-status"):
+            status, landed = "succeeded" if begun else "running", begun
+            return httpx.Response(200, json={"status": status, "id": "j"})
+        return httpx.Response(404, json={"detail": "none"})
+
+    begun = False
+    async with answered(server) as client:
+        poller = poll.Poller(client, "m")
+        await poller.whole()
+        begun = True
+        told = [event.type for event in await poller.news()]
+    assert (told[0], told[-1]) == ("checkpoint", "job")
 
 
 def sse(*frames: str) -> Callable[[httpx.Request], httpx.Response]:

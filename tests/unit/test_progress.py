@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hud_tui.events import JobChanged, TreeRead
-from hud_tui.rl.progress import State, liveness, progress, seconds, step_seconds
+from hud_tui.rl.progress import State, awaiting, liveness, progress, seconds, step_seconds
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, JobStatus
 
@@ -69,3 +69,21 @@ def test_what_we_see_is(
 def test_a_time_that_is_none_is_unknown() -> None:
     assert seconds("yesterday") is seconds(None) is None
     assert seconds("1970-01-01T00:00:01+00:00") == 1
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (None, "No steps yet."),
+        (JobStatus(status="running", step=0), "The first step is being sampled."),
+        (JobStatus(status="running", step=0, attempt=3), "sampled again, attempt 3"),
+        (
+            JobStatus(status="failed", step=0, error="too hard"),
+            "ended as failed before its first step: too",
+        ),
+        (JobStatus(status="succeeded", step=0, reason="solved"), "its first step: solved"),
+        (JobStatus(status="cancelled", step=0), "It ended as cancelled before its first step."),
+    ],
+)
+def test_a_run_without_steps_says_what_it_waits_for(job: JobStatus | None, said: str) -> None:
+    assert said in awaiting(Run(job=job))

@@ -14,6 +14,7 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
+from hud_tui.rl.job_words import is_active
 from hud_tui.rl.run import LOG, Run
 from hud_tui.rl.series import Series
 from hud_tui.wire import Checkpoint, Group, JobStatus
@@ -142,3 +143,28 @@ def test_a_rollout_with_a_number_counts_once_and_one_without_each_time() -> None
     assert run.fold(numbered).rollouts == run.rollouts == {"a": (1.0,)}
     nameless = RolloutDone(trace_id="t", step=1, task_slug="a", reward=0.0)
     assert run.fold(nameless).fold(nameless).rollouts == {"a": (1.0, 0.0, 0.0)}
+
+
+def test_each_attempt_at_a_step_replaces_the_rollouts_of_the_one_before() -> None:
+    def done(attempt: int, slug: str) -> RolloutDone:
+        return RolloutDone(
+            trace_id=f"{attempt}{slug}", step=1, attempt=attempt, task_slug=slug, rollout=0,
+            reward=1.0,
+        )  # fmt: skip
+
+    run = Run()
+    for event in (done(1, "a"), done(1, "b"), done(2, "c")):
+        run = run.fold(event)
+    assert (run.rollouts, run.rollouts_attempt) == ({"c": (1.0,)}, 2)
+
+
+def test_the_log_says_why_a_run_ended_well_before_its_last_step() -> None:
+    job = JobStatus(status="succeeded", id="job-0123456", reason="solved: all scored 1.0")
+    run = Run().fold(JobChanged(job=job))
+    assert [entry.text for entry in run.log] == ["job job-0123 succeeded: solved: all scored 1.0"]
+
+
+def test_a_word_for_a_status_that_is_not_known_is_no_end() -> None:
+    assert [is_active(word) for word in ("queued", "warming_up", "failed", None)] == [
+        True, True, False, False,
+    ]  # fmt: skip

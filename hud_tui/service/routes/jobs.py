@@ -8,11 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hud_tui.rl.run import reason
 from hud_tui.service.bodies import number, page, read, reply, window
 from hud_tui.service.clock import iso
 from hud_tui.service.ids import canonical, wanted_id
 from hud_tui.service.records import trace_record
 from hud_tui.service.routes import parts_of, path, service_of
+from hud_tui.service.runner import Runner
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, traces
 from hud_tui.wire import CancelJob, JobEnter
@@ -37,12 +39,12 @@ async def list_jobs(request: Request) -> Response:
     taskset_id = canonical(request.query_params.get("taskset_id", ""))
     rows, total = await store.read(jobs.page, limit, offset, taskset_id)
     runner = service_of(request).runner
-    return page([_record(row, runner.shown(row)) for row in rows], total, limit, offset)
+    return page([_record(row, runner) for row in rows], total, limit, offset)
 
 
 async def get_job(request: Request) -> Response:
-    job = await _find(request)
-    return reply(_record(job, service_of(request).runner.shown(job)))
+    job = await parts_of(request).store.read(jobs.listed, path(request, "job_id"))
+    return reply(_record(job, service_of(request).runner))
 
 
 async def job_traces(request: Request) -> Response:
@@ -123,7 +125,7 @@ async def _cancel(service: Service, job_id: str) -> int:
     return await service.parts.store.write(traces.cancel_running, job_id)
 
 
-def _record(row: sqlite3.Row, status: str) -> dict[str, Any]:
+def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
     metadata = None
     if row["kind"] == "training":
         metadata = {
@@ -132,16 +134,20 @@ def _record(row: sqlite3.Row, status: str) -> dict[str, Any]:
             "model": row["slug"],
             "step": row["step"],
             "steps": row["steps"],
+            "attempt": row["attempt"],
+            "sampled_step": row["sampled_step"],
+            "reason": reason(runner.status(row)) or None,
         }
     return {
         "id": row["id"],
         "name": row["name"],
-        "status": status,
+        "status": runner.shown(row),
         "created_at": iso(row["created_at"]),
         "group_size": row["group_size"],
         "is_remote": False,
         "taskset_id": row["taskset_id"],
         "taskset_name": row["taskset_name"],
+        "num_traces": row["num_traces"],
         "metadata": metadata,
     }
 

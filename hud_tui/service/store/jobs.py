@@ -12,9 +12,14 @@ _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id) THEN 'completed'
     ELSE 'pending' END"""
 """HUD has no "job exit": a reported job is over when its traces are."""
-SELECT = f"""SELECT job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name
-    FROM job LEFT JOIN model ON model.id = job.model_id
+_COLUMNS = f"job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name"
+_FROM = """FROM job LEFT JOIN model ON model.id = job.model_id
     LEFT JOIN taskset ON taskset.id = job.taskset_id"""
+SELECT = f"SELECT {_COLUMNS} {_FROM}"
+_LISTED = f"""SELECT {_COLUMNS},
+    (SELECT count(*) FROM trace WHERE job_id = job.id) AS num_traces,
+    (SELECT max(step) FROM trace WHERE job_id = job.id) AS sampled_step {_FROM}"""
+"""With what its rollouts say of it; both are read from an index."""
 
 
 def unfinished(db: Db) -> list[sqlite3.Row]:
@@ -28,11 +33,12 @@ def get(db: Db, job_id: str) -> sqlite3.Row:
     Raises:
         Refused: 404.
     """
-    row = db.execute(f"{SELECT} WHERE job.id = ?", (canonical(job_id),)).fetchone()
-    if row is None:
-        raise not_found("job", job_id[:100])
-    found: sqlite3.Row = row
-    return found
+    return _one(db, SELECT, job_id)
+
+
+def listed(db: Db, job_id: str) -> sqlite3.Row:
+    """One job as `page` has it, with num_traces and sampled_step. Raises Refused, 404."""
+    return _one(db, _LISTED, job_id)
 
 
 def page(
@@ -40,7 +46,7 @@ def page(
 ) -> tuple[list[sqlite3.Row], int]:
     """One page of jobs, newest first, and the true total."""
     where, args = ("WHERE job.taskset_id = ?", (taskset_id,)) if taskset_id else ("", ())
-    query = f"{SELECT} {where} ORDER BY job.created_at DESC, job.rowid DESC LIMIT ? OFFSET ?"
+    query = f"{_LISTED} {where} ORDER BY job.created_at DESC, job.rowid DESC LIMIT ? OFFSET ?"
     rows = db.execute(query, (*args, limit, offset)).fetchall()
     [total] = db.execute(f"SELECT count(*) FROM job {where}", args).fetchone()
     return rows, int(total)
@@ -64,3 +70,11 @@ def enter(db: Db, job_id: str, name: str | None, group: int | None, taskset_id: 
 def rename(db: Db, job_id: str, name: str) -> None:
     """Give a job another name."""
     db.execute("UPDATE job SET name = ? WHERE id = ?", (name, get(db, job_id)["id"]))
+
+
+def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
+    row = db.execute(f"{select} WHERE job.id = ?", (canonical(job_id),)).fetchone()
+    if row is None:
+        raise not_found("job", job_id[:100])
+    found: sqlite3.Row = row
+    return found

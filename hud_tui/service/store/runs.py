@@ -7,11 +7,12 @@ from typing import Any
 
 from hud_tui.events import JobChanged
 from hud_tui.service.clock import now
+from hud_tui.service.endings import End, stopped
 from hud_tui.service.ids import canonical
 from hud_tui.service.refusals import Refused, not_found
 from hud_tui.service.store import Db, events, insert, jobs
 from hud_tui.service.store.jobs import SELECT
-from hud_tui.wire import JobError, JobStatus
+from hud_tui.wire import JobStatus
 
 RESUMABLE = ("interrupted", "cancelled", "failed")
 
@@ -95,7 +96,8 @@ def requeue(db: Db, job_id: str) -> JobStatus:
         raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
     refuse_busy(db, job["model_id"])
     db.execute(
-        "UPDATE job SET status = 'queued', finished_at = NULL, error = NULL, note = NULL"
+        "UPDATE job SET status = 'queued', finished_at = NULL, error = NULL, reason = NULL,"
+        " note = NULL"
         " WHERE id = ?",
         (job["id"],),
     )
@@ -108,11 +110,12 @@ def start(db: Db, job_id: str) -> JobStatus:
     return _changed(db, job_id)
 
 
-def finish(db: Db, job_id: str, status: str, error: JobError | None = None) -> JobStatus:
-    """The run ended with this status."""
+def finish(db: Db, job_id: str, end: End) -> JobStatus:
+    """The run ended so."""
+    error = end.error.model_dump_json() if end.error else None
     db.execute(
-        "UPDATE job SET status = ?, finished_at = ?, error = ? WHERE id = ?",
-        (status, now(), error.model_dump_json() if error else None, job_id),
+        "UPDATE job SET status = ?, finished_at = ?, error = ?, reason = ? WHERE id = ?",
+        (end.status, now(), error, end.reason, job_id),
     )
     return _changed(db, job_id)
 
@@ -122,21 +125,18 @@ def advance(
 ) -> JobStatus:
     """One more iteration is done, having taken `steps` (0 or 1) optimizer steps."""
     db.execute(
-        "UPDATE job SET step = step + ?, iteration = iteration + 1, busy_s = busy_s + ?,"
-        " trained_tokens = trained_tokens + ?, note = ? WHERE id = ?",
-        (steps, seconds, tokens, note, job_id),
+        "UPDATE job SET step = step + :steps, iteration = iteration + 1,"
+        " attempt = CASE WHEN :steps THEN 1 ELSE attempt + 1 END, busy_s = busy_s + :seconds,"
+        " trained_tokens = trained_tokens + :tokens, note = :note WHERE id = :id",
+        {"steps": steps, "seconds": seconds, "tokens": tokens, "note": note, "id": job_id},
     )
     return _changed(db, job_id)
 
 
 def interrupt_all(db: Db) -> None:
     """After a crash: what was queued or running is interrupted, and can be resumed."""
-    error = JobError(
-        code="interrupted",
-        message="the service stopped during the run: resume it to go on from the head",
-    )
     for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():
-        finish(db, job["id"], "interrupted", error)
+        finish(db, job["id"], stopped("interrupted"))
 
 
 def status(row: sqlite3.Row) -> JobStatus:
@@ -161,7 +161,9 @@ def status(row: sqlite3.Row) -> JobStatus:
             "step": done,
             "steps": steps,
             "parameters": json.loads(row["parameters"]),
+            "reason": row["reason"],
             "note": row["note"],
+            "attempt": row["attempt"],
         }
     )
 

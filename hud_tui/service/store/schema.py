@@ -163,5 +163,13 @@ MIGRATIONS = [
         BEGIN UPDATE disk SET bytes = bytes + NEW.bytes - OLD.bytes; END
     """,
     "CREATE INDEX trace_by_group ON trace (group_id) WHERE group_id IS NOT NULL",
+    """
+    -- Which sampling of its step a rollout is part of, and which a run is due to make, from 1.
+    ALTER TABLE trace ADD COLUMN attempt INTEGER;
+    ALTER TABLE job ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
+    CREATE INDEX trace_by_step ON trace (job_id, step);
+    -- Why a run ended well before its last step.
+    ALTER TABLE job ADD COLUMN reason TEXT
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

@@ -28,6 +28,8 @@ class TraceRow:
     group_id: str
     step: int
     """Of the run, from 1."""
+    attempt: int
+    """Which sampling of that step, from 1."""
     rollout: int
     reward: float
     stop_reason: str
@@ -187,6 +189,7 @@ def _finished(row: TraceRow, at: float) -> dict[str, object]:
         "reward": row.reward,
         "stop_reason": row.stop_reason,
         "step": row.step,
+        "attempt": row.attempt,
         "rollout": row.rollout,
         "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
         "num_tokens": _tokens(row.turns),
@@ -206,6 +209,7 @@ def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
         step=step,
         task_slug=row.task_slug,
         rollout=row.rollout,
+        attempt=row.attempt,
         reward=row.reward,
         heldout=row.heldout,
         num_tokens=_tokens(row.turns),

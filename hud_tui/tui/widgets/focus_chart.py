@@ -8,6 +8,7 @@ from textual.strip import Strip
 from hud_tui.rl.axis import Axis, marks
 from hud_tui.rl.curves import DELTA_STEPS, Bucket, Curve
 from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.scale import Scale
 from hud_tui.rl.text import one_line
@@ -109,8 +110,8 @@ class FocusChart(RunChart, can_focus=False):
         return f"by {wanted}" if known else f"by step: no {wanted} known"
 
     def _nothing(self, width: int) -> Strip:
-        text = "The first step is being sampled." if self.run.training else "No steps yet."
-        return line((f" {text}".ljust(width), self.tone("dim")))
+        text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
+        return line((text, self.tone("dim")))
 
 
 def steps_said(run: Run) -> str:

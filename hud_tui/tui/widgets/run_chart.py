@@ -1,7 +1,9 @@
-"""RunChart: a pane of curves of the run; it is drawn anew when a step or the lens changed."""
+"""RunChart: a pane of curves of the run; it is drawn anew when a step or the lens changed,
+or why there is no step."""
 
 from textual.reactive import reactive
 
+from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.tui.widgets.lens import Lens, Sight
 from hud_tui.tui.widgets.lines import LinesView
@@ -19,8 +21,8 @@ class RunChart(LinesView):
 
     def watch_run(self, before: Run, run: Run) -> None:
         reach = self.sight.reach(run, self.lens)
-        began_or_ended = run.training is not before.training
-        if run.series is not before.series or reach != self._reach or began_or_ended:
+        waits = awaiting(run) != awaiting(before)
+        if run.series is not before.series or reach != self._reach or waits:
             self._reach = reach
             self.redraw()
 
