@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 
-from hud_tui.rl.run import Run, reason
+from hud_tui.rl.run import Run
 
 RECENT = 20
 """Steps whose pace is the run's pace."""
@@ -81,8 +81,7 @@ def awaiting(run: Run) -> str:
         return f"Its first step is sampled again, attempt {job.attempt}: no rewards differed."
     if run.training:
         return "The first step is being sampled."
-    why = reason(job)
-    return f"It ended as {job.status} before its first step" + (f": {why}" if why else ".")
+    return "No steps: the run ended before its first."
 
 
 def step_seconds(run: Run) -> float | None:

@@ -388,7 +388,7 @@ async def test_a_first_step_that_failed_is_not_said_to_be_sampled() -> None:
         assert "The first step is being sampled." in text_of(chart)
         stage.play(failed(begun, "no spread", 0))
         await pilot.pause()
-        assert "No steps yet." in text_of(chart)
+        assert "No steps: the run ended before its first." in text_of(chart)
         assert "failed: no spread" in reason_of(stage)
 
 

@@ -77,12 +77,8 @@ def test_a_time_that_is_none_is_unknown() -> None:
         (None, "No steps yet."),
         (JobStatus(status="running", step=0), "The first step is being sampled."),
         (JobStatus(status="running", step=0, attempt=3), "sampled again, attempt 3"),
-        (
-            JobStatus(status="failed", step=0, error="too hard"),
-            "ended as failed before its first step: too",
-        ),
-        (JobStatus(status="succeeded", step=0, reason="solved"), "its first step: solved"),
-        (JobStatus(status="cancelled", step=0), "It ended as cancelled before its first step."),
+        (JobStatus(status="failed", step=0), "No steps: the run ended before its first."),
+        (JobStatus(status="failed", step=2), "No steps yet."),
     ],
 )
 def test_a_run_without_steps_says_what_it_waits_for(job: JobStatus | None, said: str) -> None:
