@@ -169,7 +169,7 @@ def _seed(text: str) -> int:
 
 
 def _source(parser: Parser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help=".json, .jsonl, or a taskset's name")
+    parser.add_argument("source", metavar="SOURCE", help="file, directory, or taskset")
     parser.add_argument("-m", "--model", metavar="MODEL", help="default: your only trainable one")
 
 

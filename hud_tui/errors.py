@@ -1,5 +1,11 @@
 """Why something failed, what to do next, and the code ``hud-tui --headless`` then exits with."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NAMED = 10
+"""Problems that one message names; the others are counted."""
+
 
 class HudError(Exception):
     """Base of every failure shown to the user.
@@ -79,6 +85,32 @@ class HudUsage(HudError):
 
     exit_code = 2
     kind = "usage"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a task file."""
+
+    where: str
+    """File, and the line or row from 1, e.g. ``tasks.jsonl line 3``."""
+    field: str
+    """Which field of the row, e.g. ``setup_tool[0].name``; empty where it is none."""
+    message: str
+    """What was expected, and what was found; never the value itself."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {f'field {self.field}: ' if self.field else ''}{self.message}"
+
+
+class HudBadTasks(HudUsage):
+    """Task rows that cannot be read; every problem of them is listed."""
+
+    def __init__(self, problems: Sequence[Problem], hint: str = "") -> None:
+        named = "; ".join(map(str, problems[:NAMED]))
+        more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
+        count = f"{len(problems)} problems: " if len(problems) > 1 else ""
+        super().__init__(f"{count}{named}{more}", hint)
+        self.problems = tuple(problems)
 
 
 class HudBadInput(HudUsage, ValueError):

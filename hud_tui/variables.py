@@ -53,6 +53,18 @@ def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return found
 
 
+def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of any program, by the same precedence: a task row may ask for each.
+
+    Lines that are no assignment are other programs' business here.
+    """
+    found: dict[str, str] = {}
+    for file in (Path.home() / ".hud" / ".env", Path(".env")):
+        lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
+        found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
+    return found | dict(os.environ if environ is None else environ)
+
+
 def is_ours(name: str) -> bool:
     """Whether HUD reads a variable of this name."""
     return name.startswith("HUD_") or name in OTHERS

@@ -356,7 +356,7 @@ class JobStatus(Response):
 
 
 TaskRow = Json
-"""A task row in any of the wire's formats; `hud_tui.rl.tasks` reads them."""
+"""A task row in any of the wire's formats; `hud_tui.rl.formats` reads them."""
 
 
 class TasksetRef(Response):

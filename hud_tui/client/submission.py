@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudError, HudRefused, HudUnreachable
-from hud_tui.wire import JobStatus, SubmitJob
+from hud_tui.rl.variables import fill_rows
+from hud_tui.variables import every_variable
+from hud_tui.wire import JobDataset, JobStatus, SubmitJob
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -37,6 +39,7 @@ async def submit(client: "HudClient", body: SubmitJob) -> Submission:
         HudError: It was refused, or was lost and no new run is to be seen.
     """
     before = await client.known_job(body.model_id)
+    body = _filled(body)
     try:
         return Submission((await client.submit(body)).job_id, before=before)
     except (HudUnreachable, HudRefused) as error:
@@ -45,6 +48,15 @@ async def submit(client: "HudClient", body: SubmitJob) -> Submission:
         failure = error
     after = await _look(client, body.model_id, Submission("", before=before), failure)
     return Submission(after.id or body.model_id, found=True, before=before)
+
+
+def _filled(body: SubmitJob) -> SubmitJob:
+    """With the variables of v4 rows filled in, as HUD's own client sends them: the service has
+    no such environment. They are in no message and on no screen."""
+    if not any("mcp_config" in row for row in body.dataset.tasks):
+        return body
+    rows = fill_rows(body.dataset.tasks, every_variable())
+    return body.model_copy(update={"dataset": JobDataset(tasks=rows)})
 
 
 async def _look(

@@ -1,5 +1,7 @@
 """Tasksets and the environments their tasks name."""
 
+from uuid import UUID
+
 from hud_tui.client.calls import Calls
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.wire import (
@@ -24,16 +26,19 @@ class TasksetCalls(Calls):
             raise
 
     async def taskset(self, name: str) -> TasksetExport:
-        """A taskset's rows, by its name.
+        """A taskset's rows, by its name or id.
 
         Raises:
-            HudNotFound: No taskset of this name.
+            HudNotFound: No such taskset.
         """
-        url = self.api("/v2/tasksets/by-name/{}", name)
-        ref = await self.wire.get(url, TasksetRef)
-        return await self.wire.get(
-            self.api("/v2/tasksets/{}/export", ref.taskset_id), TasksetExport
-        )
+        try:
+            url = self.api("/v2/tasksets/by-name/{}", name)
+            id_ = (await self.wire.get(url, TasksetRef)).taskset_id
+        except HudNotFound:
+            id_ = _id(name)
+            if not id_:
+                raise
+        return await self.wire.get(self.api("/v2/tasksets/{}/export", id_), TasksetExport)
 
     async def upload(self, body: UploadTasks) -> UploadResult:
         """Create a taskset, or add and change rows of one. Sent once."""
@@ -52,3 +57,11 @@ class TasksetCalls(Calls):
         return await self.wire.get(
             self.api("/v2/registry/{}/scenarios", registry_id), list[ScenarioRecord]
         )
+
+
+def _id(name: str) -> str:
+    """A name that is an id, as ids are spelled; else empty."""
+    try:
+        return str(UUID(name))
+    except ValueError:
+        return ""

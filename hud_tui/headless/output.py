@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hud_tui.errors import HudError
+from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.rl.text import one_line
 
 SCHEMA = "hud-tui/1"
@@ -31,12 +31,14 @@ def emit(kind: str, data: object) -> None:
 def emit_error(error: HudError, document: bool = True) -> int:
     """Say what failed, on stdout as a document and on stderr in a line; returns the exit code."""
     if document:
-        failure = {
+        failure: dict[str, Any] = {
             "type": error.kind,
             "message": one_line(error.message, 2000),
             "hint": error.hint,
             "status": error.status,
         }
+        if isinstance(error, HudBadTasks):
+            failure["problems"] = plain(error.problems)
         _print({"schema": SCHEMA, "kind": "error", "error": failure})
     tell(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.preflight import load_source
 from hud_tui.client.preflight import preflight as check
+from hud_tui.client.sources import load_source
 from hud_tui.client.submission import Submission, submit
 from hud_tui.commands import flag, parameters
 from hud_tui.errors import HudPreflightFailed, HudUsage
@@ -18,6 +18,8 @@ from hud_tui.rl.preflight import Finding, verdict
 from hud_tui.rl.status import trainable
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
+from hud_tui.rl.variables import find_variables
+from hud_tui.variables import every_variable
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
 
 
@@ -96,6 +98,7 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
     return {
         **origin,
         "tasks": len(tasks),
+        "variables": find_variables(tasks, every_variable().keys()),
         "findings": findings,
         "verdict": verdict(findings),
     }

@@ -16,6 +16,19 @@ from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Model
 
+Check = Literal[
+    "rows",
+    "train",
+    "fields",
+    "slugs",
+    "model",
+    "environments",
+    "scenarios",
+    "args",
+    "graded",
+    "variables",
+    "remote",
+]
 Level = Literal["ok", "warning", "failure"]
 NAMED = 5
 """Places that one finding names; the others are counted."""
@@ -25,7 +38,7 @@ NAMED = 5
 class Finding:
     """What one check found."""
 
-    check: Literal["rows", "slugs", "train", "model", "environments", "scenarios", "args"]
+    check: Check
     level: Level
     message: str
     where: str = ""
@@ -46,12 +59,34 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
         fix = "add rows, or choose another taskset"
         return [Finding("rows", "failure", "the taskset is empty", fix=fix)]
     train = sum(not task.heldout for task in tasks)
-    rows = Finding("rows", "ok", f"{_count(len(tasks), 'task')} load")
+    forms = Counter(task.form for task in tasks)
+    mixed = ", ".join(f"{number} {form}" for form, number in sorted(forms.items()))
+    said = mixed if len(forms) > 1 else next(iter(forms))
+    fix = "write all of them in one form" if len(forms) > 1 else ""
+    rows = Finding(
+        "rows",
+        "warning" if len(forms) > 1 else "ok",
+        f"{count(len(tasks), 'task')}, {said}",
+        fix=fix,
+    )
     if not train:
         fix = 'remove "split": "heldout" from the columns of some tasks'
         return [rows, Finding("train", "failure", "every task is held out", fix=fix)]
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
-    return [rows, Finding("train", "ok", f"{_count(train, 'task')} to train on{held}")]
+    return [rows, Finding("train", "ok", f"{count(train, 'task')} to train on{held}")]
+
+
+def check_fields(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether rows have fields that nothing reads: mostly one that is misspelt."""
+    holders: dict[str, list[Task]] = {}
+    for task in tasks:
+        for name in task.unknown:
+            holders.setdefault(one_line(name, 40), []).append(task)
+    fix = "remove it, or correct its name; what a task says beside its args goes into columns"
+    return [
+        Finding("fields", "warning", f"no form of task row has {name}", places(rows), fix)
+        for name, rows in list(holders.items())[:NAMED]
+    ]
 
 
 def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
@@ -60,8 +95,8 @@ def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
     twice = {slug for slug, count in counts.items() if count > 1}
     if not twice:
         return [Finding("slugs", "ok", "every slug is used once")]
-    where = _places([task for task in tasks if task.slug in twice])
-    message = f"used more than once: {_names(sorted(twice))}"
+    where = places([task for task in tasks if task.slug in twice])
+    message = f"used more than once: {names(sorted(twice))}"
     return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
 
 
@@ -92,20 +127,18 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
     unknown = [task for task in tasks if task.scenario not in known]
     wanted = {task.scenario for task in tasks}
     if not unknown:
-        message = (
-            f"{one_line(env)} has {_count(len(wanted), 'scenario')} of {len(wanted)} asked for"
-        )
+        message = f"{one_line(env)} has {count(len(wanted), 'scenario')} of {len(wanted)} asked for"
         return [Finding("scenarios", "ok", message, one_line(env))]
-    message = f"{one_line(env)} has no {_names(sorted(wanted - known))}"
-    fix = f"it has {_names(sorted(known))}" if known else "it has no scenarios at all"
-    return [Finding("scenarios", "failure", message, _places(unknown), fix)]
+    message = f"{one_line(env)} has no {names(sorted(wanted - known))}"
+    fix = f"it has {names(sorted(known))}" if known else "it has no scenarios at all"
+    return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
 
 def missing_environment(env: str, tasks: Sequence[Task]) -> Finding:
     """The failure for an environment that does not exist."""
     message = f"no environment is called {one_line(env)}"
     fix = "correct env in those rows, or deploy that environment"
-    return Finding("environments", "failure", message, _places(tasks), fix)
+    return Finding("environments", "failure", message, places(tasks), fix)
 
 
 def check_args(
@@ -126,15 +159,18 @@ def check_args(
     if not wrong:
         return [Finding("args", "ok", f"args fit in {one_line(env)}", one_line(env))]
     first, problem = wrong[0]
-    message = f"{_count(len(wrong), 'task')} of {one_line(env)} cannot be asked: {problem}"
+    message = f"{count(len(wrong), 'task')} of {one_line(env)} cannot be asked: {problem}"
     fix = f"see what {one_line(first.scenario)} takes and correct those rows"
-    return [Finding("args", "failure", message, _places([task for task, _ in wrong]), fix)]
+    return [Finding("args", "failure", message, places([task for task, _ in wrong]), fix)]
 
 
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    """Tasks by their environment's name, in the order of first mention."""
+    """Tasks by their environment's name, in the order of first mention; those up to v4, which
+    name none, are left out."""
     found: dict[str, list[Task]] = {}
     for task in tasks:
+        if task.is_older:
+            continue
         found.setdefault(task.env, []).append(task)
     return found
 
@@ -145,14 +181,17 @@ def is_shared(model: Model) -> bool:
     return public or (model.base_model is not None and model.forked_from is None)
 
 
-def _places(tasks: Sequence[Task]) -> str:
-    return _names([task.where or task.slug for task in tasks])
+def places(tasks: Sequence[Task]) -> str:
+    """Where these tasks are, the first few by name."""
+    return names([task.where or task.slug for task in tasks])
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(one_line(name, 80) for name in names[:NAMED]) + more
+def names(found: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return ", ".join(one_line(name, 80) for name in found[:NAMED]) + more
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """E.g. ``1 task`` and ``2 tasks``."""
     return f"{number} {what}{'' if number == 1 else 's'}"

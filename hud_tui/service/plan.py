@@ -13,7 +13,8 @@ from random import Random
 from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.tasks import Task, read_rows
+from hud_tui.rl.formats import read_rows
+from hud_tui.rl.tasks import Task
 from hud_tui.service.batches import check_loss
 from hud_tui.service.engines.base import Base, Tokenizer
 from hud_tui.service.environments import ENVIRONMENTS, Scenario

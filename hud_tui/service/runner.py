@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 
-from hud_tui.rl.tasks import read_rows
+from hud_tui.rl.formats import read_rows
 from hud_tui.service.endings import End, NoSpread, Solved, Stopped, failed, stopped
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.ids import new_id

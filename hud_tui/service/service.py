@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from hud_tui.rl.tasks import read_row
+from hud_tui.rl.formats import read_row
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.ids import canonical
 from hud_tui.service.parts import Parts

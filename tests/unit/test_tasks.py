@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.tasks import HELD_OUT, Task, default_slug, read_file, read_row, read_rows
+from hud_tui.rl.formats import read_row, read_rows
+from hud_tui.rl.task_files import read_file
+from hud_tui.rl.tasks import HELD_OUT, Task, default_slug
 
 ARGS = {"a": 1, "b": 2}
 
@@ -87,11 +89,11 @@ def test_a_file_may_hold_no_task_at_all(name: str, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "body", "message"),
     [
-        ("t.jsonl", b'{"env":"e","id":"s"}\n{"env": }\n', "t.jsonl: line 2 column 9"),
-        ("t.json", b'[\n {"env" "e"}]', "t.json: line 2 column 9"),
+        ("t.jsonl", b'{"env":"e","id":"s"}\n{"env": }\n', "t.jsonl line 2 column 9"),
+        ("t.json", b'[\n {"env" "e"}]', "t.json row 1, line 2 column 9"),
         ("t.jsonl", b'{"env":"e","id":"s"}\n\n7', "t.jsonl line 3: expected a task object"),
         ("t.json", b"7", "expected a list of tasks"),
-        ("t.json", b"\xff\xfe", "not UTF-8"),
+        ("t.json", b"\xff\xfe", "expected UTF-8, found UTF-16"),
         ("t.json", b'[{"env":"e","id":"s","args":{"a":NaN}}]', "NaN is not JSON"),
     ],
 )
@@ -101,7 +103,7 @@ def test_an_unreadable_file_says_where(name: str, body: bytes, message: str) -> 
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
-    with pytest.raises(HudUsage, match=r"nested too deeply|not JSON"):
+    with pytest.raises(HudUsage, match=r"nested more than 64 deep"):
         read_file("t.json", b"[" * 200_000)
 
 
@@ -112,7 +114,7 @@ def test_no_bytes_do_more_than_refuse(body: bytes) -> None:
             assert all(task.env and task.slug for task in read_file(name, body))
 
 
-NAMES = st.text(min_size=1, max_size=20).filter(lambda text: not text.startswith(":"))
+NAMES = st.text(min_size=1, max_size=20).filter(lambda text: text.strip())
 
 
 @given(env=NAMES, scenario=NAMES, args=st.dictionaries(st.text(max_size=5), st.integers()))

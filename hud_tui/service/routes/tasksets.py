@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.tasks import read_rows
+from hud_tui.rl.formats import read_rows
 from hud_tui.service.bodies import page, read, reply, window
 from hud_tui.service.clock import iso
 from hud_tui.service.ids import wanted_id

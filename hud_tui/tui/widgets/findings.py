@@ -18,8 +18,14 @@ CHECKS = {
     "environments": "environments",
     "scenarios": "scenarios",
     "args": "args fit",
+    "fields": "fields",
+    "graded": "graded",
+    "variables": "variables",
+    "remote": "MCP servers",
 }
 """Every check, in the order they are shown."""
+SILENT = ("fields", "graded", "variables", "remote")
+"""Checks that few tasksets need: a line is spent on them only where they found something."""
 BY_NAME = ("environments", "scenarios", "args")
 """Checks made once an environment: where they pass, its name says enough."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
@@ -50,6 +56,8 @@ class Findings(Static):
         bad = [finding for finding in found if finding.level != "ok"]
         if bad:
             return [line for finding in bad for line in self._bad(finding)]
+        if check in SILENT:
+            return []
         glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
         said = ", ".join(_passed(finding) for finding in found) or "…" * self.checking
         label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if found else "$text-muted")

@@ -1,0 +1,143 @@
+"""Where tasks come from: a file, a directory of files, or a taskset of the service."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hud_tui.errors import HudBadTasks, HudNotFound, HudUsage, Problem
+from hud_tui.rl.formats import read_rows
+from hud_tui.rl.names import close_names
+from hud_tui.rl.task_files import MAX_BYTES, read_file, try_file
+from hud_tui.rl.tasks import Task, form_of
+from hud_tui.rl.text import one_line
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+SUFFIXES = (".json", ".jsonl")
+MOST_FILES = 10_000
+"""Task files of one directory."""
+
+
+async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dict[str, Any]]:
+    """A taskset's tasks, from files or from the service.
+
+    Args:
+        client: Asked where the source is not a path.
+        source: A file or directory that exists, or a path that ends in .json or .jsonl; else
+            a taskset's name or id.
+
+    Returns:
+        The tasks, and where they are from: ``source`` as given, ``name``, ``loaded_from``
+        (file, directory or taskset), and ``format``, the form of the rows.
+
+    Raises:
+        HudBadTasks: Rows that cannot be read, with all that is wrong with them.
+        HudUsage: No such file or taskset.
+    """
+    path = _path(source)
+    if path is not None and source == path.name and path.is_dir():
+        path = await _prefer_taskset(client, path)
+    if path is None:
+        tasks, name = await _taskset(client, source)
+        loaded_from = "taskset"
+    elif path.is_dir():
+        tasks, name = await asyncio.to_thread(_directory, path), path.resolve().name
+        loaded_from = "directory"
+    else:
+        tasks, name = await asyncio.to_thread(_file, path), path.stem or path.name
+        loaded_from = "file"
+    origin = {"source": source, "name": name, "loaded_from": loaded_from}
+    return tasks, origin | {"format": form_of(tasks)}
+
+
+def _path(source: str) -> Path | None:
+    """The file or directory that is meant; None where it is a name.
+
+    Raises:
+        HudUsage: Python, which is not run here; or no path at all.
+    """
+    try:
+        path = Path(source).expanduser()
+        suffix = path.suffix.lower()
+        exists = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(source, error) from error
+    if suffix == ".py" and exists:
+        hint = 'write its tasks to a file: Taskset.from_file(…).to_file("tasks.jsonl")'
+        raise HudUsage(f"{one_line(source)} is Python, which is not run here", hint)
+    return path if exists or suffix in SUFFIXES else None
+
+
+def _file(path: Path) -> list[Task]:
+    return read_file(path.stem + path.suffix.lower(), _bytes(path))
+
+
+def _bytes(path: Path) -> bytes:
+    """A file's bytes, at most one more than can be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _unreadable(str(path), error) from error
+
+
+def _directory(folder: Path) -> list[Task]:
+    """The tasks of every task file in it and below, hidden ones left out."""
+    tasks: list[Task] = []
+    problems: list[Problem] = []
+    size, count, hint = 0, 0, ""
+    for path in _task_files(folder):
+        body, count = _bytes(path), count + 1
+        size += len(body)
+        if size > MAX_BYTES or count > MOST_FILES:
+            most = f"{MAX_BYTES // 2**20} MB or {MOST_FILES} files"
+            raise HudUsage(f"{one_line(folder)}: more than {most} of tasks", "split the directory")
+        found = try_file(str(path.relative_to(folder)), body)
+        tasks += found.tasks
+        problems += found.problems
+        hint = hint or (found.hint if found.problems else "")
+    if problems:
+        raise HudBadTasks(problems, hint)
+    if not count:
+        raise HudUsage(f"{one_line(folder)}: no .json or .jsonl file in it", "check the path")
+    return tasks
+
+
+def _task_files(folder: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise _unreadable(str(error.filename or folder), error) from error
+
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(place, name)
+            if path.suffix.lower() in SUFFIXES and name[0] != "." and path.is_file():
+                yield path
+
+
+async def _prefer_taskset(client: "HudClient", path: Path) -> Path | None:
+    """None where the service has a taskset of a directory's bare name: ``./NAME`` says which."""
+    try:
+        await client.taskset(path.name)
+    except HudNotFound:
+        return path
+    return None
+
+
+async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str]:
+    try:
+        export = await client.taskset(source)
+    except HudNotFound as error:
+        known = [taskset.name for taskset in await client.tasksets()]
+        hint = close_names(source, known) if known else "or give a .json or .jsonl file"
+        raise HudUsage(f"no file or taskset is called {one_line(source)}", hint) from error
+    rows = await asyncio.to_thread(read_rows, export.tasks, f"{one_line(export.name)} row")
+    return rows, export.name
+
+
+def _unreadable(source: str, error: Exception) -> HudUsage:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return HudUsage(f"{one_line(source)}: {one_line(reason)}", "check the path, or name a taskset")

@@ -1,0 +1,218 @@
+"""Rows of every form that hud has had, and files under every shape and name."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.formats import KNOWN, detect, read_row, read_rows
+from hud_tui.rl.older_formats import KNOWN_V3, KNOWN_V4
+from hud_tui.rl.task_files import read_file, try_file
+from hud_tui.rl.tasks import Task, form_of
+from hud_tui.rl.text import has_surrogate
+
+SERVERS = {"hud": {"url": "https://mcp.hud.ai/v3/mcp", "headers": {"Mcp-Image": "a/b:1"}}}
+CALL = {"name": "evaluate", "arguments": {"name": "url_match", "arguments": {"url": "x"}}}
+V4 = {"prompt": "Go.", "mcp_config": SERVERS, "evaluate_tool": CALL}
+V3 = {"prompt": "Go.", "gym": "hud-browser"}
+
+
+@pytest.mark.parametrize(
+    ("row", "form"),
+    [
+        ({"env": "e", "id": "s"}, "v6"),
+        ({"env": "e", "id": "s", "name": "n", "prompt": "p"}, "v6"),
+        ({"env": {"name": "e"}, "scenario": "e:s", "id": "b4c5", "slug": "n"}, "v5"),
+        ({"env": "e", "scenario": "s"}, "v5"),
+        ({"env": {"name": "e"}, "task_id": "s", "name": "n"}, "upload"),
+        ({"env": "e", "scenario": "s", "name": "n"}, "export"),
+        (V4, "v4"),
+        ({**V4, "gym": None, "env": None}, "v4"),
+        (V3, "v3"),
+        ({**V3, "id": "first"}, "v3"),
+    ],
+)
+def test_the_form_is_told_by_the_fields(row: dict[str, Any], form: str) -> None:
+    assert detect(row) == form
+    assert read_row(row).form == form
+    assert form_of(read_rows([row, row])) == form
+
+
+def test_a_file_of_several_forms_is_mixed_and_an_empty_one_of_none() -> None:
+    assert form_of(read_rows([V4, {"env": "e", "id": "s"}])) == "mixed"
+    assert form_of([]) is None
+
+
+SPELLINGS = [
+    CALL,
+    [CALL],
+    {"evaluate": {"url_match": {"url": "x"}}},
+    {"evaluate": CALL["arguments"]},
+    {"name": "evaluate", "arguments": json.dumps(CALL["arguments"])},
+    {"name": "evaluate", "args": CALL["arguments"]},
+    json.dumps(CALL),
+    json.dumps([CALL]),
+    json.dumps({"evaluate": {"url_match": {"url": "x"}}}),
+    [json.dumps(CALL)],
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=range(len(SPELLINGS)))
+def test_every_spelling_of_a_call_is_the_same_call(spelling: object) -> None:
+    row = {**V4, "evaluate_tool": spelling, "setup_tool": spelling}
+    task = read_row(row)
+    assert task.more["evaluate_tool"] == task.more["setup_tool"] == [CALL]
+    assert (task.env, task.scenario) == ("hud", "evaluate")
+
+
+def test_a_tool_s_own_objects_are_its_arguments() -> None:
+    row = {**V4, "setup_tool": {"start": {"options": {"fast": True}}, "open": None}}
+    assert read_row(row).more["setup_tool"] == [
+        {"name": "start", "arguments": {"options": {"fast": True}}},
+        {"name": "open", "arguments": {}},
+    ]
+
+
+def test_a_row_of_json_strings_is_the_row_of_objects() -> None:
+    row = {**V4, "metadata": {"level": 3}, "agent_config": {"system_prompt": "Be brief."}}
+    quoted = {key: value if key == "prompt" else json.dumps(value) for key, value in row.items()}
+    assert read_row(quoted) == read_row(row)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "calls"),
+    [
+        ("chrome.maximize", [("chrome.maximize", [])]),
+        ("goto https://hud.ai", [("goto", ["https://hud.ai"])]),
+        (["goto", "https://hud.ai"], [("goto", ["https://hud.ai"])]),
+        (["chrome.maximize", "chrome.close"], [("chrome.maximize", []), ("chrome.close", [])]),
+        ({"function": "goto", "args": ["x"]}, [("goto", ["x"])]),
+        ([{"function": "goto"}, ["page", 3]], [("goto", []), ("page", [3])]),
+        ('["chrome.maximize", "chrome.close"]', [("chrome.maximize", []), ("chrome.close", [])]),
+        (None, []),
+    ],
+)
+def test_functions_of_the_first_versions(spelling: object, calls: list[Any]) -> None:
+    task = read_row({**V3, "setup": spelling, "evaluate": "page.is https://hud.ai"})
+    found = task.more.get("setup", [])
+    assert [(call["name"], call["arguments"]["args"]) for call in found] == calls
+    assert (task.env, task.scenario) == ("hud-browser", "page.is")
+
+
+def test_a_gym_of_one_s_own_is_called_by_its_image() -> None:
+    gym = {"type": "public", "location": "local", "image_or_build_context": "my/gym:1"}
+    assert read_row({**V3, "gym": gym}).env == "my/gym:1"
+
+
+def test_what_a_row_says_beside_its_args_is_sent_along() -> None:
+    more = {"validation": [CALL], "runtime_config": {"image": "a/b"}, "agent_config": {"a": 1}}
+    task = read_row({"env": "e", "id": "s", **more, "verifier": {"env": "e", "id": "v"}})
+    assert task.row().items() >= more.items()
+    chosen = read_row({"env": {"name": "e", "include": ["a"]}, "scenario": "s"})
+    assert chosen.row()["env"] == {"name": "e", "include": ["a"]}
+    assert read_row(chosen.row()) == chosen
+
+
+def test_fields_that_no_form_has_are_remembered() -> None:
+    assert read_row({"env": "e", "id": "s", "arg": {}, "a": 1}).unknown == ("a", "arg")
+    assert read_row({**V4, "evaluate": CALL}).unknown == ("evaluate",)
+
+
+def test_older_rows_have_a_slug_of_their_own() -> None:
+    assert read_row({**V4, "id": "first"}).slug == "first"
+    one, other = read_row(V4), read_row({**V4, "prompt": "Stop."})
+    assert one.slug.startswith("evaluate-")
+    assert one.slug != other.slug
+    assert read_row(one.row()) == one
+
+
+ROW = {"env": "e", "id": "s", "args": {"text": "zwei\nZeilen"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.json", json.dumps(ROW, indent=2)),
+        ("t.json", json.dumps([ROW])),
+        ("t.json", json.dumps({"name": "set", "tasks": [ROW]})),
+        ("t.json", json.dumps({"taskset_name": "set", "tasks": [ROW]}, indent=2)),
+        ("t.json", json.dumps({"evalset_id": "4", "tasks": {"4711": ROW}})),
+        ("t.json", json.dumps([[ROW]])),
+        ("t.jsonl", json.dumps(ROW)),
+        ("t.jsonl", json.dumps([ROW])),
+        ("t.jsonl", json.dumps([ROW], indent=2)),
+        ("t.jsonl", json.dumps(ROW, indent=2)),
+        ("t.JSONL", json.dumps(ROW)),
+        ("t.jsonl", json.dumps({"name": "set", "tasks": [ROW]})),
+    ],
+)
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_file_of_any_shape_has_its_row(name: str, text: str, ends: str, mark: str) -> None:
+    body = mark + ends + text.replace("\n", ends) + ends + ends
+    [task] = read_file(name, body.encode())
+    assert task == read_row(ROW, task.where)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_lines_in_a_file_called_json_and_blank_ones_between(ends: str) -> None:
+    body = ends.join([json.dumps(ROW), "", " ", json.dumps(ROW)])
+    tasks = read_file("t.json", body.encode())
+    assert [task.where for task in tasks] == ["t.json line 1", "t.json line 4"]
+
+
+def test_a_line_separator_inside_text_is_no_line_end() -> None:
+    row = {"env": "e", "id": "s", "args": {"text": "a\u2028b\x85c"}}
+    [task] = read_file("t.jsonl", json.dumps(row, ensure_ascii=False).encode())
+    assert task.args == row["args"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    sorted(KNOWN["v6"] | KNOWN["v5"] | KNOWN["upload"] | KNOWN_V4 | KNOWN_V3 | {"verifier"})
+)
+
+
+@given(st.dictionaries(FIELDS, JSON, max_size=8), st.sampled_from(["t.json", "t.jsonl"]))
+def test_any_row_is_a_task_or_has_problems_and_a_task_reads_back(
+    row: dict[str, Any], name: str
+) -> None:
+    found = try_file(name, json.dumps(row).encode())
+    assert len(found.tasks) + bool(found.problems) == 1
+    for task in found.tasks:
+        again = read_row(json.loads(json.dumps(task.row())), task.where)
+        assert (again.env, again.scenario, again.args) == (task.env, task.scenario, task.args)
+        assert again.slug == task.slug
+    for problem in found.problems:
+        assert problem.where.startswith(name)
+        assert problem.message
+
+
+NAMES = st.text(min_size=1, max_size=9).filter(lambda t: bool(t.strip()) and not has_surrogate(t))
+ROWS = st.builds(
+    lambda env, scenario, args: {"env": env, "id": scenario, "args": args},
+    NAMES,
+    NAMES,
+    st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9)),
+)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=5), st.sampled_from(["\n", "\r\n", "\n\n \n"]))
+def test_a_list_and_lines_of_the_same_rows_have_the_same_tasks(
+    rows: list[dict[str, Any]], ends: str
+) -> None:
+    rows = [row for row in rows if row["id"] != f"{row['env']}:"]
+    listed = read_file("t.json", json.dumps(rows).encode())
+    lines = read_file("t.jsonl", ends.join(map(json.dumps, rows)).encode())
+    assert [_same(task) for task in listed] == [_same(task) for task in lines]
+    assert [_same(task) for task in listed] == [_same(read_row(row)) for row in rows]
+
+
+def _same(task: Task) -> tuple[object, ...]:
+    return task.env, task.scenario, task.args, task.slug
