@@ -35,7 +35,7 @@ class NumberField:
     def limits(self) -> str:
         """What it may be, in a few words."""
         if self.above:
-            return f"{self.low:g} < x ≤ {self.high:g}"
+            return f"> {self.low:g} to {self.high:g}"
         if self.high == UNBOUNDED:
             return f"from {self.low:.0f}"
         if not self.whole:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.app import App
 from textual.binding import BindingType
+from textual.filter import Monochrome
 from textual.widgets import Input
 from textual.worker import WorkerFailed
 
@@ -25,6 +26,7 @@ from hud_tui.tui.asking import may_leave, offer_resume
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.plain import PlainFilter
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.theme import DARK, LIGHT, THEMES
@@ -86,6 +88,9 @@ class HudApp(App[None]):
         self._leaving = False
         self.crash: Exception | None = None
         """What ended the app, where nobody expected it."""
+        if self.no_color:  # Textual's own filter for it sends greys
+            self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
+            self._filters.append(PlainFilter())
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         for theme in THEMES:
             self.register_theme(theme)

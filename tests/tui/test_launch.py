@@ -199,7 +199,7 @@ async def test_a_warning_is_shown_again_before_submitting(
         ("steps", "x", "1 to 100000"),
         ("group_size", "1", "2 to 256"),
         ("tasks_per_step", "", "1 to 1024"),
-        ("learning_rate", "nan", "0 < x ≤ 1"),
+        ("learning_rate", "nan", "> 0 to 1"),
         ("temperature", "9", "0.01 to 5"),
         ("temperature", "0.001", "0.01 to 5"),
         ("seed", "-1", "from 0"),

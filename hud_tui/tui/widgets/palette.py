@@ -8,9 +8,11 @@ Source: viridis (van der Walt and Smith 2015, matplotlib), sampled at nine point
 """
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
@@ -67,6 +69,17 @@ _TWINS = {
     "→": ">",
     "↑": "^",
     "↓": "v",
+    "‹": "<",
+    "›": ">",
+    "≤": "<",
+    "≥": ">",
+    "Σ": "S",
+    "␣": "_",
+    "⇥": ">",
+    "␡": "?",
+    "⟨": "(",
+    "⟩": ")",
+    "�": "?",
 }
 BRAILLE = 0x2800
 """The empty braille cell; the eight low bits of a cell's code are its dots."""
@@ -75,6 +88,7 @@ ASCII = {
     **{BRAILLE + dots: " .:+*####"[dots.bit_count()] for dots in range(256)},
 }
 """One character for one: a twin never moves what stands beside it."""
+_OTHER = re.compile("[^\x00-\x7f]")
 
 
 def ramp_index(value: float, low: float, high: float) -> int:
@@ -108,7 +122,14 @@ class AsciiFilter(LineFilter):
     """Replace every glyph of the screen by its ASCII twin, just before it is written."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [Segment(text.translate(ASCII), style, control) for text, style, control in segments]
+        return [Segment(to_ascii(text), style, control) for text, style, control in segments]
+
+
+def to_ascii(text: str) -> str:
+    """As wide a text in ASCII; a character that has no twin, as in a model's name, is ``?``."""
+    if text.isascii():
+        return text
+    return _OTHER.sub(lambda found: "?" * cell_len(found.group()), text.translate(ASCII))
 
 
 def ascii_filter(encoding: str | None) -> AsciiFilter:
