@@ -22,9 +22,9 @@ from hud_tui.service.ids import canonical, new_id
 from hud_tui.service.parts import Parts
 from hud_tui.service.prompts import prompt_ids
 from hud_tui.service.refusals import Refused
-from hud_tui.service.store import checkpoints, models, traces
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store import heads, models, nodes, traces
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.nodes import Node
 from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import Chat
 
@@ -91,8 +91,8 @@ def _trace_id(header: str | None) -> str | None:
 
 async def _node(parts: Parts, model: ModelRow, pin: str | None) -> Node | None:
     if pin is None:
-        return await parts.store.read(checkpoints.head, model.id)
-    node = await parts.store.read(checkpoints.find, model.id, canonical(pin) or pin)
+        return await parts.store.read(heads.head, model.id)
+    node = await parts.store.read(nodes.find, model.id, canonical(pin) or pin)
     node.refuse_expired()
     return node
 

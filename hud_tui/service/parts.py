@@ -51,8 +51,7 @@ class Parts:
         idle.sort(key=lambda session: session.used_at)
         for session in idle[: max(0, len(idle) - TRAINING)]:
             async with session.lock:
-                if not session.accumulated:  # a pass may have come while others were closed
-                    await session.drop()
+                await session.rest()
 
     def bases(self) -> dict[str, Base]:
         """What the engine offers, by name."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hud_tui.service.engines.base import Engine, EngineLost, Handle
-from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.nodes import Node
 
 OPEN = 8
 """Policies kept open for sampling, beside those that train."""

@@ -14,7 +14,7 @@ from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.ids import new_id
 from hud_tui.service.policies import Policies
 from hud_tui.service.store import Store, retention
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.nodes import Node
 
 log = logging.getLogger(__name__)
 

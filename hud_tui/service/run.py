@@ -19,9 +19,9 @@ from hud_tui.service.flats import IN_A_ROW, Flats
 from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan
 from hud_tui.service.rollouts import Rollouts, roll_out, trace_rows
-from hud_tui.service.store import checkpoints, runs, traces
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store import heads, runs, traces
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.nodes import Node
 
 T = TypeVar("T")
 
@@ -91,10 +91,10 @@ class Run:
 
     async def _iterate(self) -> None:
         start = perf_counter()
-        node = await self._parts.store.read(checkpoints.head, self.model.id)
+        node = await self._parts.store.read(heads.head, self.model.id)
         rollouts = await self._unless_stopped(self._sample(node))
         async with self._session.lock:
-            now = await self._parts.store.read(checkpoints.head_id, self.model.id)
+            now = await self._parts.store.read(heads.head_id, self.model.id)
             if self._stop.is_set() or now != (node.id if node else None):
                 return
             await self._keep(rollouts)

@@ -7,36 +7,27 @@ with its gradients; the next call opens the head again.
 """
 
 import asyncio
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import perf_counter
 
-from hud_tui.service import step_metrics
+from hud_tui.service import step_metrics, steps
 from hud_tui.service.accumulated import Accumulated
 from hud_tui.service.batches import Batch
-from hud_tui.service.engines.base import (
-    Adam,
-    Engine,
-    EngineError,
-    EngineLost,
-    EngineRefused,
-    Saved,
-)
+from hud_tui.service.engines.base import Adam, Engine, EngineLost
+from hud_tui.service.failures import PassFailures, StepFailures
 from hud_tui.service.forwards import Forwards, Pass
 from hud_tui.service.ids import new_id
+from hud_tui.service.opened import Opened
 from hud_tui.service.passes import Passes
 from hud_tui.service.policies import Policies, Policy
 from hud_tui.service.refusals import Refused
-from hud_tui.service.retention import size_of
-from hud_tui.service.store import Db, Store, checkpoints, replies
-from hud_tui.service.store.checkpoints import NewCheckpoint, Node, Seen
+from hud_tui.service.steps import Also
+from hud_tui.service.store import Db, Store, heads, nodes
+from hud_tui.service.store.heads import Seen
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.replies import Kept
-
-Also = Callable[[Db, Node], object]
-"""A change that belongs in the same transaction as a step."""
+from hud_tui.service.store.nodes import Node
 
 
 class Session:
@@ -61,10 +52,7 @@ class Session:
         self._policies = policies
         self._data_dir = data_dir
         self._on_step = on_step
-        self.used_at = 0.0
-        """When it last needed its policy, in seconds of the monotonic clock."""
-        self._policy: Policy | None = None
-        self._node: Node | None = None
+        self._opened = Opened(model, store, policies)
         self._accumulated = Accumulated()
 
     async def forward_backward(
@@ -80,7 +68,7 @@ class Session:
         figures, rewards = {"loss:sum": 0.0}, step_metrics.of_rewards([batch])
         if datums:
             policy, start = await self._open(), perf_counter()
-            async with _Failures(self, policy, refusable=True):
+            async with PassFailures(self, policy):
                 figures = await self._engine.forward_backward(
                     policy.handle, datums, loss_fn, config
                 )
@@ -93,7 +81,7 @@ class Session:
     async def forward(self, batch: Batch) -> tuple[str, list[list[float]]]:
         """Logprobs of every turn's output by now, and an id to send weights for."""
         policy, datums = await self._open(), batch.all_datums()
-        async with _Failures(self, policy, refusable=True):
+        async with PassFailures(self, policy):
             logprobs = await self._engine.forward(policy.handle, datums)
         return self.forwards.keep(batch, datums), logprobs
 
@@ -107,7 +95,7 @@ class Session:
             policy, start = await self._open(), perf_counter()
             datums = [passed.datums[number] for number in moving]
             rows = [weights[number] for number in moving]
-            async with _Failures(self, policy, refusable=True):
+            async with PassFailures(self, policy):
                 figures = await self._engine.backward(policy.handle, datums, rows)
             self._accumulated.seconds += perf_counter() - start
         left_out = step_metrics.left_out(passed.batch)
@@ -137,32 +125,21 @@ class Session:
         policy, start = await self._open(), perf_counter()
         await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
-        try:
-            async with _Failures(self, policy):
-                await asyncio.to_thread(directory.mkdir, parents=True)
-                saved = await self._engine.optim_step(policy.handle, adam, directory)
+        async with StepFailures(self, policy, directory):
+            saved, size = await steps.take(
+                self._engine, policy.handle, adam, directory, self._data_dir
+            )
             train_s = self._accumulated.seconds + perf_counter() - start
             figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
-            place = (self._model.id, self._node.id if self._node else None, job_id)
-            saved = self._portable(saved)
+            parent = self._opened.node
+            place = (self._model.id, parent.id if parent else None, job_id)
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
-            new = replace(new, bytes=await asyncio.to_thread(size_of, directory))
-            node = await self._store.write(_append, new, self.passes.waiting(), also)
-        except EngineRefused as error:
-            policy.held = False
-            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-            raise self._accumulated.nothing_moved(str(error)) from error
-        except asyncio.CancelledError:
-            await self.drop()  # it may be in the tree by now: the files stay
-            raise
-        except Exception:
-            await self.drop()
-            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-            raise
-        self._node, self._accumulated = node, Accumulated()
+            new = replace(new, bytes=size)
+            node = await self._store.write(steps.append, new, self.passes.waiting(), also)
+        self._accumulated = Accumulated()
         self.forwards.clear()
         self.passes.stepped()
-        self._policies.trains(self._model.id, node.state_path, policy)
+        self._opened.stepped(node)
         self._on_step()
         return node
 
@@ -170,7 +147,7 @@ class Session:
         """Serve another node; the gradients go, and training goes on from there.
 
         Raises:
-            Refused: As `checkpoints.set_head`.
+            Refused: As `heads.set_head`.
         """
         node = await self._store.write(_set_head, self._model.id, checkpoint_id, seen)
         await self.drop()
@@ -178,10 +155,16 @@ class Session:
 
     async def drop(self) -> None:
         """Forget the open policy and its gradients."""
-        policy = self._policy
+        policy = self._opened.policy
         self._forget()
         if policy is not None:
             await self._policies.retire(policy)
+
+    async def rest(self) -> None:
+        """Close the policy where no gradient waits in it. Forward passes stay current: the
+        next call opens the same weights again."""
+        if not self.accumulated:  # a pass may have come while others were closed
+            await self._opened.close()
 
     def refuse_full(self, batch: Batch) -> None:
         """Before a pass of a caller's; batches that left no gradient make room for it.
@@ -193,6 +176,10 @@ class Session:
             self._accumulated = Accumulated()
         self._accumulated.refuse_full(batch)
 
+    def nothing_moved(self, why: str) -> Refused:
+        """409 for a step that the engine refused; the gradients still wait."""
+        return self._accumulated.nothing_moved(why)
+
     @property
     def accumulated(self) -> bool:
         """Whether gradients wait for a step."""
@@ -201,7 +188,13 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether it has an open policy that nobody uses and nothing waits in."""
-        return self._policy is not None and not self.lock.locked() and not self.accumulated
+        is_open = self._opened.policy is not None
+        return is_open and not self.lock.locked() and not self.accumulated
+
+    @property
+    def used_at(self) -> float:
+        """When it last needed its policy, in seconds of the monotonic clock."""
+        return self._opened.used_at
 
     def lost(self, policy: Policy) -> None:
         """The engine stopped."""
@@ -209,7 +202,8 @@ class Session:
         self._forget()
 
     def _forget(self) -> None:
-        self._policy, self._node, self._accumulated = None, None, Accumulated()
+        self._opened.forget()
+        self._accumulated = Accumulated()
         self.forwards.clear()
         self.passes.dropped()
 
@@ -219,61 +213,15 @@ class Session:
         Raises:
             EngineLost: The engine stopped since gradients were accumulated.
         """
-        self.used_at = monotonic()
-        if self._policy is not None and not self._policies.alive(self._policy):
+        policy = self._opened.policy
+        if policy is not None and self._opened.is_lost:
             had = self.accumulated
-            self.lost(self._policy)
+            self.lost(policy)
             if had:
                 raise EngineLost("the engine stopped after gradients were accumulated")
-        if self._policy is None:
-            node = await self._store.read(checkpoints.head, self._model.id)
-            source = self._policies.source(self._model, node)
-            self._policy = await self._policies.open(source, self._model)
-            self._node = node
-            self._policies.trains(self._model.id, source, self._policy)
-        return self._policy
-
-    def _portable(self, saved: Saved) -> Saved:
-        """Paths as they are kept: under the data directory, so that this can be moved."""
-        return replace(
-            saved,
-            state_path=_under(self._data_dir, saved.state_path),
-            sampler_path=_under(self._data_dir, saved.sampler_path),
-        )
-
-
-class _Failures:
-    """Around an engine's call: what its failure means for the session."""
-
-    def __init__(self, session: Session, policy: Policy, refusable: bool = False) -> None:
-        self._session, self._policy, self._refusable = session, policy, refusable
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, EngineLost):
-            self._session.lost(self._policy)
-        elif isinstance(error, EngineError) and self._refusable:
-            raise Refused(422, str(error)) from error
-        elif error is not None and not isinstance(error, EngineRefused):
-            await self._session.drop()  # whether it accumulated is not known
-
-
-def _under(directory: Path, path: str) -> str:
-    inside = "://" not in path and Path(path).is_relative_to(directory)
-    return str(Path(path).relative_to(directory)) if inside else path
+        return await self._opened.get()
 
 
 def _set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None) -> Node:
-    checkpoints.set_head(db, model_id, checkpoint_id, seen)
-    return checkpoints.find(db, model_id, checkpoint_id)
-
-
-def _append(db: Db, new: NewCheckpoint, passes: Sequence[Kept], also: Also | None) -> Node:
-    node = checkpoints.append(db, new)
-    for kept in passes:
-        replies.keep(db, new.model_id, kept)
-    if also is not None:
-        also(db, node)
-    return node
+    heads.set_head(db, model_id, checkpoint_id, seen)
+    return nodes.find(db, model_id, checkpoint_id)

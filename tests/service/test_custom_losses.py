@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 from hud_tui.service import forwards
+from hud_tui.service import parts as parts_module
+from hud_tui.service.service import Service
 from hud_tui.wire import ForwardResult
 from tests.conftest import dumps, fork
 from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
@@ -123,3 +125,24 @@ async def test_only_so_many_are_kept_and_only_so_long(
     assert (await backward(http, model["id"], made[1]["forward_id"], weights)).status_code == 200
     monkeypatch.setattr(forwards, "LIFETIME_S", -1.0)
     assert (await backward(http, model["id"], made[2]["forward_id"], weights)).status_code == 404
+
+
+async def test_a_forward_pass_stays_current_while_its_policy_is_closed(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies that nobody used for long are closed; what was passed forward is not lost."""
+    closed, untouched = await fork(http, "closed"), await fork(http, "untouched")
+    inputs = await payloads(http, closed["id"], [1.0, 0.0])
+    made = []
+    for model in (closed, untouched):
+        result = await forward(http, model["id"], inputs)
+        if model is closed:
+            monkeypatch.setattr(parts_module, "TRAINING", 0)
+            await service.parts.rest()
+            monkeypatch.undo()
+        weights = [[datum["reward"] - 0.5] * len(datum["mask"]) for datum in result["data"]]
+        answer = await backward(http, model["id"], result["forward_id"], weights)
+        assert answer.status_code == 200, answer.text
+        assert (await optim(http, model["id"])).status_code == 200
+        made.append((await tree(http, model["id"]))[-1]["metrics"]["grad_norm"])
+    assert made[0] == made[1]

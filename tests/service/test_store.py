@@ -16,6 +16,7 @@ from hud_tui.service.store import (
     checkpoints,
     connect,
     events,
+    heads,
     insert,
     models,
     retention,
@@ -83,7 +84,7 @@ def test_a_step_needs_its_parent_to_be_the_head(db: Db) -> None:
     checkpoints.append(db, new(model.id, None))
     with pytest.raises(HeadHasMoved):
         checkpoints.append(db, new(model.id, None, "c2"))
-    assert checkpoints.head_id(db, model.id) == "c1"
+    assert heads.head_id(db, model.id) == "c1"
 
 
 def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:

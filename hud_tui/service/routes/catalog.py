@@ -14,7 +14,7 @@ from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import not_found
 from hud_tui.service.routes import parts_of, path
 from hud_tui.service.store import checkpoints, models, retention
-from hud_tui.service.store.checkpoints import Seen
+from hud_tui.service.store.heads import Seen
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Fork, SetHead
 

@@ -31,8 +31,8 @@ from hud_tui.service.routes.catalog import find_model
 from hud_tui.service.routes.keyed import answer
 from hud_tui.service.sessions import Session
 from hud_tui.service.store import Db, replies
-from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.nodes import Node
 from hud_tui.service.store.replies import Asked, Kept
 from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep
 

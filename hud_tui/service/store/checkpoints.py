@@ -1,4 +1,4 @@
-"""The checkpoint tree and the head."""
+"""The checkpoint tree: steps that are put into it, and its rows as they are sent."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.clock import iso, now
-from hud_tui.service.refusals import Refused, not_found
-from hud_tui.service.store import Db, events, insert
+from hud_tui.service.store import Db, events, heads, insert, nodes
+from hud_tui.service.store.nodes import Node
 from hud_tui.wire import Checkpoint, Group
 
 UNKEPT: Mapping[str, Any] = {
@@ -18,30 +18,6 @@ UNKEPT: Mapping[str, Any] = {
     "groups": {"__all__": {"trace_ids"}},
 }
 """Of a row: columns say what changes; the step's event names the traces."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A checkpoint as training and sampling need it."""
-
-    id: str
-    step: int
-    name: str
-    sampler_path: str
-    """Its name for samplers; does not change."""
-    state_path: str
-    """Where its weights are."""
-    state: str = "full"
-    """What is kept of it: full, weights or expired."""
-
-    def refuse_expired(self) -> None:
-        """Raises Refused, 410, where its weights are gone."""
-        if self.state == "expired":
-            raise Refused(
-                410,
-                f"{self.name} has expired: its weights were removed to keep within the disk"
-                " limit. Choose one that is kept; pin those that must stay",
-            )
 
 
 @dataclass(frozen=True)
@@ -67,14 +43,6 @@ class NewCheckpoint:
     """Of its files here."""
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A head as somebody saw it."""
-
-    checkpoint_ids: Sequence[str | None]
-    """Any of these; None is the weights that the model started from."""
-
-
 class HeadHasMoved(Exception):
     """The head is no longer the node that the step started from."""
 
@@ -85,7 +53,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     Raises:
         HeadHasMoved: Its parent is not the head.
     """
-    if head_id(db, new.model_id) != new.parent_id:
+    if heads.head_id(db, new.model_id) != new.parent_id:
         raise HeadHasMoved
     step = next_step(db, new.model_id)
     row = _wire(new, step)
@@ -148,99 +116,15 @@ def _dump(row: sqlite3.Row) -> bytes:
     return (now + body[1:]).encode()
 
 
-def head_id(db: Db, model_id: str) -> str | None:
-    """The head; None while the model serves the weights it started from."""
-    query = "SELECT checkpoint_id FROM head WHERE model_id = ?"
-    row = db.execute(query, (model_id,)).fetchone()
-    return row["checkpoint_id"] if row else None
-
-
-def head(db: Db, model_id: str) -> Node | None:
-    """The head as a node; None as `head_id`."""
-    id_ = head_id(db, model_id)
-    return find(db, model_id, id_) if id_ else None
-
-
-def find(db: Db, model_id: str, ref: str) -> Node:
-    """One of the model's checkpoints by id, name or sampler path.
-
-    Raises:
-        Refused: 404.
-    """
-    query = """SELECT id, step, name, sampler_path, state_path, state FROM checkpoint
-        WHERE model_id = ? AND ? IN (id, name, sampler_path)"""
-    row = db.execute(query, (model_id, ref)).fetchone()
-    if row is None:
-        raise not_found("checkpoint", ref[:200])
-    return Node(*row)
-
-
-def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None) -> bool:
-    """Point the head at one of the model's checkpoints; False where it already was there.
-
-    Args:
-        db: The store's.
-        model_id: Whose head.
-        checkpoint_id: The new one.
-        seen: What the caller takes for the head; None where it does not say.
-
-    Raises:
-        Refused: 404, the model has no such checkpoint; 410, it has expired; 409, the
-            head has been set elsewhere since it was seen. Steps taken from there do not
-            count as a move.
-    """
-    find(db, model_id, checkpoint_id).refuse_expired()
-    if seen is not None:
-        _refuse_moved(db, model_id, seen)
-    previous = head_id(db, model_id)
-    if previous == checkpoint_id:
-        return False
-    db.execute(
-        "INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (model_id, checkpoint_id, checkpoint_id)
-    )
-    moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
-    events.append(db, model_id, [moved])
-    db.touch(model_id, checkpoint_id, previous)
-    return True
-
-
 def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -> list[sqlite3.Row]:
     """The traces that one step was trained on, in the order they were sampled.
 
     Raises:
         Refused: 404.
     """
-    find(db, model_id, checkpoint_id)
+    nodes.find(db, model_id, checkpoint_id)
     query = "SELECT * FROM trace WHERE checkpoint_id = ? ORDER BY rowid LIMIT ? OFFSET ?"
     return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
-
-
-def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
-    if any(_only_trained(db, model_id, one) for one in seen.checkpoint_ids):
-        return
-    now, was = head(db, model_id), " or ".join(one or "none" for one in seen.checkpoint_ids)
-    place = f"{now.name} ({now.id})" if now else "none"
-    raise Refused(409, f"the head is {place} now, not {was[:200]}: look again, then decide")
-
-
-def _only_trained(db: Db, model_id: str, seen: str | None) -> bool:
-    """Whether the head is the one seen, or steps have led from there to it and nothing else.
-
-    Up the head's lineage, to where it was last set and no further.
-    """
-    query = """WITH RECURSIVE above (id, parent_id, last) AS (
-            SELECT checkpoint.id, parent_id, checkpoint.id IS head.set_to FROM head
-                JOIN checkpoint ON checkpoint.id = head.checkpoint_id WHERE head.model_id = ?1
-            UNION ALL
-            SELECT up.id, up.parent_id, up.id IS head.set_to FROM above
-                JOIN checkpoint AS up ON up.id = above.parent_id
-                JOIN head ON head.model_id = ?1
-            WHERE NOT above.last AND above.id IS NOT ?2
-        )
-        SELECT 1 FROM above WHERE id IS ?2 OR (?2 IS NULL AND parent_id IS NULL AND NOT last)"""
-    if seen is None and head_id(db, model_id) is None:
-        return True
-    return db.execute(query, (model_id, seen)).fetchone() is not None
 
 
 def _wire(new: NewCheckpoint, step: int) -> Checkpoint:

@@ -57,13 +57,13 @@ def find(db: Db, ref: str) -> ModelRow:
     """
     id_, key = canonical(ref), ref.casefold()
     for where, value in (
-        ("id = ?", id_),
-        ("slug = ?", ref),
-        ("name_key = ?", key),
-        ("lower(slug) = ?", key),
-        ("substr(lower(slug), -length(?1) - 1) = '/' || ?1", key),
+        ("id = :value", id_),
+        ("slug = :value", ref),
+        ("name_key = :value", key),
+        ("lower(slug) = :value", key),
+        ("substr(lower(slug), -length(:value) - 1) = '/' || :value", key),
     ):
-        row = value and db.execute(f"{_SELECT} WHERE {where}", (value,)).fetchone()
+        row = value and db.execute(f"{_SELECT} WHERE {where}", {"value": value}).fetchone()
         if row:
             return _row(row)
     raise not_found("model", ref[:200])

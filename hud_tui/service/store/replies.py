@@ -63,9 +63,9 @@ def keep(db: Db, model_id: str, kept: Kept) -> None:
         body=kept.body,
     )
     db.execute(
-        "DELETE FROM reply WHERE model_id = ?1 AND id <= (SELECT id FROM reply"
-        " WHERE model_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        (model_id, KEPT),
+        "DELETE FROM reply WHERE model_id = :model AND id <= (SELECT id FROM reply"
+        " WHERE model_id = :model ORDER BY id DESC LIMIT 1 OFFSET :kept)",
+        {"model": model_id, "kept": KEPT},
     )
 
 

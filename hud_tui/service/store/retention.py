@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator
 
 from hud_tui.events import CheckpointAdded
 from hud_tui.service.clock import now
-from hud_tui.service.store import Db, checkpoints, events
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store import Db, checkpoints, events, nodes
+from hud_tui.service.store.nodes import Node
 from hud_tui.wire import Checkpoint
 
 _PROTECTED = """c.pinned
@@ -65,7 +65,7 @@ def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     Raises:
         Refused: 404; 410, there is nothing left to keep.
     """
-    node = checkpoints.find(db, model_id, ref)
+    node = nodes.find(db, model_id, ref)
     if pinned:
         node.refuse_expired()
     db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))

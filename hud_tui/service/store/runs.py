@@ -76,9 +76,9 @@ def training(db: Db, ref: str) -> sqlite3.Row:
     Raises:
         Refused: 404.
     """
-    query = f"""{SELECT} WHERE job.kind = 'training' AND (job.id = ?1 OR job.model_id = ?1)
-        ORDER BY job.id = ?1 DESC, job.rowid DESC LIMIT 1"""
-    row = db.execute(query, (canonical(ref),)).fetchone()
+    query = f"""{SELECT} WHERE job.kind = 'training' AND (job.id = :ref OR job.model_id = :ref)
+        ORDER BY job.id = :ref DESC, job.rowid DESC LIMIT 1"""
+    row = db.execute(query, {"ref": canonical(ref)}).fetchone()
     if row is None:
         raise not_found("training job", ref[:200])
     found: sqlite3.Row = row

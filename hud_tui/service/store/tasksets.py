@@ -94,7 +94,7 @@ def _create(db: Db, id_: str, name: str, description: str | None) -> None:
 def holding(db: Db, slugs: list[str]) -> str | None:
     """The name of a taskset that is made of exactly these slugs, if there is one."""
     query = """SELECT taskset.name FROM taskset JOIN task ON taskset_id = taskset.id
-        GROUP BY taskset.id HAVING count(*) = ?1
-        AND sum(task.slug IN (SELECT value FROM json_each(?2))) = ?1 LIMIT 1"""
-    row = db.execute(query, (len(slugs), json.dumps(slugs))).fetchone()
+        GROUP BY taskset.id HAVING count(*) = :count
+        AND sum(task.slug IN (SELECT value FROM json_each(:slugs))) = :count LIMIT 1"""
+    row = db.execute(query, {"count": len(slugs), "slugs": json.dumps(slugs)}).fetchone()
     return row["name"] if row else None
