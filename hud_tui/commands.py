@@ -133,6 +133,8 @@ def _preflight(commands: "Commands[Parser]") -> None:
     about = "check a taskset, and a model for it, before anything is spent"
     parser = _command(commands, "preflight", about, "--headless preflight tasks.jsonl -m arith-rl")
     _source(parser)
+    _fail_on(parser)
+    parser.add_argument("--group-size", type=int, metavar="N", help="of the run that is meant")
 
 
 def _run(commands: "Commands[Parser]") -> None:
@@ -144,6 +146,7 @@ def _run(commands: "Commands[Parser]") -> None:
         "run tasks.jsonl -m arith-rl",
     )
     _source(parser)
+    _fail_on(parser)
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
     parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
     parser.add_argument("--group-size", type=int, metavar="N", help="rollouts of one task a step")
@@ -221,7 +224,10 @@ def _doctor(commands: "Commands[Parser]") -> None:
 
 def _fail_on(parser: Parser) -> None:
     parser.add_argument(
-        "--fail-on", choices=("warning", "failure"), default="failure", help="default: failure"
+        "--fail-on",
+        choices=("warning", "failure"),
+        default="failure",
+        help="the least that is exit code 5",
     )
 
 

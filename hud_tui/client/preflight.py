@@ -1,35 +1,41 @@
 """Preflight against a service: the look-ups run together, findings come as they arrive."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING
 
+from hud_tui.client.environment_checks import check_environment
 from hud_tui.client.sources import load_source
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUsage
+from hud_tui.rl.job_words import ENDED
+from hud_tui.rl.model_checks import check_model, check_ready, check_tokens
 from hud_tui.rl.older_checks import check_older
 from hud_tui.rl.preflight import (
     Finding,
     by_environment,
-    check_args,
     check_fields,
-    check_model,
     check_rows,
-    check_scenarios,
     check_slugs,
-    missing_environment,
 )
+from hud_tui.rl.row_checks import check_group_size, local_checks
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.variables import every_variable
+from hud_tui.wire import JobParameters, JobStatus, Model
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
 __all__ = ["load_source", "preflight"]
+AT_ONCE = 8
+"""Environments that are asked for together."""
 
 
 async def preflight(
-    client: "HudClient", source: str | list[Task], model: str | None = None
+    client: "HudClient",
+    source: str | list[Task],
+    model: str | None = None,
+    parameters: JobParameters | None = None,
 ) -> AsyncIterator[Finding]:
     """Check a taskset, and the model that it is to train, against a service.
 
@@ -37,66 +43,96 @@ async def preflight(
         client: The service.
         source: As for `load_source`, or tasks that are loaded already.
         model: Any name of the model; None leaves it unchecked.
+        parameters: What the run is asked for; the model's own defaults where it says nothing.
 
     Yields:
         Findings, as their look-ups are answered.
 
     Raises:
+        HudUnauthorized: The key is refused; a finding has said so.
         HudError: The source cannot be read, or the service cannot be asked.
     """
     tasks = (await load_source(client, source))[0] if isinstance(source, str) else source
-    for finding in _local(client, tasks):
+    for finding in _rows(tasks):
         yield finding
-    lookups: list[Awaitable[list[Finding]]] = [
-        _environment(client, env, rows) for env, rows in by_environment(tasks).items()
-    ]
+    lookups: list[Awaitable[list[Finding]]] = [_key(client)]
     if model is not None:
-        lookups.insert(0, _model(client, model))
+        lookups.append(_model(client, model, tasks, parameters or JobParameters()))
+    if tasks:
+        lookups.append(asyncio.to_thread(_local, tasks, client.settings.local))
+    gate = asyncio.Semaphore(AT_ONCE)
+    lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]
     running = [asyncio.ensure_future(lookup) for lookup in lookups]
+    refused: HudUnauthorized | None = None
     try:
         for done in asyncio.as_completed(running):
-            for finding in await done:
+            try:
+                findings = await done
+            except HudUnauthorized as error:  # the check of the key says it as a finding
+                refused = error
+                continue
+            for finding in findings:
                 yield finding
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+    if refused is not None:
+        raise refused
 
 
-def _local(client: "HudClient", tasks: list[Task]) -> list[Finding]:
-    """What can be said without asking anybody."""
-    if not tasks:
-        return check_rows(tasks)
-    older = check_older(tasks, every_variable().keys(), client.settings.local)
-    return [*check_rows(tasks), *check_fields(tasks), *check_slugs(tasks), *older]
+def _rows(tasks: list[Task]) -> list[Finding]:
+    """What is said at once."""
+    rows = check_rows(tasks)
+    return [*rows, *check_fields(tasks), *check_slugs(tasks)] if tasks else rows
 
 
-async def _model(client: "HudClient", name: str) -> list[Finding]:
+def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
+    """What needs no service, and takes a while for many tasks."""
+    return [*local_checks(tasks, embedded), *check_older(tasks, every_variable().keys(), embedded)]
+
+
+async def _gated(
+    gate: asyncio.Semaphore, client: "HudClient", env: str, tasks: list[Task]
+) -> list[Finding]:
+    async with gate:
+        return await check_environment(client, env, tasks)
+
+
+async def _key(client: "HudClient") -> list[Finding]:
     try:
-        return check_model(await client.model(name))
+        who = await client.whoami()
+    except HudUnauthorized as error:
+        fix = error.hint or "set HUD_API_KEY to a key that is valid"
+        return [Finding("key", "failure", f"the key is refused: {error.message}", fix=fix)]
+    except HudRefused as error:
+        message = f"the service does not say whose key this is: {error.message}"
+        return [Finding("key", "warning", message)]
+    return [Finding("key", "ok", f"the key is valid, of team {one_line(who.team_id, 8)}")]
+
+
+async def _model(
+    client: "HudClient", name: str, tasks: Sequence[Task], asked: JobParameters
+) -> list[Finding]:
+    try:
+        model = await client.model(name)
     except HudUsage as error:
         return [Finding("model", "failure", error.message, one_line(name), error.hint)]
+    defaults = model.training_defaults
+    group_size = asked.group_size or (defaults.group_size if defaults else None)
+    per_step = asked.tasks_per_step or (defaults.tasks_per_step if defaults else None)
+    found = check_model(model)
+    if found[0].level == "ok":
+        found += check_ready(model, await _running(client, model))
+    return [*found, *check_tokens(model), *check_group_size(tasks, group_size, per_step)]
 
 
-async def _environment(client: "HudClient", env: str, tasks: list[Task]) -> list[Finding]:
-    config = await client.environment(env)
-    if config is None:
-        return [missing_environment(env, tasks)]
-    found = Finding("environments", "ok", f"{one_line(env)} exists", one_line(env))
-    scenarios = check_scenarios(env, config.scenarios, tasks)
-    args = await _args(client, env, config.registry_id, tasks)
-    return [found, *scenarios, *args]
-
-
-async def _args(
-    client: "HudClient", env: str, registry_id: str | None, tasks: list[Task]
-) -> list[Finding]:
-    """Nothing where the schemas are not to be had: they are an extra."""
-    if registry_id is None:
-        return []
+async def _running(client: "HudClient", model: Model) -> JobStatus | None:
+    """The run that trains it now; None where there is none, or the service does not say."""
     try:
-        records = await client.scenarios(registry_id)
+        job = await client.known_job(model.id)
+    except HudUnauthorized:
+        raise
     except HudError:
-        return []
-    schemas = {r.name.removeprefix(f"{env}:"): r.args_schema for r in records if r.args_schema}
-    return check_args(env, schemas, tasks)
+        return None
+    return job if job is not None and job.status not in ENDED else None

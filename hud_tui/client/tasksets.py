@@ -6,6 +6,7 @@ from hud_tui.client.calls import Calls
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.wire import (
     EnvironmentConfig,
+    RegistryItem,
     ScenarioRecord,
     Taskset,
     TasksetExport,
@@ -51,6 +52,11 @@ class TasksetCalls(Calls):
             return await self.wire.get(url, EnvironmentConfig)
         except HudNotFound:
             return None
+
+    async def registry(self, search: str) -> list[RegistryItem]:
+        """The environments whose names have this text in them."""
+        url = self.api("/v2/registry")
+        return await self.pages(url, RegistryItem, 500, params={"search": search})
 
     async def scenarios(self, registry_id: str) -> list[ScenarioRecord]:
         """An environment's scenarios, with the schemas of their args."""

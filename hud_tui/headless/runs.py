@@ -14,7 +14,7 @@ from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.follow import Follower
 from hud_tui.headless.output import emit, tell
-from hud_tui.rl.preflight import Finding, verdict
+from hud_tui.rl.preflight import Finding, in_order, verdict
 from hud_tui.rl.status import trainable
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
@@ -25,11 +25,12 @@ from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
 
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     """Check a taskset, and a model for it; exit code 5 where a check failed."""
+    asked = _parameters(args)
     tasks, origin = await load_source(client, args.source)
     model = args.model or (await _default_model(client)).model_name
-    findings = await _findings(client, tasks, model)
+    findings = await _findings(client, tasks, model, asked)
     emit("preflight", _document(tasks, origin, findings))
-    return HudPreflightFailed.exit_code if verdict(findings) == "failure" else 0
+    return HudPreflightFailed.exit_code if _fails(args, findings) else 0
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
@@ -38,8 +39,8 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     asked = _parameters(args)
     tasks, origin = await load_source(client, args.source)
     model = await (client.model(args.model) if args.model else _default_model(client))
-    findings = await _findings(client, tasks, model.id)
-    if verdict(findings) == "failure":
+    findings = await _findings(client, tasks, model.id, asked)
+    if _fails(args, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code
     await confirm(args, _question(model, tasks, origin, asked))
@@ -83,9 +84,16 @@ async def _default_model(client: HudClient) -> Model:
     raise HudUsage(f"there are {len(own)} models to train", f"say which with -m: {names}")
 
 
-async def _findings(client: HudClient, tasks: list[Task], model: str) -> list[Finding]:
+def _fails(args: argparse.Namespace, findings: list[Finding]) -> bool:
+    """Whether it is to end here, as ``--fail-on`` has it."""
+    return verdict(findings) in ("failure", args.fail_on)
+
+
+async def _findings(
+    client: HudClient, tasks: list[Task], model: str, asked: JobParameters
+) -> list[Finding]:
     findings = []
-    async for finding in check(client, tasks, model):
+    async for finding in check(client, tasks, model, asked):
         findings.append(finding)
         if finding.level != "ok":
             where = f" [{finding.where}]" if finding.where else ""
@@ -99,7 +107,7 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
         **origin,
         "tasks": len(tasks),
         "variables": find_variables(tasks, every_variable().keys()),
-        "findings": findings,
+        "findings": in_order(findings),
         "verdict": verdict(findings),
     }
 

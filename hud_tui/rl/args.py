@@ -1,82 +1,84 @@
-"""Whether a task's args fit a scenario's JSON Schema, as far as scenarios use that.
+"""Whether a value fits a JSON Schema: args and a scenario's, runtime_config and HUD's.
 
-Source: JSON Schema 2020-12, sections 6.1 to 6.5: type, enum, bounds, lengths, required,
-properties and additionalProperties. Other keywords are not judged.
+Schemas come from a server. Nothing that they refer to is fetched, and one that makes no
+sense refuses nothing: the service that published it will say so better.
+
+Source: JSON Schema 2020-12, by the ``jsonschema`` package.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from hud_tui.rl.text import one_line
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "string": (str,),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+BOUNDS = {
+    "minimum": "below",
+    "maximum": "above",
+    "exclusiveMinimum": "not above",
+    "exclusiveMaximum": "not below",
+    "minLength": "below",
+    "maxLength": "above",
+    "minItems": "below",
+    "maxItems": "above",
 }
+"""What a value is to the bound that it breaks."""
+Judge = Callable[[object], str]
+"""A value → the first thing wrong with it, empty if none."""
 
 
-def misfit(schema: Mapping[str, Any], value: Any, at: str = "args") -> str:
+def misfit(schema: Mapping[str, Any], value: object, at: str = "args") -> str:
     """The first thing wrong with a value, e.g. ``args.a: expected integer``; empty if none."""
-    kinds = schema.get("type")
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if isinstance(kinds, list) and not any(_is(value, kind) for kind in kinds):
-        return f"{at}: expected {' or '.join(one_line(kind, 20) for kind in kinds)}"
-    choices = schema.get("enum")
-    if isinstance(choices, list) and value not in choices:
-        return f"{at}: expected one of {one_line(choices, 80)}"
-    return _out_of_bounds(schema, value, at) or _wrong_field(schema, value, at)
+    return judge_of(schema, at)(value)
 
 
-def _is(value: Any, kind: object) -> bool:
-    types = _TYPES.get(str(kind))
-    if types is None:
-        return True
-    if isinstance(value, bool):
-        return bool in types
-    return isinstance(value, types) or (kind == "integer" and _whole(value))
+def judge_of(schema: Mapping[str, Any], at: str = "args") -> Judge:
+    """A judge for many values of one schema."""
+    from jsonschema import Draft202012Validator  # 90 ms, which only a schema need cost
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except (SchemaError, RecursionError):
+        return lambda value: ""
+    validator = Draft202012Validator(schema, registry=Registry())  # without one it would fetch
+
+    def judge(value: object) -> str:
+        try:
+            if validator.is_valid(value):
+                return ""
+            errors = sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.path)))
+        except (Unresolvable, RecursionError):
+            return ""
+        return _said(errors[0], at) if errors else ""
+
+    return judge
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, float) and value.is_integer()
+def _said(error: "ValidationError", at: str) -> str:
+    place = at + "".join(_step(part) for part in error.absolute_path)
+    value, wanted, rule = error.instance, error.validator_value, str(error.validator)
+    if rule == "type":
+        kinds = wanted if isinstance(wanted, list) else [wanted]
+        return f"{place}: expected {' or '.join(one_line(kind, 20) for kind in kinds)}"
+    if rule == "enum":
+        return f"{place}: expected one of {one_line(wanted, 80)}"
+    if rule == "required":
+        name = next(name for name in wanted if name not in value)
+        return f"{place}.{one_line(name, 40)}: missing"
+    if rule == "additionalProperties" and wanted is False:
+        known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
+        name = next((name for name in value if name not in known), "")
+        return f"{place}.{one_line(name, 40)}: not known"
+    if rule in BOUNDS:
+        size = len(value) if isinstance(value, (str, list)) else value
+        return f"{place}: {size} is {BOUNDS[rule]} {wanted}"
+    return f"{place}: does not fit {one_line(rule, 40)} {one_line(wanted, 80)}"
 
 
-def _out_of_bounds(schema: Mapping[str, Any], value: Any, at: str) -> str:
-    size: float
-    if isinstance(value, (str, list)):
-        size, unit = len(value), "Length" if isinstance(value, str) else "Items"
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        size, unit = value, "imum"
-    else:
-        return ""
-    low, high = schema.get(f"min{unit}"), schema.get(f"max{unit}")
-    if isinstance(low, (int, float)) and size < low:
-        return f"{at}: {size} is below {low}"
-    if isinstance(high, (int, float)) and size > high:
-        return f"{at}: {size} is above {high}"
-    return ""
-
-
-def _wrong_field(schema: Mapping[str, Any], value: Any, at: str) -> str:
-    if not isinstance(value, dict):
-        return ""
-    properties = schema.get("properties")
-    properties = properties if isinstance(properties, dict) else {}
-    required = schema.get("required")
-    for name in required if isinstance(required, list) else []:
-        if name not in value:
-            return f"{at}.{one_line(name, 40)}: missing"
-    if schema.get("additionalProperties") is False:
-        for name in value:
-            if name not in properties:
-                return f"{at}.{one_line(name, 40)}: not known"
-    problems = (
-        misfit(properties[name], field, f"{at}.{one_line(name, 40)}")
-        for name, field in value.items()
-        if isinstance(properties.get(name), dict)
-    )
-    return next((problem for problem in problems if problem), "")
+def _step(part: str | int) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{one_line(part, 40)}"

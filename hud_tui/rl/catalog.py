@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from hud_tui.rl.preflight import is_shared
+from hud_tui.rl.model_checks import is_shared
 from hud_tui.wire import Model
 
 NAME_LIMIT = 100

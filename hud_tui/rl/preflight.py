@@ -9,19 +9,27 @@ trainable and not shared, each environment exists, each scenario is among its ow
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from hud_tui.rl.args import misfit
+from hud_tui.rl.args import judge_of
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Model
 
 Check = Literal[
+    "key",
     "rows",
     "train",
     "fields",
     "slugs",
+    "duplicates",
+    "count",
+    "vision",
+    "runtime",
+    "lock",
     "model",
+    "ready",
+    "tokens",
+    "group_size",
     "environments",
     "scenarios",
     "args",
@@ -45,6 +53,12 @@ class Finding:
     """Rows or names concerned, e.g. ``tasks.jsonl line 3``."""
     fix: str = ""
     """What to do about it."""
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """The same order whenever they came: of the checks, then of the places."""
+    order = {check: number for number, check in enumerate(get_args(Check))}
+    return sorted(findings, key=lambda one: (order[one.check], one.where, one.message))
 
 
 def verdict(findings: Iterable[Finding]) -> Level:
@@ -100,18 +114,6 @@ def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
     return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
 
 
-def check_model(model: Model) -> list[Finding]:
-    """Whether the model can be trained, by us."""
-    name = one_line(model.model_name)
-    if is_shared(model):
-        fix = f"fork it: hud-tui fork {name} --name NAME"
-        return [Finding("model", "failure", f"{name} is a shared base", name, fix)]
-    if not model.is_trainable:
-        fix = "choose a model that is trainable: hud-tui models"
-        return [Finding("model", "failure", f"{name} is not trainable", name, fix)]
-    return [Finding("model", "ok", f"{name} is trainable", name)]
-
-
 def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Finding]:
     """Whether an environment has the scenarios that its tasks name.
 
@@ -134,10 +136,10 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
     return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
 
-def missing_environment(env: str, tasks: Sequence[Task]) -> Finding:
-    """The failure for an environment that does not exist."""
+def missing_environment(env: str, tasks: Sequence[Task], close: str = "") -> Finding:
+    """The failure for an environment that does not exist; `close` says what may be meant."""
     message = f"no environment is called {one_line(env)}"
-    fix = "correct env in those rows, or deploy that environment"
+    fix = close or "correct env in those rows, or deploy that environment"
     return Finding("environments", "failure", message, places(tasks), fix)
 
 
@@ -152,7 +154,8 @@ def check_args(
         tasks: The tasks of this environment.
     """
     checked = [task for task in tasks if task.scenario in schemas]
-    judged = [(task, misfit(schemas[task.scenario], task.args)) for task in checked]
+    judges = {name: judge_of(schemas[name]) for name in {task.scenario for task in checked}}
+    judged = [(task, judges[task.scenario](task.args)) for task in checked]
     wrong = [(task, problem) for task, problem in judged if problem]
     if not checked:
         return []
@@ -173,12 +176,6 @@ def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
             continue
         found.setdefault(task.env, []).append(task)
     return found
-
-
-def is_shared(model: Model) -> bool:
-    """Whether others are served by it: a public model, or a base of the embedded service."""
-    public = (model.model_extra or {}).get("public") is True
-    return public or (model.base_model is not None and model.forked_from is None)
 
 
 def places(tasks: Sequence[Task]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hud_tui.rl.preflight import is_shared
+from hud_tui.rl.model_checks import is_shared
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
 

@@ -56,6 +56,7 @@ def model(number: int, slug: str, ago_s: float, base: str | None = None, steps: 
             "model_name": slug,
             "name": slug,
             "is_trainable": True,
+            "sdk_agent_type": "openai_compatible",
             "provider": {"name": "tiny"},
             "created_at": stamp(ago_s),
             "checkpoint_count": steps,

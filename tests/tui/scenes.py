@@ -20,7 +20,9 @@ from hud_tui.tui.app import HudApp
 from hud_tui.wire import (
     Checkpoint,
     EnvironmentConfig,
+    Identity,
     Job,
+    JobStatus,
     Model,
     ScenarioRecord,
     Taskset,
@@ -81,6 +83,12 @@ class SceneClient:
             )
             events.append(step)
         return SceneFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
+
+    async def whoami(self) -> Identity:
+        return Identity(user_id="u", team_id="t")
+
+    async def known_job(self, job_id: str) -> JobStatus | None:
+        return None
 
     async def models(self) -> list[Model]:
         return list(self._models)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from hud_tui.rl.args import misfit
+from hud_tui.rl.model_checks import check_model
 from hud_tui.rl.preflight import (
     Finding,
     check_args,
-    check_model,
     check_rows,
     check_scenarios,
     check_slugs,
@@ -110,3 +110,37 @@ def test_args_against_a_json_schema(args: dict[str, Any], problem: str) -> None:
 )
 def test_a_schema_that_makes_no_sense_refuses_nothing(schema: dict[str, Any]) -> None:
     assert misfit(schema, {"a": 1}) == ""
+
+
+REFERRING = [
+    {"$ref": "http://127.0.0.1:9/schema.json"},
+    {"$ref": "#"},
+    {"properties": {"a": {"$ref": "#/$defs/none"}}},
+    {"allOf": [{"$ref": "#"}]},
+    {"properties": {"a": {"pattern": "("}}},
+]
+
+
+@pytest.mark.parametrize("schema", REFERRING, ids=range(len(REFERRING)))
+def test_a_schema_is_never_fetched_and_never_followed_without_end(schema: dict[str, Any]) -> None:
+    assert misfit(schema, {"a": "1"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("schema", "args", "problem"),
+    [
+        ({"properties": {"n": {"multipleOf": 2}}}, {"n": 3}, "args.n: does not fit multipleOf 2"),
+        ({"properties": {"n": {"const": 1}}}, {"n": 3}, "args.n: does not fit const 1"),
+        (
+            {"properties": {"l": {"items": {"type": "string"}}}},
+            {"l": ["a", 2]},
+            "args.l[1]: expected string",
+        ),
+        ({"$defs": {"n": {"minimum": 3}}, "$ref": "#/$defs/n"}, 2, "args: 2 is below 3"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 2, "args: does not fit anyOf"),
+    ],
+)
+def test_every_keyword_of_a_schema_is_judged(
+    schema: dict[str, Any], args: object, problem: str
+) -> None:
+    assert misfit(schema, args).startswith(problem)

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from hud_tui.rl.preflight import Finding
+from hud_tui.rl.preflight import Finding, in_order
 from hud_tui.rl.text import one_line
 
 CHECKS = {
@@ -18,14 +18,23 @@ CHECKS = {
     "environments": "environments",
     "scenarios": "scenarios",
     "args": "args fit",
+    "key": "key",
+    "ready": "model ready",
+    "tokens": "tokens",
+    "group_size": "group size",
+    "count": "enough tasks",
+    "duplicates": "duplicates",
+    "vision": "images",
+    "runtime": "runtime",
     "fields": "fields",
     "graded": "graded",
     "variables": "variables",
     "remote": "MCP servers",
+    "lock": "lock file",
 }
 """Every check, in the order they are shown."""
-SILENT = ("fields", "graded", "variables", "remote")
-"""Checks that few tasksets need: a line is spent on them only where they found something."""
+SHOWN = frozenset(list(CHECKS)[:7])
+"""Checks that have a line when they pass; the others have one only where they found something."""
 BY_NAME = ("environments", "scenarios", "args")
 """Checks made once an environment: where they pass, its name says enough."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
@@ -52,11 +61,11 @@ class Findings(Static):
         self.update(Content("\n").join(lines))
 
     def _lines(self, check: str) -> list[Content]:
-        found = [finding for finding in self.findings if finding.check == check]
+        found = in_order(finding for finding in self.findings if finding.check == check)
         bad = [finding for finding in found if finding.level != "ok"]
         if bad:
             return [line for finding in bad for line in self._bad(finding)]
-        if check in SILENT:
+        if check not in SHOWN:
             return []
         glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
         said = ", ".join(_passed(finding) for finding in found) or "…" * self.checking

@@ -1,0 +1,167 @@
+"""Preflight's look-ups: key, model, environments and scenarios, as a service offers them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.client.preflight import preflight
+from hud_tui.errors import HudUnauthorized
+from hud_tui.rl.formats import read_rows
+from hud_tui.rl.preflight import Finding
+from hud_tui.settings import Settings
+from hud_tui.wire import JobParameters
+from tests.conftest import Served
+from tests.service.clients import answered
+from tests.service.headless import Command, commands
+
+TASKS = read_rows([{"env": "My_Env", "id": f"s{n % 2}", "args": {"n": n}} for n in range(12)])
+HUD = Settings("http://hud", "http://hud", "http://hud", "http://hud/t", "http://hud", "sk-key")
+MODEL = {
+    "id": "m-1",
+    "model_name": "mine",
+    "is_trainable": True,
+    "sdk_agent_type": "openai_compatible",
+    "status": "ready",
+}
+RECORDS = [
+    {"id": "1", "name": "s0", "args_schema": {"properties": {"n": {"maximum": 99}}}},
+    {"id": "2", "name": "My_Env:s1", "args_schema": {"properties": {"n": {"maximum": 10}}}},
+]
+Answers = dict[str, Any]
+"""Path → body, or a status where there is none."""
+
+
+def page(*items: Any) -> dict[str, Any]:
+    return {"items": list(items), "total": len(items)}
+
+
+GOOD: Answers = {
+    "/v2/auth/me": {"user_id": "u", "team_id": "t"},
+    "/v2/models": page(MODEL),
+    "/v1/training/jobs/m-1/raw-status": 404,
+    "/environments/My_Env/mcp-config": {"registry_id": "r-1", "scenarios": ["s0", "My_Env:s1"]},
+    "/v2/registry/r-1/scenarios": RECORDS,
+}
+
+
+async def findings(answers: Answers, **asked: int) -> list[Finding]:
+    def handler(request: httpx.Request) -> httpx.Response:
+        body = answers.get(request.url.path, 404)
+        if isinstance(body, int):
+            return httpx.Response(body, json={"detail": "no"})
+        return httpx.Response(200, json=body)
+
+    async with answered(handler, HUD) as client:
+        parameters = JobParameters(**asked)
+        return [finding async for finding in preflight(client, TASKS, "mine", parameters)]
+
+
+def of(check: str, found: list[Finding]) -> list[tuple[str, str]]:
+    return [(one.level, one.message) for one in found if one.check == check]
+
+
+async def test_everything_is_looked_up() -> None:
+    found = await findings(GOOD, group_size=8, tasks_per_step=12)
+    passed = {one.check for one in found if one.level == "ok"}
+    assert passed >= {"key", "model", "ready", "tokens", "environments", "scenarios", "group_size"}
+    assert [one for one in found if one.level != "ok"] == of_args(found)
+    [wrong] = of_args(found)
+    assert wrong.where == "row 12"
+    assert "args.n: 11 is above 10" in wrong.message
+
+
+def of_args(found: list[Finding]) -> list[Finding]:
+    return [one for one in found if one.check == "args"]
+
+
+async def test_the_registry_is_asked_where_there_is_no_mcp_config() -> None:
+    answers = {
+        **GOOD,
+        "/environments/My_Env/mcp-config": 404,
+        "/v2/registry": page({"id": "r-1", "name": "my-env"}, {"id": "r-2", "name": "my-env-2"}),
+    }
+    found = await findings(answers)
+    assert of("environments", found) == [("ok", "My_Env exists")]
+    assert [level for level, _ in of("scenarios", found)] == ["ok"]
+    assert len(of_args(found)) == 1
+
+
+async def test_two_environments_of_one_name_are_ambiguous() -> None:
+    both = page({"id": "r-1", "name": "my-env"}, {"id": "r-2", "name": "My Env"})
+    answers = {**GOOD, "/environments/My_Env/mcp-config": 404, "/v2/registry": both}
+    [(level, message)] = of("environments", await findings(answers))
+    assert (level, message) == ("failure", "2 environments are called My_Env")
+
+
+async def test_a_missing_environment_says_what_may_be_meant() -> None:
+    near = page({"id": "r-1", "name": "my-envs"})
+    answers = {**GOOD, "/environments/My_Env/mcp-config": 404, "/v2/registry": near}
+    found = [one for one in await findings(answers) if one.check == "environments"]
+    assert [(one.level, one.fix) for one in found] == [("failure", "did you mean my-envs?")]
+
+
+async def test_scenarios_that_are_not_listed_are_not_judged() -> None:
+    answers = {
+        **GOOD,
+        "/environments/My_Env/mcp-config": {"registry_id": "r-1", "scenarios": {}},
+        "/v2/registry/r-1/scenarios": 500,
+    }
+    found = await findings(answers)
+    assert [level for level, _ in of("scenarios", found)] == ["warning"]
+    assert of_args(found) == []
+
+
+async def test_a_model_that_trains_or_is_not_ready_is_told() -> None:
+    running = {"status": "running", "created_at": 1.0}
+    answers = {**GOOD, "/v1/training/jobs/m-1/raw-status": running}
+    assert [level for level, _ in of("ready", await findings(answers))] == ["warning"]
+    answers = {**GOOD, "/v2/models": page({**MODEL, "status": "deploying"})}
+    assert [level for level, _ in of("ready", await findings(answers))] == ["failure"]
+
+
+async def test_a_refused_key_is_a_finding_before_it_is_an_error() -> None:
+    refuse = httpx.Response(401, json={"detail": "bad key"})
+    async with answered(lambda request: refuse, HUD) as client:
+        found: list[Finding] = []
+        with pytest.raises(HudUnauthorized):
+            await _collect(preflight(client, TASKS, "mine"), found)
+    assert [level for level, _ in of("key", found)] == ["failure"]
+
+
+async def _collect(source: AsyncIterator[Finding], found: list[Finding]) -> None:
+    async for finding in source:
+        found.append(finding)
+
+
+@pytest.fixture
+async def hud(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    hud = commands(served, monkeypatch, capsys)
+    base = (await hud("models")).data["models"][0]["model_name"]
+    await hud("fork", base, "--name", "arith-rl", "-y")
+    return hud
+
+
+async def test_a_warning_fails_where_it_is_asked_to(hud: Command, tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    file.write_text(json.dumps({"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}))
+    assert (await hud("preflight", str(file))).code == 0
+    strict = await hud("preflight", str(file), "--fail-on", "warning")
+    assert (strict.code, strict.data["verdict"]) == (5, "warning")
+    run = await hud("run", str(file), "-y", "--fail-on", "warning")
+    assert (run.code, run.kind) == (5, "preflight")
+    assert (await hud("jobs")).data["jobs"] == []
+    assert (await hud("preflight", "arith", "--fail-on", "warning")).code == 0
+
+
+async def test_the_group_size_of_a_run_is_judged(hud: Command) -> None:
+    result = await hud("preflight", "arith", "--group-size", "1")
+    assert (result.code, result.error["type"]) == (2, "usage")
+    result = await hud("preflight", "arith", "--group-size", "4")
+    [found] = [one for one in result.data["findings"] if one["check"] == "group_size"]
+    assert found["message"].startswith("4 rollouts of each of")
