@@ -176,6 +176,9 @@ def _source(parser: Parser) -> None:
     parser.add_argument("-m", "--model", metavar="MODEL", help="default: your only trainable one")
 
 
+WHICH_JOB = "its id, how that begins, or a model: then its latest run"
+
+
 def _jobs(commands: "Commands[Parser]") -> None:
     parser = _command(
         commands,
@@ -185,7 +188,7 @@ def _jobs(commands: "Commands[Parser]") -> None:
         "--headless jobs JOB",
         "--headless jobs JOB --cancel -y",
     )
-    parser.add_argument("job", nargs="?", metavar="JOB")
+    parser.add_argument("job", nargs="?", metavar="JOB", help=WHICH_JOB)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--cancel", action="store_true", help="stop it between two rollouts")
     which.add_argument("--resume", action="store_true", help="continue an interrupted run")
@@ -193,8 +196,13 @@ def _jobs(commands: "Commands[Parser]") -> None:
 
 
 def _traces(commands: "Commands[Parser]") -> None:
-    parser = _command(commands, "traces", "the rollouts of a job", "--headless traces JOB")
-    parser.add_argument("job", metavar="JOB")
+    examples = ("--headless traces JOB", "--headless traces JOB --step 12")
+    parser = _command(commands, "traces", "the rollouts of a job, the newest 1000", *examples)
+    parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
+    parser.add_argument("--step", type=int, metavar="N", help="only those of one step")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--limit", type=int, metavar="N", help="the newest N")
+    which.add_argument("--all", action="store_true", help="all, a document for each page of 1000")
 
 
 def _serve(commands: "Commands[Parser]") -> None:

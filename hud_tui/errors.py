@@ -113,6 +113,12 @@ class HudBadTasks(HudUsage):
         self.problems = tuple(problems)
 
 
+class HudAmbiguous(HudUsage):
+    """A name means several things; the hint lists them."""
+
+    kind = "ambiguous"
+
+
 class HudBadInput(HudUsage, ValueError):
     """A training call was given what cannot be trained on; nothing was sent."""
 

@@ -10,6 +10,7 @@ from hud_tui.wire import (
     Job,
     JobEnter,
     Json,
+    Page,
     Trace,
     TraceEnter,
     TraceEvents,
@@ -24,6 +25,11 @@ class JobCalls(Calls):
 
     async def job(self, job_id: str) -> Job:
         return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)
+
+    async def trace_page(self, job_id: str, limit: int, offset: int) -> Page[Trace]:
+        """Some of a job's traces, in the order they began, and how many it has."""
+        asked = {"limit": limit, "offset": offset}
+        return await self.wire.get(self.api("/v2/jobs/{}/traces", job_id), Page[Trace], asked)
 
     async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
         """A job's traces, all pages; with `step`, those of one step.

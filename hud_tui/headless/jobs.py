@@ -1,12 +1,12 @@
-"""``jobs`` and ``traces``."""
+"""``jobs``: list them, look at one, end it or let it go on."""
 
 import argparse
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.job_names import find_job
 from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.output import emit
-from hud_tui.rl.text import one_line
 from hud_tui.wire import Job
 
 
@@ -19,35 +19,30 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
         return 0
     if args.cancel or args.resume:
         require_consent(args)
-        return await (_cancel if args.cancel else _resume)(client, args)
-    job, status = await _find(client, args.job), await client.known_job(args.job)
-    if job is None and status is None:
-        raise HudNotFound(404, f"no job {one_line(args.job)}", "hud-tui --headless jobs lists them")
-    emit("job", {"job_id": args.job, "job": job, "status": status})
+    job_id = await find_job(client, args.job)
+    if args.cancel or args.resume:
+        return await (_cancel if args.cancel else _resume)(client, args, job_id)
+    job, status = await _listed(client, job_id), await client.known_job(job_id)
+    emit("job", {"job_id": job_id, "job": job, "status": status})
     return 0
 
 
-async def traces(client: HudClient, args: argparse.Namespace) -> int:
-    """A job's rollouts, all pages."""
-    emit("traces", {"job_id": args.job, "traces": await client.job_traces(args.job)})
+async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
+    await confirm(args, f"cancel job {job_id}?")
+    result = await client.cancel_job(job_id)
+    status = await client.known_job(job_id)
+    emit("job", {"job_id": job_id, "cancelled": result.cancelled, "status": status})
     return 0
 
 
-async def _cancel(client: HudClient, args: argparse.Namespace) -> int:
-    await confirm(args, f"cancel job {args.job}?")
-    result = await client.cancel_job(args.job)
-    status = await client.known_job(args.job)
-    emit("job", {"job_id": args.job, "cancelled": result.cancelled, "status": status})
+async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
+    await confirm(args, f"resume job {job_id}?")
+    emit("job", {"job_id": job_id, "status": await client.resume_job(job_id)})
     return 0
 
 
-async def _resume(client: HudClient, args: argparse.Namespace) -> int:
-    await confirm(args, f"resume job {args.job}?")
-    emit("job", {"job_id": args.job, "status": await client.resume_job(args.job)})
-    return 0
-
-
-async def _find(client: HudClient, job_id: str) -> Job | None:
+async def _listed(client: HudClient, job_id: str) -> Job | None:
+    """Its row; None for a managed run that the service does not list."""
     try:
         return await client.job(job_id)
     except HudNotFound:

@@ -58,7 +58,7 @@ def _command(name: str) -> Command:
         case "jobs":
             from hud_tui.headless.jobs import jobs as command
         case "traces":
-            from hud_tui.headless.jobs import traces as command
+            from hud_tui.headless.traces import traces as command
         case _:
             raise AssertionError(name)
     return command

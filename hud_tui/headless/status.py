@@ -5,10 +5,12 @@ import asyncio
 from datetime import UTC, datetime
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudUsage
+from hud_tui.client.job_names import find_job
+from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.headless.output import emit
 from hud_tui.rl.names import find_model
 from hud_tui.rl.status import Service, Status, current_model, last_metrics
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 
@@ -41,14 +43,26 @@ async def _named(client: HudClient, ref: str) -> Model:
     """The model of this name, or the one that the job of this id trains.
 
     Raises:
+        HudAmbiguous: Several.
         HudUsage: Neither.
     """
     models = await client.models()
     try:
         return find_model(ref, models)
+    except HudAmbiguous:
+        raise
     except HudUsage as unknown:
-        job = await client.known_job(ref)
+        job = await client.known_job(await _find_job(client, ref, unknown))
         name = job and (job.model_id or job.fine_tuned_model or job.model)
         if not name:
-            raise HudUsage(f"{unknown.message}, nor a job", unknown.hint) from unknown
+            raise HudUsage(f"job {one_line(ref)} trains no model") from unknown
         return find_model(name, models)
+
+
+async def _find_job(client: HudClient, ref: str, unknown: HudUsage) -> str:
+    try:
+        return await find_job(client, ref)
+    except HudAmbiguous:
+        raise
+    except HudUsage as error:
+        raise HudUsage(f"{unknown.message}, nor a job", unknown.hint) from error

@@ -6,11 +6,11 @@ wrong model costs more than typing a longer name.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Model
+from hud_tui.wire import Checkpoint, Job, Model
 
 T = TypeVar("T")
 SHORTEST_PREFIX = 4
@@ -18,10 +18,12 @@ SHORTEST_PREFIX = 4
 
 
 def find_model(name: str, models: Sequence[Model]) -> Model:
-    """One model by id, then name or slug, then the slug's part after the last ``/``.
+    """One model by id, then name or slug, then the slug's part after the last ``/``, then how
+    its id begins.
 
     Raises:
-        HudUsage: None or several match; the hint lists close names, or the several.
+        HudAmbiguous: Several match; the hint lists them.
+        HudUsage: None matches; the hint lists close names.
     """
     wanted = name.strip().casefold()
     ranks: tuple[Callable[[Model], Iterable[str | None]], ...] = (
@@ -33,6 +35,8 @@ def find_model(name: str, models: Sequence[Model]) -> Model:
         found = [m for m in models if wanted in (_fold(text) for text in rank(m))]
         if found:
             return _only(found, "model", name, lambda m: m.model_name)
+    if found := _beginning_so(wanted, models):
+        return _only(found, "model", name, lambda m: f"{m.id} ({m.model_name})", "have ids like")
     known = {text: None for m in models for text in (m.model_name, m.name) if text}
     raise HudUsage(f"no model is called {one_line(name)}", close_names(name, known))
 
@@ -41,19 +45,41 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
     """One checkpoint by id, by name, or by how its id begins.
 
     Raises:
-        HudUsage: None or several match.
+        HudAmbiguous: Several match; the hint lists them.
+        HudUsage: None matches.
     """
     wanted = name.strip().casefold()
     ranks: tuple[Callable[[Checkpoint], bool], ...] = (
         lambda c: wanted == c.id.casefold(),
         lambda c: wanted in (_fold(c.name), _fold(c.checkpoint_name)),
-        lambda c: len(wanted) >= SHORTEST_PREFIX and c.id.casefold().startswith(wanted),
     )
     for rank in ranks:
         if found := [c for c in tree if rank(c)]:
             return _only(found, "checkpoint", name, lambda c: c.id)
+    if found := _beginning_so(wanted, tree):
+        return _only(found, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
     newest = [c.name or c.id for c in reversed(tree)]
     raise HudUsage(f"no checkpoint is called {one_line(name)}", close_names(name, newest))
+
+
+def find_job(name: str, jobs: Sequence[Job]) -> Job:
+    """One job by id, or by how it begins.
+
+    Args:
+        name: As it was typed.
+        jobs: Newest first.
+
+    Raises:
+        HudAmbiguous: Several match; the hint lists them.
+        HudUsage: None matches; the hint lists ids.
+    """
+    wanted = name.strip().casefold().replace("-", "")
+    found = [job for job in jobs if wanted == _plain(job.id)] or _beginning_so(wanted, jobs)
+    if found:
+        return _only(found, "job", name, _job_label, "have ids like")
+    newest = [_job_label(job) for job in jobs[:5]]
+    hint = "the newest are " + ", ".join(newest) if newest else "there are none yet"
+    raise HudUsage(f"no job is called {one_line(name)}", hint)
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
@@ -71,11 +97,40 @@ def close_names(name: str, known: Iterable[str]) -> str:
     return "there are " + ", ".join(one_line(text) for text in known[:5]) + more
 
 
-def _only(found: Sequence[T], kind: str, name: str, label: Callable[[T], str]) -> T:
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def _beginning_so(wanted: str, known: Iterable[N]) -> list[N]:
+    """Those whose id begins so, with or without its dashes."""
+    plain = wanted.replace("-", "")
+    enough = len(plain) >= SHORTEST_PREFIX
+    return [one for one in known if enough and _plain(one.id).startswith(plain)]
+
+
+def _only(
+    found: Sequence[T],
+    kind: str,
+    name: str,
+    label: Callable[[T], str],
+    how: str = "are called",
+) -> T:
     if len(found) == 1:
         return found[0]
     several = ", ".join(one_line(label(match)) for match in found[:5])
-    raise HudUsage(f"{len(found)} {kind}s are called {one_line(name)}", f"say which: {several}")
+    raise HudAmbiguous(f"{len(found)} {kind}s {how} {one_line(name)}", f"say which: {several}")
+
+
+def _job_label(job: Job) -> str:
+    return one_line(f"{job.id} ({job.name})" if job.name else job.id, 80)
+
+
+def _plain(id_: str) -> str:
+    return id_.casefold().replace("-", "")
 
 
 def _fold(text: str | None) -> str | None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from hud_tui.headless import traces as headless_traces
 from hud_tui.rl.tasks import HELD_OUT
+from hud_tui.service.store.jobs import enter
 from tests.conftest import Served
 from tests.service.headless import Command, commands
 
@@ -91,6 +93,58 @@ async def test_the_rollouts_of_a_job(hud: Command) -> None:
     result = await hud("traces", job_id)
     assert (result.code, result.kind) == (0, "traces")
     assert {trace["job_id"] for trace in result.data["traces"]} == {job_id}
+
+
+async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headless_traces, "PAGE", 7)
+    monkeypatch.setattr(headless_traces, "MOST", 10)
+    await forked(hud)
+    job_id = (await hud(*RUN, "2")).data["job_id"]
+    whole = await hud("traces", job_id, "--all")
+    ids = [trace["id"] for page in whole.documents for trace in page["data"]["traces"]]
+    sizes = [len(page["data"]["traces"]) for page in whole.documents]
+    assert sizes[:-1] == [7] * (len(sizes) - 1)
+    assert (len(ids), len(set(ids))) == (whole.data["total"], whole.data["total"])
+    assert [page["data"]["offset"] for page in whole.documents[:2]] == [0, 7]
+    newest = await hud("traces", job_id)
+    assert [trace["id"] for trace in newest.data["traces"]] == ids[-10:]
+    assert newest.data["left_off"] == newest.data["offset"] == len(ids) - 10
+    assert f"{len(ids) - 10} older rollouts are left off" in newest.err
+    last = await hud("traces", job_id, "--limit", "1")
+    assert [trace["id"] for trace in last.data["traces"]] == ids[-1:]
+    step = await hud("traces", job_id, "--step", "1", "--limit", "1000")
+    assert {trace["step"] for trace in step.data["traces"]} == {1}
+    assert (step.data["total"], step.data["left_off"], step.err) == (
+        len(step.data["traces"]), 0, "",
+    )  # fmt: skip
+    pages = await hud("traces", job_id, "--step", "1", "--all")
+    assert sum(len(page["data"]["traces"]) for page in pages.documents) == step.data["total"]
+    none = await hud("traces", job_id, "--step", "99")
+    assert (none.code, none.data["traces"], none.data["total"]) == (0, [], 0)
+
+
+async def test_a_job_is_named_by_how_its_id_begins_or_by_its_model(
+    hud: Command, served: Served
+) -> None:
+    model = await forked(hud)
+    job_id = (await hud(*RUN, "1")).data["job_id"]
+    for ref in (job_id[:8], job_id.replace("-", ""), job_id[:13].upper(), "arith-rl"):
+        assert (await hud("jobs", ref)).data["job"]["id"] == job_id, ref
+        assert (await hud("traces", ref)).data["job_id"] == job_id, ref
+        assert (await hud("status", ref)).data["model"]["id"] == model["id"], ref
+    assert (await hud("status", model["id"][:8])).data["model"]["id"] == model["id"]
+    assert (await hud("checkpoints", model["id"][:8])).code == 0
+    assert (await hud("jobs", job_id[:8], "--cancel", "-y")).data["job_id"] == job_id
+    store = served.service.parts.store
+    for last in "01":
+        await store.write(enter, f"abcdabcd-0000-4000-8000-00000000000{last}", "mine", 1, None)
+    for command in ("jobs", "traces", "status"):
+        several = await hud(command, "abcdabcd")
+        assert (several.code, several.error["type"]) == (2, "ambiguous")
+        assert "abcdabcd-0000-4000-8000-000000000001 (mine)" in several.error["hint"]
+        assert (await hud(command, "dcbadcba")).code == 2
 
 
 async def test_a_run_is_cancelled(hud: Command) -> None:

@@ -70,8 +70,8 @@ def rows(*rows: object) -> str:
         (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "the head has 2 steps behind"),
         (("head", "mine", "--back", "0", "-y"), "", 2, "usage", "expected 1 or more"),
         (("head", "mine", "--back", "1"), "", 2, "usage", "add -y"),
-        (("jobs", "no-such-job"), "", 1, "not_found", "no job no-such-job"),
-        (("jobs", "no-such-job", "--resume", "-y"), "", 1, "not_found", "404"),
+        (("jobs", "no-such-job"), "", 2, "usage", "no job is called no-such-job|mine"),
+        (("jobs", "no-such-job", "--resume", "-y"), "", 2, "usage", "no job is called"),
         (("jobs", "--cancel", "-y"), "", 2, "usage", "say which job"),
         (("fork", "mine", "--name", "", "-y"), "", 2, "usage", "the name ''|at least 1"),
         (("fork", "mine", "--name", "x" * 101, "-y"), "", 2, "usage", "at most 100"),
@@ -86,7 +86,9 @@ def rows(*rows: object) -> str:
             "line 1: field args.text[0]: half of a surrogate pair",
         ),
         (("run", "t.jsonl", "-y"), rows({**ROW, "args": {"\ud800": 1}}), 2, "usage", "field args:"),
-        (("traces", "no-such-job"), "", 1, "not_found", "404"),
+        (("traces", "no-such-job"), "", 2, "usage", "no job is called"),
+        (("traces", "mine", "--limit", "0"), "", 2, "usage", "expected 1 or more"),
+        (("traces", "mine", "--limit", "1", "--all"), "", 2, "usage", "not allowed with"),
     ],
 )
 async def test_wrong_inputs(

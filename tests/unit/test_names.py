@@ -2,9 +2,9 @@
 
 import pytest
 
-from hud_tui.errors import HudUsage
-from hud_tui.rl.names import find_checkpoint, find_model
-from hud_tui.wire import Checkpoint, Model
+from hud_tui.errors import HudAmbiguous, HudUsage
+from hud_tui.rl.names import find_checkpoint, find_job, find_model
+from hud_tui.wire import Checkpoint, Job, Model
 
 MODELS = [
     Model(id="9F-a", model_name="tiny/arith-0.2M", name="Arithmetic"),
@@ -72,3 +72,22 @@ def test_an_unknown_checkpoint_is_a_usage_error(name: str) -> None:
 def test_a_name_that_two_checkpoints_carry_is_not_guessed() -> None:
     with pytest.raises(HudUsage, match="2 checkpoints"):
         find_checkpoint("s", [Checkpoint(id="1", name="s"), Checkpoint(id="2", name="s")])
+
+
+def test_a_job_is_found_by_how_its_id_begins() -> None:
+    jobs = [Job(id="aaaa-bbbb", name="two"), Job(id="aaaa-cccc"), Job(id="aaaabb")]
+    assert find_job("AAAABBBB", jobs).id == "aaaa-bbbb"
+    assert find_job("aaaa-c", jobs).id == "aaaa-cccc"
+    assert find_job("aaaabb", jobs).id == "aaaabb", "a whole id is not the beginning of another"
+    with pytest.raises(HudAmbiguous) as several:
+        find_job("aaaa", jobs)
+    assert "aaaa-bbbb (two), aaaa-cccc" in several.value.hint
+    for short in ("aaa", "dddd", ""):
+        with pytest.raises(HudUsage, match="no job is called"):
+            find_job(short, jobs)
+
+
+def test_a_model_is_found_by_how_its_id_begins_unless_it_is_a_name() -> None:
+    models = [Model(id="beef-1", model_name="mine"), Model(id="9f00", model_name="beef")]
+    assert find_model("beef-1", models).id == "beef-1"
+    assert find_model("beef", models).id == "9f00"
