@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud_tui.client.environment_checks import check_environment
 from hud_tui.client.sources import load_source
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUsage
+from hud_tui.older.lock_check import lock_findings
 from hud_tui.rl.job_words import ENDED
 from hud_tui.rl.model_checks import check_model, check_ready, check_tokens
 from hud_tui.rl.older_checks import check_older
@@ -36,6 +38,7 @@ async def preflight(
     source: str | list[Task],
     model: str | None = None,
     parameters: JobParameters | None = None,
+    lock: str | None = None,
 ) -> AsyncIterator[Finding]:
     """Check a taskset, and the model that it is to train, against a service.
 
@@ -44,6 +47,7 @@ async def preflight(
         source: As for `load_source`, or tasks that are loaded already.
         model: Any name of the model; None leaves it unchecked.
         parameters: What the run is asked for; the model's own defaults where it says nothing.
+        lock: The hud.lock.yaml of loaded tasks, as `load_source` names it.
 
     Yields:
         Findings, as their look-ups are answered.
@@ -52,7 +56,11 @@ async def preflight(
         HudUnauthorized: The key is refused; a finding has said so.
         HudError: The source cannot be read, or the service cannot be asked.
     """
-    tasks = (await load_source(client, source))[0] if isinstance(source, str) else source
+    if isinstance(source, str):
+        tasks, origin = await load_source(client, source)
+        lock = origin.get("lock")
+    else:
+        tasks = source
     for finding in _rows(tasks):
         yield finding
     lookups: list[Awaitable[list[Finding]]] = [_key(client)]
@@ -60,6 +68,8 @@ async def preflight(
         lookups.append(_model(client, model, tasks, parameters or JobParameters()))
     if tasks:
         lookups.append(asyncio.to_thread(_local, tasks, client.settings.local))
+    if lock is not None:
+        lookups.append(asyncio.to_thread(lock_findings, Path(lock), tasks))
     gate = asyncio.Semaphore(AT_ONCE)
     lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]
     running = [asyncio.ensure_future(lookup) for lookup in lookups]

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudBadTasks, HudNotFound, HudUsage, Problem
+from hud_tui.older.lock_file import find_lock
+from hud_tui.older.lock_rows import Completion
 from hud_tui.rl.formats import read_rows
 from hud_tui.rl.names import close_names
 from hud_tui.rl.task_files import MAX_BYTES, read_file, try_file
@@ -31,26 +33,30 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
 
     Returns:
         The tasks, and where they are from: ``source`` as given, ``name``, ``loaded_from``
-        (file, directory or taskset), and ``format``, the form of the rows.
+        (file, directory or taskset), ``format``, the form of the rows, and ``lock``, the
+        hud.lock.yaml beside them or here, where there is one.
 
     Raises:
         HudBadTasks: Rows that cannot be read, with all that is wrong with them.
         HudUsage: No such file or taskset.
     """
     path = _path(source)
+    lock = find_lock(*([path if path.is_dir() else path.parent] if path else []), Path())
+    complete = Completion(lock)
     if path is not None and source == path.name and path.is_dir():
         path = await _prefer_taskset(client, path)
     if path is None:
         tasks, name = await _taskset(client, source)
         loaded_from = "taskset"
     elif path.is_dir():
-        tasks, name = await asyncio.to_thread(_directory, path), path.resolve().name
+        tasks, name = await asyncio.to_thread(_directory, path, complete), path.resolve().name
         loaded_from = "directory"
     else:
-        tasks, name = await asyncio.to_thread(_file, path), path.stem or path.name
+        tasks, name = await asyncio.to_thread(_file, path, complete), path.stem or path.name
         loaded_from = "file"
     origin = {"source": source, "name": name, "loaded_from": loaded_from}
-    return tasks, origin | {"format": form_of(tasks)}
+    beside = {"lock": str(lock)} if lock else {}
+    return tasks, origin | {"format": form_of(tasks)} | beside
 
 
 def _path(source: str) -> Path | None:
@@ -71,8 +77,8 @@ def _path(source: str) -> Path | None:
     return path if exists or suffix in SUFFIXES else None
 
 
-def _file(path: Path) -> list[Task]:
-    return read_file(path.stem + path.suffix.lower(), _bytes(path))
+def _file(path: Path, complete: Completion) -> list[Task]:
+    return read_file(path.stem + path.suffix.lower(), _bytes(path), complete)
 
 
 def _bytes(path: Path) -> bytes:
@@ -84,7 +90,7 @@ def _bytes(path: Path) -> bytes:
         raise _unreadable(str(path), error) from error
 
 
-def _directory(folder: Path) -> list[Task]:
+def _directory(folder: Path, complete: Completion) -> list[Task]:
     """The tasks of every task file in it and below, hidden ones left out."""
     tasks: list[Task] = []
     problems: list[Problem] = []
@@ -95,7 +101,7 @@ def _directory(folder: Path) -> list[Task]:
         if size > MAX_BYTES or count > MOST_FILES:
             most = f"{MAX_BYTES // 2**20} MB or {MOST_FILES} files"
             raise HudUsage(f"{one_line(folder)}: more than {most} of tasks", "split the directory")
-        found = try_file(str(path.relative_to(folder)), body)
+        found = try_file(str(path.relative_to(folder)), body, complete)
         tasks += found.tasks
         problems += found.problems
         hint = hint or (found.hint if found.problems else "")

@@ -6,7 +6,7 @@ from platform import machine, python_implementation, python_version, system
 
 from hud_tui.doctor.report import Finding
 
-SHOWN = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlette")
+SHOWN = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlette", "ruamel.yaml")
 OPTIONAL = {
     "tinker": "only the tinker engine needs it",
     "hud": "the official SDK and CLI, which nothing here needs",

@@ -28,7 +28,7 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     asked = _parameters(args)
     tasks, origin = await load_source(client, args.source)
     model = args.model or (await _default_model(client)).model_name
-    findings = await _findings(client, tasks, model, asked)
+    findings = await _findings(client, tasks, model, asked, origin.get("lock"))
     emit("preflight", _document(tasks, origin, findings))
     return HudPreflightFailed.exit_code if _fails(args, findings) else 0
 
@@ -39,7 +39,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     asked = _parameters(args)
     tasks, origin = await load_source(client, args.source)
     model = await (client.model(args.model) if args.model else _default_model(client))
-    findings = await _findings(client, tasks, model.id, asked)
+    findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     if _fails(args, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code
@@ -90,10 +90,10 @@ def _fails(args: argparse.Namespace, findings: list[Finding]) -> bool:
 
 
 async def _findings(
-    client: HudClient, tasks: list[Task], model: str, asked: JobParameters
+    client: HudClient, tasks: list[Task], model: str, asked: JobParameters, lock: str | None
 ) -> list[Finding]:
     findings = []
-    async for finding in check(client, tasks, model, asked):
+    async for finding in check(client, tasks, model, asked, lock):
         findings.append(finding)
         if finding.level != "ok":
             where = f" [{finding.where}]" if finding.where else ""

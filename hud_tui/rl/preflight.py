@@ -36,6 +36,7 @@ Check = Literal[
     "graded",
     "variables",
     "remote",
+    "lock",
 ]
 Level = Literal["ok", "warning", "failure"]
 NAMED = 5

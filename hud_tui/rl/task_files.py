@@ -7,7 +7,7 @@ people save the one under the name of the other.
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hud_tui.errors import Problem
@@ -32,6 +32,7 @@ MARKS = (
     (b"SQLite format 3", "a database"),
 )
 """How files begin that are no JSON text."""
+Complete = Callable[[object], object]
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,36 @@ class Read:
     hint: str = HINT
 
 
-def read_file(name: str, body: bytes) -> list[Task]:
+def _as_it_is(row: object) -> object:
+    return row
+
+
+def read_file(name: str, body: bytes, complete: Complete = _as_it_is) -> list[Task]:
     """Read a task file; an empty one has no tasks, which preflight reports.
+
+    Args:
+        name: The file's, for messages.
+        body: Its bytes.
+        complete: Given each row before it is read; what it returns is read instead.
 
     Raises:
         HudBadTasks: Too large, another encoding, not JSON, or not rows: every problem that it
             has, each with its line or row.
     """
-    found = try_file(name, body)
+    found = try_file(name, body, complete)
     if found.problems:
         refuse(found.problems, found.hint)
     return found.tasks
 
 
-def try_file(name: str, body: bytes) -> Read:
-    """The file's tasks and its problems, in its own order."""
+def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
+    """The file's tasks and its problems, in its own order.
+
+    Args:
+        name: The file's, for messages.
+        body: Its bytes.
+        complete: Given each row before it is read; what it returns is read instead.
+    """
     name = one_line(name, 120)
     if len(body) > MAX_BYTES:
         message = f"larger than {MAX_BYTES // 2**20} MB"
@@ -72,7 +88,7 @@ def try_file(name: str, body: bytes) -> Read:
         if isinstance(row, Problem):
             problems.append(row)
         else:
-            task = try_row(row, where, problems, check)
+            task = try_row(complete(row), where, problems, check)
             if task is not None:
                 tasks.append(task)
         if problems and not hint:

@@ -165,10 +165,10 @@ class LaunchScreen(HudScreen):
     @work(exclusive=True, group="check")
     async def _check(self, source: str, model_id: str | None) -> None:
         try:
-            tasks, _ = await load_source(self.client, source)
+            tasks, origin = await load_source(self.client, source)
             self.draft = replace(self.draft, tasks=tuple(tasks))
             self.show_tasks()
-            async for finding in preflight(self.client, tasks, model_id):
+            async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
                 self.draft = self.draft.found(finding)
                 self.show_state()
         except HudError as error:

@@ -1,0 +1,83 @@
+"""Lock files on disk: found beside the tasks or here, read, and changed in one place only."""
+
+import os
+from pathlib import Path
+
+from hud_tui.errors import HudUsage
+from hud_tui.older.lock import NAME, Lock
+from hud_tui.older.lock_reader import read_lock
+from hud_tui.older.lock_text import with_dataset
+from hud_tui.older.yaml_text import MAX_BYTES
+from hud_tui.rl.text import one_line
+
+
+def find_lock(*directories: Path) -> Path | None:
+    """The first lock file of these directories."""
+    return next((d / NAME for d in directories if (d / NAME).is_file()), None)
+
+
+def load_lock(file: Path) -> Lock:
+    """Read a lock file.
+
+    Raises:
+        HudUsage: It cannot be read, or is none.
+    """
+    return read_lock(str(file), read_bounded(file))
+
+
+def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
+    """A file's bytes, at most one more than `most`.
+
+    Raises:
+        HudUsage: It cannot be read, or is no file.
+    """
+    try:
+        if not file.is_file():
+            raise HudUsage(f"{one_line(file)}: no such file", "check the path")
+        with file.open("rb") as opened:
+            return opened.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise HudUsage(f"{one_line(file)}: {one_line(reason)}", "check the path") from error
+
+
+def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folder: Path) -> None:
+    """Note a data set as the primary one; everything else in the file stays as it is.
+
+    Args:
+        file: The lock file.
+        name: The data set's, on Hugging Face.
+        task_count: Its rows.
+        updated_at: When it was made, as ISO 8601.
+        folder: Where it lies on this machine; noted as it is seen from the lock file.
+
+    Raises:
+        HudUsage: The file cannot be read or written, or is no lock file.
+    """
+    body = read_bounded(file)
+    read_lock(str(file), body)
+    text = body.decode("utf-8")
+    entry: dict[str, str | int] = {"name": name, "task_count": task_count}
+    entry |= {"updated_at": updated_at, "path": os.path.relpath(folder, file.parent)}
+    replace_file(file, with_dataset(str(file), text, entry).encode())
+
+
+def replace_file(file: Path, body: bytes) -> None:
+    """Write a file whole or not at all; a link keeps pointing where it did.
+
+    Raises:
+        HudUsage: It cannot be written.
+    """
+    target = file.resolve()
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+            out.write(body)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        message = f"{one_line(file)}: {one_line(error.strerror or error)}"
+        raise HudUsage(message, "choose a place that can be written to") from error
