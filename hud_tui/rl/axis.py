@@ -61,7 +61,7 @@ class Positions:
         self._columns: dict[Axis, array[float]] = {}
 
     def of(self, run: Run, axis: Axis) -> Sequence[float]:
-        """One x a step, shape (n,), never falling.
+        """One x a step, shape (≥ n,), never falling; not to be changed.
 
         Steps count from 1; time is seconds since the first step; tokens are those
         generated up to a step, its own included.
@@ -77,7 +77,7 @@ class Positions:
             self._add_tokens(column, series)
         else:
             self._add_times(column, run)
-        return column[: series.length]
+        return column
 
     def _add_tokens(self, column: "array[float]", series: Series) -> None:
         counts, total = series.column(TOKENS), column[-1] if column else 0.0
@@ -114,17 +114,17 @@ def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, 
     values = [n * step for n in range(ceil(low / step), int(high / step) + 1)]
     if axis is Axis.STEP and values[:1] != [low]:
         values = [low, *(value for value in values if value - low >= step / 2)]
-    return [(value, _time(value) if axis is Axis.TIME else short(value)) for value in values]
+    return [(value, time_said(value) if axis is Axis.TIME else short(value)) for value in values]
 
 
 def _round_time(least: float) -> float:
     return next((float(t) for t in ROUND_TIMES if t >= least), ceil(least / 86_400) * 86_400.0)
 
 
-def _time(value: float) -> str:
+def time_said(value: float) -> str:
     """Seconds since the start in the largest unit that fits, e.g. ``90 s`` as ``1.5m``."""
     size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, "s"))
-    return f"{value / size:g}{unit}" if value else "0"
+    return f"{value / size:.3g}{unit}" if value else "0"
 
 
 def _stamps(run: Run, count: int) -> list[float | None]:

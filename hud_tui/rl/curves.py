@@ -58,19 +58,27 @@ class Curve:
         self.pyramid.extend(self.column, length)
         self.ema.extend(self.column, length)
 
-    def buckets(self, at: Sequence[float], low: float, high: float, columns: int) -> list[Bucket]:
+    def buckets(
+        self,
+        at: Sequence[float],
+        low: float,
+        high: float,
+        columns: int,
+        rows: tuple[int, int] | None = None,
+    ) -> list[Bucket]:
         """Spread the steps over a chart's columns; O(columns · log n).
 
         Args:
-            at: Where each step stands on the x axis, shape (n,), never falling.
+            at: Where each step stands on the x axis, shape (≥ n,), never falling.
             low: The x of column 0.
             high: The x of the last column, above `low` unless there is one column.
             columns: How many there are, at least 1.
+            rows: The steps in sight, first and one past the last; None for all.
 
         Returns:
             One bucket for each column with a number, left to right.
         """
-        edges = column_edges(at, low, high, columns)
+        edges = column_edges(at, low, high, columns, *(rows or (0, len(at))))
         buckets: list[Bucket] = []
         bridge, missing = self._bridge(), 0
         for column in range(columns):
@@ -86,12 +94,13 @@ class Curve:
             missing = 0
         return buckets
 
-    def readout(self, length: int) -> Readout:
-        """The numbers beside the chart, as of row `length` − 1."""
-        raw = next(
-            (self.column[row] for row in range(length - 1, -1, -1) if isfinite(self.column[row])),
-            nan,
-        )
+    def readout(self, length: int, exact: bool = False) -> Readout:
+        """The numbers beside the chart, as of row `length` − 1.
+
+        `raw` is that row's own where it is to be `exact`, else the newest number up to it.
+        """
+        rows = range(length - 1, max(-1, length - 2) if exact else -1, -1)
+        raw = next((self.column[row] for row in rows if isfinite(self.column[row])), nan)
         smooth = self.ema.values[length - 1] if length else nan
         before = self.ema.values[length - 1 - DELTA_STEPS] if length > DELTA_STEPS else nan
         still = isclose(smooth, before, rel_tol=RESIDUE)
@@ -134,11 +143,15 @@ class Curves:
         return curve
 
 
-def column_edges(at: Sequence[float], low: float, high: float, columns: int) -> list[int]:
+def column_edges(
+    at: Sequence[float], low: float, high: float, columns: int, start: int, stop: int
+) -> list[int]:
     """First step of each chart column, and one past the last: shape (columns + 1,).
 
-    A step belongs to the column nearest to it.
+    A step belongs to the column nearest to it; those before `start` and from `stop` on to none.
     """
     width = (high - low) / max(1, columns - 1)
-    inner = [bisect_left(at, low + (column - 0.5) * width) for column in range(1, columns)]
-    return [0, *inner, len(at)]
+    inner = [
+        bisect_left(at, low + (column - 0.5) * width, start, stop) for column in range(1, columns)
+    ]
+    return [start, *inner, stop]

@@ -9,6 +9,7 @@ from hud_tui.rl.groups import GroupStats, group_stats
 from hud_tui.rl.history import GroupHistory
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import label
+from hud_tui.wire import Checkpoint
 
 Rewards = tuple[float, ...]
 _stats = lru_cache(4096)(group_stats)
@@ -68,25 +69,27 @@ class GroupRows:
         return " · ".join([*counts, f"{waiting} to come"] if waiting else counts)
 
 
-def group_rows(run: Run, history: GroupHistory, order: Order) -> GroupRows:
-    """The groups being sampled, else the newest step's.
+def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = None) -> GroupRows:
+    """The groups of the checkpoint at a position, else those being sampled, else the newest.
 
     Tasks that the step before sampled too have their row from the start, so that rows do
     not jump as rollouts arrive.
     """
-    sampling = _sampling(run)
-    rewards = dict(run.rollouts) if sampling else (_newest(run) or dict(run.rollouts))
-    size = _group_size(run, rewards)
+    sampling = at is None and _sampling(run)
+    node = run.head if at is None else run.tree[at]
+    newest = _rewards(node)
     if sampling:
-        before = _newest(run)
-        slugs = before.keys() | rewards.keys() if rewards.keys() <= before.keys() else rewards
+        rewards = dict(run.rollouts)
+        size = _group_size(run, rewards)
+        slugs = newest.keys() | rewards.keys() if rewards.keys() <= newest.keys() else rewards
     else:
+        rewards = newest if newest or at is not None else dict(run.rollouts)
         slugs, size = rewards, 0
     rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s])) for s in slugs]
     known = [reward for row in rows for reward in row.rewards if reward == reward]
     return GroupRows(
         sorted(rows, key=lambda row: _place(row, history, order)),
-        f"step {run.rollouts_step}" if sampling else label(run.head),
+        f"step {run.rollouts_step}" if sampling else label(node),
         min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
         max(1.0, *known) if known else 1.0,
     )
@@ -100,9 +103,9 @@ def _sampling(run: Run) -> bool:
     return bool(run.rollouts) and (newest or 0) < run.rollouts_step
 
 
-def _newest(run: Run) -> dict[str, Rewards]:
+def _rewards(node: Checkpoint | None) -> dict[str, Rewards]:
     rewards: dict[str, Rewards] = {}
-    for group in run.groups:
+    for group in node.groups if node is not None else ():
         rewards[group.task_slug] = (*rewards.get(group.task_slug, ()), *group.rewards)
     return {slug: found for slug, found in rewards.items() if found}
 

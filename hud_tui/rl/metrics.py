@@ -35,6 +35,13 @@ def healthy(known: Metric) -> str:
     return f"≥{short(low)}" if high == 1 else f"{short(low)}–{short(high)}"
 
 
+def outside(known: Metric, value: float) -> bool:
+    """Whether a value is beyond the metric's healthy range."""
+    return known.healthy is not None and not (
+        value != value or known.healthy[0] <= value <= known.healthy[1]
+    )
+
+
 def short(value: float | None) -> str:
     """A number in at most 6 characters, e.g. ``.847``, ``1.21``, ``41k``, ``3.1e-4``."""
     if value is None or value != value:

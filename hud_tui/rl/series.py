@@ -45,6 +45,12 @@ class Series:
         """Checkpoint id of the last row."""
         return self._tips[self.length - 1] if self.length else None
 
+    def id_at(self, row: int) -> str:
+        """Checkpoint id of a row."""
+        if not 0 <= row < self.length:
+            raise IndexError(row)
+        return self._tips[row]
+
     def column(self, key: str) -> "array[float]":
         """A metric's values; at least `length` of them count, the caller reads no further.
 

@@ -29,6 +29,7 @@ from hud_tui.tui.keys import bindings
 from hud_tui.tui.plain import PlainFilter
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
+from hud_tui.tui.shelf import Shelf
 from hud_tui.tui.theme import DARK, LIGHT, THEMES
 from hud_tui.tui.widgets.palette import ascii_filter
 
@@ -63,6 +64,7 @@ class HudApp(App[None]):
         mode: str | None,
         start: Start,
         clock: Callable[[], float] = time,
+        shelf: Shelf | None = None,
     ) -> None:
         """
         Args:
@@ -70,10 +72,14 @@ class HudApp(App[None]):
             mode: ``local``, ``hud``, or None to ask.
             start: What the command line asked for.
             clock: Unix seconds, for ages on the screen.
+            shelf: Keeps what the user chose; None forgets it at the end.
         """
         super().__init__()
         self.connect, self.mode, self.start, self.clock = connect, mode, start, clock
         self.connect_screen = ConnectScreen()
+        self.shelf = shelf or Shelf()
+        self.at: str | None = None
+        """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.client: HudClient | None = None
         self.first_fork: str | None = None
         """Id of the model made by the first start's fork; its run needs no second asking."""
@@ -138,6 +144,8 @@ class HudApp(App[None]):
         from hud_tui.tui.journal import Journal
 
         journal = self._journals.setdefault(model.id, Journal())
+        if self.run_now.model is None or self.run_now.model.id != model.id:
+            self.at = None
         self._follower = Follower(self.connected, self.run_now, model, journal)
         self.follow(self._follower)
         self.show_run()

@@ -22,15 +22,16 @@ def run(connect: Connect, mode: str | None, start: Start, state: Callable[[], Pa
         connect: Makes the client.
         mode: ``local``, ``hud``, or None to ask.
         start: What the app opens with.
-        state: Finds the state directory, where the traceback of a crash goes.
+        state: Finds the state directory, for what the user chose and the traceback of a crash.
 
     Raises:
         HudUsage: This is no terminal.
     """
     need_terminal()
     from hud_tui.tui.app import HudApp  # 100 ms that a pipe need not wait
+    from hud_tui.tui.shelf import Shelf
 
-    app = HudApp(connect, mode, start)
+    app = HudApp(connect, mode, start, shelf=Shelf(state))
     crash: Exception | None = None
     try:
         app.run()

@@ -60,30 +60,28 @@ async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> 
             assert all(strip.cell_length == pane.width for strip in pane.shown)
 
 
-async def test_enter_enlarges_the_metric_under_the_cursor() -> None:
+async def test_moving_among_the_metrics_enlarges_the_one_under_the_cursor() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
         chart = stage.live.query_one(FocusChart)
         assert "mean reward" in text_of(chart)
-        await pilot.press("right", "enter")
+        await pilot.press("l")
         assert stage.live.focus_key == "heldout_reward"
         assert "held-out reward" in text_of(chart)
-        await pilot.press("down", "l", "h", "k", "enter")
+        await pilot.press("down", "l", "h", "k")
         assert stage.live.focus_key == "heldout_reward"
 
 
-async def test_the_cursor_stays_on_its_metric_when_others_arrive() -> None:
+async def test_the_chosen_metric_stays_when_others_arrive() -> None:
     run = runs.with_metrics({"zebra": [1.0, 2.0], "yak": [3.0, 4.0]})
     stage = Stage(run)
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("right")
-        assert stage.live.metrics.cursor == "yak"
+        await pilot.press("l")
+        assert stage.live.focus_key == "yak"
         stage.play(
             runs.with_metrics({"reward_mean": [0.1] * 3, "zebra": [1.0] * 3, "yak": [3.0] * 3})
         )
         await pilot.pause()
-        assert stage.live.metrics.cursor == "yak"
-        await pilot.press("enter")
         assert stage.live.focus_key == "yak"
 
 
@@ -127,7 +125,7 @@ async def test_log_and_the_x_axis_are_said() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         chart = stage.live.query_one(FocusChart)
         await pilot.press("L", "x")
-        assert "log · by time · step 30" in text_of(chart)
+        assert "by time · log · step 30" in text_of(chart)
         assert "20s" in text_of(chart)
         await pilot.press("x")
         assert "by tokens" in text_of(chart)
@@ -272,7 +270,7 @@ async def test_an_empty_view_says_what_to_press(run: Run, said: str) -> None:
         nothing = stage.live.query_one("#nothing")
         assert nothing.display
         assert said in str(nothing.render())
-        await pilot.press("s", "f", "enter", "tab", "X", "R", "y", "g")
+        await pilot.press("s", "f", "enter", "left", "tab", "X", "R", "y", "g")
         assert not stage.live.frozen
         stage.play(runs.run_of(3))
         await pilot.pause()
@@ -286,7 +284,7 @@ async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
         assert "[bold red]not[/x] ␛[31mred" in text_of(stage.live.metrics)
         assert "⚠ 11 missing" in text_of(stage.live.query_one(FocusChart))
         for _ in stage.live.shown.series.keys:
-            for key in ("right", "enter", "L", "s", "S"):
+            for key in ("l", "left", "L", "c", "s", "S"):
                 await pilot.press(key)
         assert stage.live.focus_key == "infinite"
 

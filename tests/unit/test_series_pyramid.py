@@ -100,7 +100,7 @@ def test_no_smoothing_is_the_raw_column() -> None:
 
 @given(st.integers(1, 500), st.integers(1, 80))
 def test_every_step_lies_in_exactly_one_chart_column(steps: int, columns: int) -> None:
-    edges = column_edges(range(1, steps + 1), 1, max(2, steps), columns)
+    edges = column_edges(range(1, steps + 1), 1, max(2, steps), columns, 0, steps)
     assert edges[0] == 0
     assert edges[-1] == steps
     assert edges == sorted(edges)

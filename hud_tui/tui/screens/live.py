@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import ClassVar
 
-from textual import on, work
+from textual import work
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
@@ -16,17 +15,14 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from hud_tui.rl.group_rows import Order
-from hud_tui.rl.metrics import ranked
 from hud_tui.rl.run import Run
-from hud_tui.rl.smoothing import WEIGHTS
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.charting import ChartingScreen
 from hud_tui.tui.stopping import RESUMABLE, cancel, resume
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
-from hud_tui.tui.widgets.lens import Lens, Sight
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
 from hud_tui.tui.widgets.reason import Reason
@@ -43,14 +39,15 @@ WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
 VIEW_ACTIONS = frozenset(
-    {"choose", "smooth", "axis", "log", "freeze", "groups", "order", "pane", "move", "page"}
+    {
+        *("open", "cursor", "first", "last", "smooth", "axis", "log", "clip", "envelope"),
+        *("zoom", "pan", "freeze", "groups", "order", "pane", "move", "page"),
+    }
 )
 """What changes the view of a run alone."""
-REWARD = "reward_mean"
-"""The metric that is in the focus chart until another is chosen."""
 
 
-class LiveScreen(HudScreen):
+class LiveScreen(ChartingScreen):
     """The charts, groups and events of `shown`: the run, or what it was when frozen."""
 
     VIEW = "live"
@@ -58,32 +55,22 @@ class LiveScreen(HudScreen):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
 
-    shown: reactive[Run] = reactive(Run, repaint=False)
-    """What the panes show."""
     frozen: reactive[bool] = reactive(False, repaint=False)
-    lens: reactive[Lens] = reactive(Lens, repaint=False)
-    focus_key: reactive[str] = reactive(REWARD, repaint=False)
-    """The metric of the focus chart."""
     pane: reactive[str] = reactive(PANES[0], repaint=False)
     """The pane that has the focus; where there is room for one only, the one that is seen."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.sight = Sight()
-
     def body(self) -> Iterable[Widget]:
-        shown, lens = LiveScreen.shown, LiveScreen.lens
-        yield RunStatus().data_bind(run=LiveScreen.run, freshness=LiveScreen.freshness)
-        yield Reason().data_bind(run=LiveScreen.run, freshness=LiveScreen.freshness)
+        here = LiveScreen
+        charts = {"run": here.shown, "lens": here.lens, "cursor": here.cursor}
+        yield RunStatus().data_bind(run=here.run, freshness=here.freshness)
+        yield Reason().data_bind(run=here.run, freshness=here.freshness)
         yield Static("", id="nothing")
         with Vertical(id="panes"):
-            yield FocusChart(self.sight).data_bind(run=shown, lens=lens, key=LiveScreen.focus_key)
-            yield MetricGrid(self.sight).data_bind(
-                run=shown, lens=lens, focus_key=LiveScreen.focus_key
-            )
+            yield FocusChart(self.sight).data_bind(key=here.focus_key, **charts)
+            yield MetricGrid(self.sight).data_bind(keys=here.keys, chosen=here.focus_key, **charts)
             with Container(id="foot"):
-                yield GroupGrid().data_bind(run=shown)
-                yield EventLog().data_bind(run=shown)
+                yield GroupGrid().data_bind(run=here.shown, cursor=here.cursor)
+                yield EventLog().data_bind(run=here.shown)
 
     @property
     def metrics(self) -> MetricGrid:
@@ -106,8 +93,7 @@ class LiveScreen(HudScreen):
             self.refresh_bindings()
 
     def watch_shown(self, run: Run) -> None:
-        if self.focus_key not in run.series.keys and run.series.keys:
-            self.focus_key = ranked(run.series.keys)[0]
+        super().watch_shown(run)
         nothing = nothing_yet(run)
         if self.has_class("-nothing") != (nothing is not None):
             self.set_class(nothing is not None, "-nothing")
@@ -128,10 +114,6 @@ class LiveScreen(HudScreen):
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         names: dict[type[Widget], str] = {kind: name for name, kind in KINDS.items()}
         self.pane = names.get(type(event.widget), self.pane)
-
-    @on(MetricGrid.Chosen)
-    def focus_metric(self, message: MetricGrid.Chosen) -> None:
-        self.focus_key = message.key
 
     # Panes
 
@@ -164,21 +146,10 @@ class LiveScreen(HudScreen):
         else:
             self.focused_pane.scroll_rows(pages * max(1, self.focused_pane.size.height - 1))
 
-    def action_choose(self) -> None:
-        self.metrics.choose()
-
-    # What the charts show
-
-    def action_smooth(self, step: int) -> None:
-        """More smoothing, or less."""
-        smoothing = min(len(WEIGHTS) - 1, max(0, self.lens.smoothing + step))
-        self.lens = replace(self.lens, smoothing=smoothing)
-
-    def action_log(self) -> None:
-        self.lens = replace(self.lens, log=not self.lens.log)
-
-    def action_axis(self) -> None:
-        self.lens = replace(self.lens, axis=self.lens.axis.following)
+    def action_open(self) -> None:
+        """From the charts to the groups of the step; from there into a group."""
+        if self.pane != "groups":
+            self.show_pane("groups")
 
     def action_freeze(self) -> None:
         self.frozen = not self.frozen

@@ -28,9 +28,10 @@ LEFT, RIGHT = _cell_bits(0), _cell_bits(1)
 
 
 class Drawing(NamedTuple):
-    """Dots of a chart: one integer per dot column."""
+    """Dots of a chart, each layer one integer per dot column; the first lies on top."""
 
     line: list[int]
+    other: list[int]
     envelope: list[int]
 
 
@@ -39,13 +40,19 @@ class Run(NamedTuple):
 
     text: str
     kind: str
-    """``line``, ``envelope`` or ``blank``."""
+    """A layer's name, ``blank`` or ``cross``."""
 
 
 def draw(
-    buckets: Sequence[Bucket], scale: Scale, columns: int, dots: int, smoothed: bool
+    buckets: Sequence[Bucket],
+    scale: Scale,
+    columns: int,
+    dots: int,
+    smoothed: bool,
+    ranged: bool = True,
+    others: Sequence[Bucket] = (),
 ) -> Drawing:
-    """Draw the average as a line over the range of the raw values.
+    """Draw the average as a line over the range of the raw values, and another curve's between.
 
     Args:
         buckets: One a dot column at most, left to right.
@@ -53,8 +60,19 @@ def draw(
         columns: Dot columns.
         dots: Dot rows, at least 1.
         smoothed: Whether there is an average; without one the raw values are the line.
+        ranged: Whether the raw values are drawn beside an average.
+        others: What is compared.
     """
-    top = dots - 1
+    layer = _average if smoothed else _range
+    line = layer(buckets, scale, columns, dots - 1)
+    other = layer(others, scale, columns, dots - 1)
+    behind = smoothed and ranged
+    return Drawing(
+        line, other, _range(buckets, scale, columns, dots - 1) if behind else [0] * columns
+    )
+
+
+def _range(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
     spans = [(round(scale.share(b.low) * top), round(scale.share(b.high) * top)) for b in buckets]
     raw = [0] * columns
     for bucket, (low, high) in zip(buckets, spans, strict=True):
@@ -62,8 +80,10 @@ def draw(
     for (one, here), (other, there) in pairwise(zip(buckets, spans, strict=True)):
         if other.joined:
             _connect(raw, one.column, _end(here, there), other.column, _end(there, here))
-    if not smoothed:
-        return Drawing(raw, [0] * columns)
+    return raw
+
+
+def _average(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
     line = [0] * columns
     heights = [round(scale.share(bucket.smooth) * top) for bucket in buckets]
     for bucket, height in zip(buckets, heights, strict=True):
@@ -71,7 +91,7 @@ def draw(
     for (one, start), (other, stop) in pairwise(zip(buckets, heights, strict=True)):
         if other.joined:
             _connect(line, one.column, start, other.column, stop)
-    return Drawing(line, raw)
+    return line
 
 
 def rows(drawing: Drawing, height: int) -> list[list[Run]]:
@@ -95,11 +115,30 @@ def _row(drawing: Drawing, shift: int) -> list[Run]:
 
 
 def _cell(drawing: Drawing, column: int, shift: int) -> tuple[str, int]:
-    for kind, dots in (("line", drawing.line), ("envelope", drawing.envelope)):
+    for kind, dots in zip(Drawing._fields, drawing, strict=True):
         bits = LEFT[dots[column] >> shift & 15] | RIGHT[dots[column + 1] >> shift & 15]
         if bits:
             return kind, bits
     return "blank", 0
+
+
+def crossed(runs: Sequence[Run], cell: int | None) -> list[Run]:
+    """A row with the crosshair in one cell, where no curve is in its way."""
+    found: list[Run] = []
+    before = 0
+    for run in runs:
+        at = -1 if cell is None else cell - before
+        before += len(run.text)
+        if run.kind == "blank" and 0 <= at < len(run.text):
+            parts = (
+                Run(run.text[:at], "blank"),
+                Run("┊", "cross"),
+                Run(run.text[at + 1 :], "blank"),
+            )
+            found += [part for part in parts if part.text]
+        else:
+            found.append(run)
+    return found
 
 
 def _connect(masks: list[int], column: int, height: int, last: int, end: int) -> None:

@@ -1,22 +1,25 @@
 """FocusChart: the metric that is looked at, large, with its axes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import nan
 
+from rich.segment import Segment
+from textual.events import Click
+from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.rl.axis import Axis, marks
-from hud_tui.rl.curves import DELTA_STEPS, Bucket, Curve
-from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.axis import marks
+from hud_tui.rl.curves import Bucket
 from hud_tui.rl.progress import awaiting
-from hud_tui.rl.run import Run
 from hud_tui.rl.scale import Scale
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import label
-from hud_tui.tui.widgets.lens import y_scale
 from hud_tui.tui.widgets.lines import fit_text, line
-from hud_tui.tui.widgets.plot import Signal, Tick, area, plot
+from hud_tui.tui.widgets.plot import Signal, Tick, area, label_width, plot
+from hud_tui.tui.widgets.readout import focus_heading
 from hud_tui.tui.widgets.run_chart import RunChart
+from hud_tui.tui.widgets.sight import beyond, y_scale
 
 LEAST_ROWS, LEAST_CELLS = 3, 20
 """Room that a figure needs."""
@@ -26,47 +29,131 @@ TICK_CELLS = 16
 """Cells between two ticks of the x axis, about."""
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A drawn chart without its crosshair."""
+
+    lines: Sequence[Strip]
+    left: int
+    """Cells of the y axis and its labels."""
+    cells: int
+    """Cells of the curves."""
+    off: int
+    """Columns with a value that the scale leaves out."""
+
+
+EMPTY = Figure((), 0, 0, 0)
+
+
 class FocusChart(RunChart, can_focus=False):
-    """The moving average over the range of the raw values, drawn by plotext."""
+    """The moving average over the range of the raw values, drawn by plotext.
+
+    The figure is kept, so that moving the crosshair draws no curve anew.
+    """
 
     key: reactive[str] = reactive("", repaint=False)
     """The metric."""
 
+    @dataclass
+    class Pointed(Message):
+        """The user wants the crosshair at this step."""
+
+        row: int
+
+    _stamp: object = None
+    _figure = EMPTY
+
     def watch_key(self) -> None:
         self.redraw()
+
+    def notify_style_update(self) -> None:
+        self._stamp = None
+        super().notify_style_update()
 
     @property
     def count(self) -> int:
         return self.body_rows
 
+    @property
+    def drawable(self) -> bool:
+        """Whether there is something to draw, and room for it."""
+        room = self.body_rows >= LEAST_ROWS and self.width >= LEAST_CELLS
+        return room and self.key in self.run.series.keys
+
     def heading(self, width: int) -> Strip:
         if self.key not in self.run.series.keys:
-            return self._nothing(width)
-        return self._readout(self.sight.curve(self.run, self.key, self.lens), width)
+            text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
+            return line((text, self.tone("dim")))
+        off = self._kept(width, self.body_rows).off if self.drawable else 0
+        tones = {name: self.tone(name) for name in ("strong", "dim", "plain", "warm")}
+        return focus_heading(self.key, self.run, self.sight, self.lens, self.pointed, off).strip(
+            tones, width
+        )
 
-    def draw(self, width: int, rows: range) -> list[Strip]:
-        drawn = self.key in self.run.series.keys and len(rows) >= LEAST_ROWS
-        return self._figure(width, len(rows)) if drawn and width >= LEAST_CELLS else []
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        if not self.drawable:
+            return []
+        figure = self._kept(width, len(rows))
+        cursor = self.pointed
+        column = (
+            None
+            if cursor is None
+            else self.sight.column(self.run, self.lens, cursor, 2 * figure.cells)
+        )
+        if column is None:
+            return figure.lines
+        cell = figure.left + column // 2
+        *plotted, below = [self._crossed(strip, cell) for strip in figure.lines[:-1]]
+        foot = Segment("▲", self.tone("strong"))
+        return [*plotted, _put(below, cell, foot), figure.lines[-1]]
 
-    def _figure(self, width: int, height: int) -> list[Strip]:
-        """The curve and its axes; the scale is found first, for its labels take room."""
-        run, lens = self.run, self.lens
-        raw = self.sight.buckets(run, self.key, lens, area(width, []))
+    def _crossed(self, strip: Strip, cell: int) -> Strip:
+        free = strip.crop(cell, cell + 1).text == " "
+        return _put(strip, cell, Segment("┊", self.tone("dim"))) if free else strip
+
+    def _kept(self, width: int, height: int) -> Figure:
+        reach = self.sight.reach(self.run, self.lens)
+        stamp = (self.run.series, reach, self.lens, self.key, width, height)
+        if stamp != self._stamp:
+            self._figure, self._stamp = self._drawn(width, height), stamp
+        return self._figure
+
+    def _drawn(self, width: int, height: int) -> Figure:
+        """The curves and their axes; the scale is found first, for its labels take room."""
+        raw, others = self._buckets(area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
-        scales = [y_scale(raw, lens.log, max(1.0, rows / every)) for every in TICK_ROWS]
+        scales = [
+            y_scale([*raw, *others], self.lens, max(1.0, rows / every)) for every in TICK_ROWS
+        ]
         scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
         labels = scale.labels
         cells = area(width, labels)
         if cells != area(width, []):
-            raw = self.sight.buckets(run, self.key, lens, cells)
-        signals = [Signal(*_range(raw, scale), self.tone("faint" if lens.weight else "accent"))]
-        if lens.weight:
-            signals.append(Signal(*_average(raw, scale), self.tone("accent")))
+            raw, others = self._buckets(cells)
         y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
-        x_ticks = self._x_ticks(cells)
-        drawn = [signal for signal in signals if signal.xs]
-        lines = plot(drawn, x_ticks, y_ticks, width, height, self.tone("dim"))
-        return [Strip(segments) for segments in lines]
+        signals = self._signals(raw, others, scale)
+        lines = plot(signals, self._x_ticks(cells), y_ticks, width, height, self.tone("dim"))
+        off = beyond(raw, scale) if self.lens.clip else 0
+        return Figure([Strip(parts) for parts in lines], label_width(labels) + 1, cells, off)
+
+    def _buckets(self, cells: int) -> tuple[list[Bucket], list[Bucket]]:
+        run, lens, sight = self.run, self.lens, self.sight
+        return sight.buckets(run, self.key, lens, cells), sight.others(run, self.key, lens, cells)
+
+    def _signals(
+        self, raw: Sequence[Bucket], others: Sequence[Bucket], scale: Scale
+    ) -> list[Signal]:
+        """The curves from the lowest layer to the highest."""
+        smoothed = self.lens.weight > 0
+        curve = _average if smoothed else _range
+        found = [
+            Signal(*_range(raw, scale), self.tone("faint"))
+            if smoothed and self.lens.ranged
+            else None,
+            Signal(*curve(others, scale), self.tone("plain")),
+            Signal(*curve(raw, scale), self.tone("accent")),
+        ]
+        return [signal for signal in found if signal is not None and signal.xs]
 
     def _x_ticks(self, cells: int) -> list[Tick]:
         low, high = self.sight.reach(self.run, self.lens)
@@ -74,55 +161,21 @@ class FocusChart(RunChart, can_focus=False):
         found = marks(self.sight.axis(self.run, self.lens), low, high, max(1, cells // TICK_CELLS))
         return [((value - low) * dots, label) for value, label in found]
 
-    def _readout(self, curve: Curve, width: int) -> Strip:
-        readout = curve.readout(self.run.series.length)
-        known = metric(self.key)
-        numbers = [("raw", short(readout.raw)), (f"Δ{DELTA_STEPS}", signed(readout.delta))]
-        if self.lens.weight:
-            numbers.insert(0, (f"ema {self.lens.weight:g}", short(readout.smooth)))
-        parts = [(f" {one_line(known.title, 40)} ", self.tone("strong"))]
-        for name, text in (number for number in numbers if number[1]):
-            parts += [(f"  {name} ", self.tone("dim")), (text.ljust(6), self.tone("plain"))]
-        left = line(*parts)
-        words = [word for word in self._modes(curve) if word]
-        while words and left.cell_length + len(" · ".join(words)) + 3 > width:
-            words.pop()
-        right = " · ".join(words) + " "
-        room = max(0, width - left.cell_length - len(right))
-        meaning = f"  {known.meaning}" if len(known.meaning) + 4 <= room else ""
-        middle = fit_text(meaning, room)
-        return line(*parts, (middle, self.tone("dim")), (right, self.tone("dim"))).crop(0, width)
-
-    def _modes(self, curve: Curve) -> list[str]:
-        missing = curve.missing
-        return [
-            f"⚠ {missing} missing" if missing else "",
-            "log" if self.lens.log else "",
-            self._axis_said(),
-            steps_said(self.run),
-        ]
-
-    def _axis_said(self) -> str:
-        wanted = self.lens.axis
-        if wanted is Axis.STEP:
-            return ""
-        known = self.sight.axis(self.run, self.lens) is wanted
-        return f"by {wanted}" if known else f"by step: no {wanted} known"
-
-    def _nothing(self, width: int) -> Strip:
-        text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
-        return line((text, self.tone("dim")))
+    def on_click(self, event: Click) -> None:
+        figure = self._figure
+        place = 2 * (event.x - figure.left)
+        if self.drawable and 0 <= place < 2 * figure.cells:
+            row = self.sight.row(self.run, self.lens, place, 2 * figure.cells)
+            if row is not None:
+                self.post_message(self.Pointed(row))
 
 
-def steps_said(run: Run) -> str:
-    """How many steps the curves are long; their last one by name where it has another number."""
-    length, head = run.series.length, run.head
-    if head is None or head.step in (None, length):
-        return f"step {length}"
-    return f"{length} steps up to {one_line(label(head), 24)}"
+def _put(strip: Strip, cell: int, segment: Segment) -> Strip:
+    """The line with one cell replaced."""
+    return Strip.join([strip.crop(0, cell), Strip([segment]), strip.crop(cell + 1)])
 
 
-def _range(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
+def _range(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
     """Least and greatest of each cell, one after the other: at most two points a column."""
     xs: list[float] = []
     ys: list[float] = []
@@ -136,7 +189,7 @@ def _range(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[float
     return xs, ys
 
 
-def _average(buckets: list[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
+def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
     xs: list[float] = []
     ys: list[float] = []
     for bucket in buckets:

@@ -32,6 +32,8 @@ class GroupGrid(LinesView):
 
     run: reactive[Run] = reactive(Run, repaint=False)
     order: reactive[Order] = reactive(Order.TASK, repaint=False)
+    cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
+    """The row under the crosshair; None for the step under way."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,9 +48,15 @@ class GroupGrid(LinesView):
     def watch_order(self) -> None:
         self._follow()
 
+    def watch_cursor(self) -> None:
+        self._follow()
+
     def _follow(self) -> None:
         self.history.follow(self.run)
-        self.groups = group_rows(self.run, self.history, self.order)
+        row, series = self.cursor, self.run.series
+        held = row is not None and row < series.length
+        at = self.run.tree.find(series.id_at(row or 0)) if held else None
+        self.groups = group_rows(self.run, self.history, self.order, at)
         self.redraw()
 
     def title(self, width: int) -> str:

@@ -1,78 +1,83 @@
-"""Lens: how the Live view looks at a run; Sight: the curves that it sees."""
+"""Lens: how the Live view looks at a run, as the user chose it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-from hud_tui.rl.axis import Axis, Positions, room
-from hud_tui.rl.curves import Bucket, Curve, Curves
-from hud_tui.rl.run import Run
-from hud_tui.rl.scale import Scale, fit
+from hud_tui.rl.axis import Axis
+from hud_tui.rl.overlay import Overlay
 from hud_tui.rl.smoothing import WEIGHTS
+
+LEAST = 10
+"""Steps in sight at the closest."""
 
 
 @dataclass(frozen=True)
 class Lens:
-    """What the user chose about the charts."""
+    """Smoothing, scales, the stretch of steps in sight, and what is compared."""
 
     smoothing: int = 2
     """Index into WEIGHTS."""
     log: bool = False
     axis: Axis = Axis.STEP
+    clip: bool = False
+    """Whether outliers may leave the chart, so that the rest fills it."""
+    envelope: bool = True
+    """Whether the range of the raw values lies behind the average."""
+    span: int | None = None
+    """Steps in sight; None for all."""
+    end: int | None = None
+    """One past the last step in sight; None follows the newest."""
+    overlay: Overlay | None = None
 
     @property
     def weight(self) -> float:
         """The moving average's share of the past; 0 where nothing is smoothed."""
         return WEIGHTS[self.smoothing]
 
+    @property
+    def ranged(self) -> bool:
+        """Whether the raw values are drawn."""
+        return self.envelope or not self.weight
 
-@dataclass
-class Sight:
-    """The curves and positions of the run on the screen, shared by its charts."""
+    def rows(self, length: int) -> tuple[int, int]:
+        """The rows in sight of a series of `length`: first, and one past the last."""
+        if self.span is None:
+            return 0, length
+        end = length if self.end is None else min(self.end, length)
+        return max(0, min(end - self.span, length - self.span)), end
 
-    _curves: Curves = field(default_factory=Curves)
-    _positions: Positions = field(default_factory=Positions)
+    def zoomed(self, times: int, length: int, around: int | None) -> "Lens":
+        """Twice as close for each of `times`, or as far where it is below 0.
 
-    def curve(self, run: Run, key: str, lens: Lens) -> Curve:
-        """The metric's curve, up to date with the run."""
-        return self._curves.of(run.series, key, lens.weight)
+        Args:
+            times: How often.
+            length: Steps of the run.
+            around: The row to keep in sight; None keeps the newest.
+        """
+        start, end = self.rows(length)
+        wanted = (end - start) // 2**times if times > 0 else (end - start) * 2**-times
+        if wanted >= length:
+            return replace(self, span=None, end=None)
+        span = max(min(LEAST, length), wanted)
+        if around is None:
+            return replace(self, span=span, end=self.end)
+        return replace(self, span=span, end=_end(around + span // 2 + 1, span, length))
 
-    def buckets(self, run: Run, key: str, lens: Lens, columns: int) -> list[Bucket]:
-        """The metric spread over a chart's columns, on the lens' x axis."""
-        at = self._positions.of(run, self.axis(run, lens))
-        return self.curve(run, key, lens).buckets(at, *self.reach(run, lens), columns)
+    def panned(self, halves: int, length: int) -> "Lens":
+        """Moved by so many halves of what is in sight, as far as there are steps."""
+        if self.span is None:
+            return self
+        _, end = self.rows(length)
+        return replace(self, end=_end(end + halves * max(1, self.span // 2), self.span, length))
 
-    def axis(self, run: Run, lens: Lens) -> Axis:
-        """The lens' x axis; steps where the service gave no times or tokens to measure by."""
-        at = self._positions.of(run, lens.axis)
-        return lens.axis if len(at) < 2 or at[-1] > at[0] else Axis.STEP
-
-    def reach(self, run: Run, lens: Lens) -> tuple[float, float]:
-        """The x of a chart's two sides: steps, seconds or tokens."""
-        axis = self.axis(run, lens)
-        return _reach(run, self._positions.of(run, axis), axis)
-
-
-def y_scale(buckets: Sequence[Bucket], log: bool, intervals: float = 0) -> Scale:
-    """The y axis that holds all of a chart; see `hud_tui.rl.scale.fit`."""
-    low = min((bucket.low for bucket in buckets), default=float("nan"))
-    high = max((bucket.high for bucket in buckets), default=float("nan"))
-    if log and low <= 0:  # zeros stand on the floor, which is the least value above them
-        above = (value for b in buckets for value in (b.low, b.high) if value > 0)
-        low = min(above, default=low)
-    return fit(low, high, log, intervals)
-
-
-def _reach(run: Run, at: Sequence[float], axis: Axis) -> tuple[float, float]:
-    if not at:
-        return 0.0, 1.0
-    if axis is Axis.STEP:
-        return 1, max(2, room(len(at), _last_step(run)))
-    return at[0], max(at[-1], at[0] + 1)
+    def showing(self, row: int, length: int) -> "Lens":
+        """Moved no further than brings a row into sight."""
+        start, end = self.rows(length)
+        if self.span is None or start <= row < end:
+            return self
+        wanted = row + self.span if row < start else row + 1
+        return replace(self, end=_end(wanted, self.span, length))
 
 
-def _last_step(run: Run) -> int | None:
-    """How long the lineage will be when the job is done; None where none is under way."""
-    if not run.training or run.job is None:
-        return None
-    length, job = run.series.length, run.job
-    return length + max(0, job.steps - (job.step or 0)) if job.steps else 2 * length
+def _end(wanted: int, span: int, length: int) -> int | None:
+    """One past the last step in sight; None from the newest on."""
+    return None if wanted >= length else max(min(span, length), wanted)

@@ -28,6 +28,7 @@ class LinesView(ScrollView, inherit_bindings=False):
         "lines--dim",
         "lines--faint",
         "lines--accent",
+        "lines--warm",
         "lines--rule",
         "lines--rule-focused",
         "lines--cursor",

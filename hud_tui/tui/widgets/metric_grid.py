@@ -1,5 +1,6 @@
 """MetricGrid: a small chart of every metric that arrives, as many side by side as fit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual.events import Click
@@ -8,43 +9,43 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.rl.metrics import ranked
-from hud_tui.rl.run import Run
 from hud_tui.tui.widgets.chart import BrailleChart
-from hud_tui.tui.widgets.lens import Sight
 from hud_tui.tui.widgets.lines import line
 from hud_tui.tui.widgets.run_chart import RunChart
+from hud_tui.tui.widgets.sight import Sight
 
 LEAST = 24
 """Cells of the narrowest chart."""
 GAP = 2
 ROOMY = 50
 """Rows of a screen on which a curve has three rows instead of two."""
-TONES = ("plain", "strong", "dim", "faint", "accent")
+TONES = ("plain", "strong", "dim", "faint", "accent", "warm")
 
 
 class MetricGrid(RunChart):
-    """The cursor stays on its metric, whatever others arrive."""
+    """The chosen metric stays chosen, whatever others arrive."""
 
-    focus_key: reactive[str] = reactive("", repaint=False)
-    """The metric of the focus chart."""
-    cursor: reactive[str] = reactive("", repaint=False)
-    """The metric under the cursor; the first one where it is not among the run's."""
+    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    """The metrics to show, in this order."""
+    hidden: reactive[int] = reactive(0, repaint=False)
+    """How many metrics are not among them."""
+    chosen: reactive[str] = reactive("", repaint=False)
+    """The metric of the focus chart, under the cursor here."""
 
     @dataclass
     class Chosen(Message):
-        """The user wants this metric in the focus chart."""
+        """The user chose this metric."""
 
         key: str
 
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
-        self._keys: list[str] = []
+        self._charts: dict[str, BrailleChart] = {}
 
     @property
     def index(self) -> int:
-        """Where the cursor is among the metrics."""
-        return self._keys.index(self.cursor) if self.cursor in self._keys else 0
+        """Where the chosen metric is; the first place where it is not among those shown."""
+        return self.keys.index(self.chosen) if self.chosen in self.keys else 0
 
     @property
     def curve_rows(self) -> int:
@@ -59,23 +60,20 @@ class MetricGrid(RunChart):
     @property
     def grid_rows(self) -> int:
         """Charts one below another."""
-        return -(-len(self._keys) // self.per_row)
+        return -(-len(self.keys) // self.per_row)
 
     @property
     def per_row(self) -> int:
         """Charts side by side."""
         return max(1, (self.width + GAP) // (LEAST + GAP))
 
-    def watch_run(self, before: Run, run: Run) -> None:
-        if len(run.series.keys) != len(self._keys) or not run.series.same_rows(before.series):
-            self._keys = ranked(run.series.keys)
-            self.refresh(layout=True)
-        super().watch_run(before, run)
-
-    def watch_focus_key(self) -> None:
+    def watch_keys(self) -> None:
+        self._charts = {key: self._charts.get(key) or BrailleChart(key) for key in self.keys}
+        self.refresh(layout=True)
         self.redraw()
 
-    def watch_cursor(self) -> None:
+    def watch_chosen(self) -> None:
+        self._show_chosen()
         self.redraw()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -84,7 +82,8 @@ class MetricGrid(RunChart):
     def title(self, width: int) -> str:
         below = self.grid_rows - (self.scroll_offset.y + self.body_rows) // self.tall
         more = f" · {below} more rows below" if below > 0 else ""
-        return f"metrics · {len(self._keys)}{more}"
+        hidden = f" · {self.hidden} hidden" if self.hidden else ""
+        return f"metrics · {len(self.keys)}{hidden}{more}"
 
     @property
     def count(self) -> int:
@@ -102,11 +101,12 @@ class MetricGrid(RunChart):
         cell = (width + GAP) // self.per_row - GAP
         tones = {name: self.tone(name) for name in TONES}
         tones["cursor"] = self.tone("cursor" if self.has_focus else "cursor-blurred")
-        keys = self._keys[row * self.per_row : (row + 1) * self.per_row]
-        cursor = self._keys[self.index]
+        keys = self.keys[row * self.per_row : (row + 1) * self.per_row]
+        chosen = self.keys[self.index]
+        size = cell, self.curve_rows
         charts = [
-            BrailleChart(key, key == self.focus_key, key == cursor).strips(
-                self.run, self.sight, self.lens, tones, cell, self.curve_rows
+            self._charts[key].strips(
+                self.run, self.sight, self.lens, tones, size, self.pointed, key == chosen
             )
             for key in keys
         ]
@@ -117,28 +117,22 @@ class MetricGrid(RunChart):
         ]
 
     def move(self, columns: int, rows: int) -> None:
-        """Move the cursor, and bring it into sight."""
-        if not self._keys:
-            return
+        """Choose the metric so many places away."""
         target = self.index + columns + rows * self.per_row
-        if 0 <= target < len(self._keys):
-            self.cursor = self._keys[target]
-            self._show_cursor()
+        if 0 <= target < len(self.keys):
+            self.post_message(self.Chosen(self.keys[target]))
 
     def move_page(self, pages: int) -> None:
-        """Move the cursor by as many rows as are in sight, or as far as it goes."""
+        """Choose one as many rows away as are in sight, or as far as there are any."""
         rows = max(1, self.body_rows // self.tall)
         ways = range(rows, 0, -1)
         steps = (pages * way * self.per_row for way in ways)
-        step = next((s for s in steps if 0 <= self.index + s < len(self._keys)), 0)
-        self.move(step, 0)
+        step = next((s for s in steps if 0 <= self.index + s < len(self.keys)), 0)
+        if step:
+            self.move(step, 0)
 
-    def choose(self) -> None:
-        """Ask for the metric under the cursor as the focus chart."""
-        if self._keys:
-            self.post_message(self.Chosen(self._keys[self.index]))
-
-    def _show_cursor(self) -> None:
+    def _show_chosen(self) -> None:
+        """Bring the chosen metric into sight."""
         row = self.index // self.per_row * self.tall
         low, high = row + self.tall - self.body_rows, row
         self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)
@@ -147,6 +141,5 @@ class MetricGrid(RunChart):
         cell = (self.width + GAP) // self.per_row
         column = min(self.per_row - 1, event.x // cell)
         place = (event.y - 1 + self.scroll_offset.y) // self.tall * self.per_row + column
-        if 0 <= place < len(self._keys):
-            self.cursor = self._keys[place]
-            self.choose()
+        if 0 <= place < len(self.keys):
+            self.post_message(self.Chosen(self.keys[place]))

@@ -1,0 +1,146 @@
+"""ChartingScreen: how the curves of a run are looked at, and the crosshair through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from textual import on
+from textual.reactive import reactive
+
+from hud_tui.rl.run import Run
+from hud_tui.rl.smoothing import WEIGHTS
+from hud_tui.tui.chart_choices import Choices, read_choices, write_choices
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.widgets.focus_chart import FocusChart
+from hud_tui.tui.widgets.lens import Lens
+from hud_tui.tui.widgets.metric_grid import MetricGrid
+from hud_tui.tui.widgets.sight import Sight
+
+REWARD = "reward_mean"
+"""The metric that is in the focus chart until another is chosen."""
+
+
+class ChartingScreen(HudScreen):
+    """The lens, the choice of charts and the crosshair; `shown` is the run that they show."""
+
+    shown: reactive[Run] = reactive(Run, repaint=False)
+    """What the panes show."""
+    lens: reactive[Lens] = reactive(Lens, repaint=False)
+    choices: reactive[Choices] = reactive(Choices, repaint=False)
+    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    """The metrics that are shown, in their order."""
+    focus_key: reactive[str] = reactive(REWARD, repaint=False)
+    """The metric of the focus chart."""
+    cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
+    """The row under the crosshair; None follows the newest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sight = Sight()
+
+    def on_mount(self) -> None:
+        self.choices = read_choices(self.hud.shelf)
+        self.lens = self.choices.lens
+
+    def on_screen_resume(self) -> None:
+        """The base class' own is called too: the crosshair may have moved elsewhere."""
+        self._find_cursor()
+
+    # What is shown
+
+    def watch_shown(self, run: Run) -> None:
+        self._arrange()
+        self._find_cursor()
+
+    def watch_choices(self, before: Choices, now: Choices) -> None:
+        if (before.order, before.hidden) != (now.order, now.hidden):
+            self._arrange()
+        if self.is_mounted:
+            self.keep()
+
+    def watch_lens(self, lens: Lens) -> None:
+        self.choices = self.choices.seen_through(lens)
+
+    def keep(self) -> None:
+        """Write down what was chosen."""
+        write_choices(self.hud.shelf, self.choices)
+
+    def _arrange(self) -> None:
+        keys = self.choices.shown(self.shown.series.keys)
+        if list(self.keys) != keys:
+            self.keys = keys
+        if self.focus_key not in keys and keys:
+            self.focus_key = keys[0]
+
+    @on(MetricGrid.Chosen)
+    def focus_metric(self, message: MetricGrid.Chosen) -> None:
+        self.focus_key = message.key
+
+    # The crosshair
+
+    def action_cursor(self, steps: int) -> None:
+        """So many steps later, or earlier where below 0; past the newest it follows again."""
+        length = self.shown.series.length
+        start = length if self.cursor is None else self.cursor
+        self.point(start + steps)
+
+    def action_first(self) -> None:
+        self.point(self.lens.rows(self.shown.series.length)[0])
+
+    def action_last(self) -> None:
+        self.point(self.shown.series.length)
+
+    @on(FocusChart.Pointed)
+    def point_here(self, message: FocusChart.Pointed) -> None:
+        self.point(message.row)
+
+    def point(self, row: int) -> None:
+        """The crosshair to a row, and the rest of the app to its step."""
+        series = self.shown.series
+        self.cursor = None if row >= series.length or not series.length else max(0, row)
+        self.hud.at = None if self.cursor is None else series.id_at(self.cursor)
+        if self.cursor is not None:
+            self.lens = self.lens.showing(self.cursor, series.length)
+
+    def _find_cursor(self) -> None:
+        """The crosshair stays on its step; one that the lineage has no more, it leaves."""
+        if not self.is_mounted or not self.is_current:
+            return
+        at, series = self.hud.at, self.shown.series
+        row = self.cursor
+        if row is not None and row < series.length and series.id_at(row) == at:
+            return
+        position = self.shown.tree.find(at)
+        row = None if position is None else self.shown.tree.depth(position) - 1
+        held = row is not None and row < series.length and series.id_at(row) == at
+        self.cursor = row if held else None
+
+    # The lens
+
+    def action_smooth(self, step: int) -> None:
+        """More smoothing, or less."""
+        smoothing = min(len(WEIGHTS) - 1, max(0, self.lens.smoothing + step))
+        self.lens = replace(self.lens, smoothing=smoothing)
+
+    def action_log(self) -> None:
+        self.lens = replace(self.lens, log=not self.lens.log)
+
+    def action_axis(self) -> None:
+        self.lens = replace(self.lens, axis=self.lens.axis.following)
+
+    def action_clip(self) -> None:
+        self.lens = replace(self.lens, clip=not self.lens.clip)
+
+    def action_envelope(self) -> None:
+        self.lens = replace(self.lens, envelope=not self.lens.envelope)
+
+    def action_zoom(self, times: int) -> None:
+        """Closer, or further away; 0 shows all of the run."""
+        if times:
+            self.lens = self.lens.zoomed(times, self.shown.series.length, self.cursor)
+        else:
+            self.lens = replace(self.lens, span=None, end=None)
+
+    def action_pan(self, halves: int) -> None:
+        self.lens = self.lens.panned(halves, self.shown.series.length)
