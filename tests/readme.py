@@ -15,6 +15,8 @@ PLACES = {
     "picker": "In a field of choices",
     "dialog": "In a dialog",
     "connect": "While connecting",
+    "charts": "Live: the list of charts",
+    "overlays": "Live: what to compare with",
 }
 """What the README calls the places that are not one of the five views."""
 

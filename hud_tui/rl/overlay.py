@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hud_tui.rl.axis import Axis, Positions
+from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import Series
-from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.rl.tree import ROOT, Tree, label
+from hud_tui.wire import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,49 +19,80 @@ class Overlay:
     """What it is called on the screen."""
     run: Run
     """The other lineage, its tip as the head."""
-    parted: int
-    """Steps of the run's own lineage up to where they parted; 0 at its start."""
     shift: int = 0
     """Its step n stands where the run's own step n + shift does."""
     positions: Positions = field(default_factory=Positions, repr=False)
 
-    @property
-    def tip(self) -> str | None:
-        return self.run.series.tip
-
     def offset(self, own: Positions, run: Run, axis: Axis) -> float:
-        """What to add to its x, so that it stands at the run's own x where they parted."""
-        if axis is Axis.STEP:
+        """What to add to its x, so that both stand at the same x where they parted."""
+        if axis is Axis.STEP or not self.shift:
             return self.shift
         mine, theirs = own.of(run, axis), self.positions.of(self.run, axis)
-        return _at(mine, self.parted) - _at(theirs, self.parted - self.shift)
+        return _after(mine, self.shift) - _after(theirs, -self.shift)
 
 
-def branch(run: Run, tip: int, name: str) -> Overlay:
-    """A branch of the run's own tree up to the node at `tip`; both count from the same base."""
-    meet = run.tree.common_ancestor(run.tree.head, tip)
-    return Overlay(name, _at_tip(run.tree, tip), 0 if meet == ROOT else run.tree.depth(meet))
+@dataclass(frozen=True)
+class Branch:
+    """A lineage of the run's own tree that left the head's."""
+
+    tip: int
+    """Position of its newest checkpoint."""
+    name: str
+    steps: int
+    """Since it left."""
+    parted: str
+    """The newest checkpoint that both have."""
+    reward: str
+    """Mean reward at its tip."""
 
 
-def other_model(run: Run, other: Tree, name: str, parted_at: str | None = None) -> Overlay:
-    """Another model's lineage, from the checkpoint of the run that it was forked from.
+def branches(run: Run) -> list[Branch]:
+    """The branches that the head is not on, newest first; O(size of the tree)."""
+    tree = run.tree
+    parents = {tree.parent(position) for position in range(len(tree))}
+    tips = (position for position in range(len(tree) - 1, -1, -1) if position not in parents)
+    own = set(tree.lineage(tree.head))
+    return [_branch(tree, tip) for tip in tips if tip not in own]
+
+
+def _branch(tree: Tree, tip: int) -> Branch:
+    meet = tree.common_ancestor(tree.head, tip)
+    shared = 0 if meet == ROOT else tree.depth(meet)
+    parted = label(None if meet == ROOT else tree[meet])
+    node = tree[tip]
+    return Branch(tip, label(node), tree.depth(tip) - shared, parted, short(node.mean_reward))
+
+
+def over_branch(run: Run, tip: int) -> Overlay:
+    """A branch of the run's own tree: it counts from the same base, so nothing is shifted."""
+    return Overlay(label(run.tree[tip]), _at_tip(run.tree, tip))
+
+
+def over_model(run: Run, model: Model, tree: Tree) -> Overlay:
+    """Another model's head lineage, from where one was forked from the other.
 
     Args:
         run: The run on the screen.
-        other: The other model's tree; its head's lineage is drawn.
-        name: What the other model is called.
-        parted_at: Name or id of the run's checkpoint that it was forked from; None lays
-            the first steps of both on one another.
+        model: The other model.
+        tree: The other model's tree.
     """
-    found = (p for p in run.tree.lineage(run.tree.head) if _named(run, p, parted_at))
-    position = next(found, None) if parted_at else None
-    parted = 0 if position is None else run.tree.depth(position)
-    return Overlay(name, _at_tip(other, other.head), parted, parted)
+    own = run.model
+    shift = 0
+    if own is not None:
+        shift = _depth(run.tree, _source(model, own)) - _depth(tree, _source(own, model))
+    return Overlay(model.model_name, _at_tip(tree, tree.head), shift)
 
 
-def _named(run: Run, position: int, name: str | None) -> bool:
-    node = run.tree[position]
-    return name in (node.id, node.name)
+def _source(fork: Model, origin: Model) -> str:
+    """Name of the origin's checkpoint that a model was forked from; empty where it was not."""
+    slug, _, name = (fork.forked_from or "").rpartition("@")
+    return name if slug == origin.model_name else ""
+
+
+def _depth(tree: Tree, name: str) -> int:
+    """Steps up to a checkpoint of the head's lineage; 0 where it has none of this name."""
+    lineage = tree.lineage(tree.head) if name else ()
+    return next((tree.depth(at) for at in lineage if tree[at].name == name), 0)
 
 
 def _at_tip(tree: Tree, tip: int | None) -> Run:
@@ -67,6 +100,6 @@ def _at_tip(tree: Tree, tip: int | None) -> Run:
     return Run(tree=tree, series=Series.of(tree[p] for p in tree.path(tip)), loaded=True)
 
 
-def _at(xs: Sequence[float], steps: int) -> float:
-    """The x after so many steps; that of the first where it is before them."""
+def _after(xs: Sequence[float], steps: int) -> float:
+    """The x after so many steps; 0 where that is before the first."""
     return float(xs[min(steps, len(xs)) - 1]) if steps > 0 and len(xs) else 0.0

@@ -55,6 +55,10 @@ class Choices:
         arranged, hidden = self.arranged(keys), set(self.hidden)
         return [key for key in arranged if key not in hidden] or arranged
 
+    def unchosen(self) -> Choices:
+        """All charts, in the order they come in."""
+        return replace(self, order=(), hidden=())
+
     def toggled(self, key: str) -> Choices:
         """With this metric hidden; or shown again."""
         if key in self.hidden:
@@ -73,12 +77,13 @@ def read_choices(shelf: Shelf) -> Choices:
     """What was kept; of a field that makes no sense its default."""
     found, default = shelf.read(FILE), Choices()
     smoothing = found.get("smoothing")
-    sensible = isinstance(smoothing, int) and 0 <= smoothing < len(WEIGHTS)
+    if type(smoothing) is not int or not 0 <= smoothing < len(WEIGHTS):
+        smoothing = default.smoothing
     axis = found.get("axis")
     return Choices(
         order=_names(found.get("order")),
         hidden=_names(found.get("hidden")),
-        smoothing=int(smoothing or 0) if sensible else default.smoothing,
+        smoothing=smoothing,
         log=_flag(found, "log", default.log),
         axis=Axis(axis) if axis in list(Axis) else default.axis,
         clip=_flag(found, "clip", default.clip),

@@ -155,6 +155,8 @@ LIVE: tuple[Action, ...] = (
     Action("live", "resume_run", "R", "resume", "Take up a run that was stopped, after asking."),
     Action("live", "zoom(1)", "i", "zoom in", "Show half as many steps, around the crosshair."),
     Action("live", "zoom(-1)", "O", "out", "Show twice as many steps."),
+    Action("live", "overlay", "v", "compare", "Lay another branch or model over the curves."),
+    Action("live", "charts", "m", "charts", "Choose, order and hide charts; what each one means."),
     Action("live", "log", "L", "log", "Logarithmic or linear curves."),
     Action("live", "axis", "x", "x axis", "Measure by steps, by time or by tokens."),
     Action("live", "clip", "c", "clip", "Let outliers leave the chart, or not."),
@@ -200,6 +202,18 @@ CHECKPOINTS: tuple[Action, ...] = (
     Action("checkpoints", "refresh", "r", "refresh", "Read the tree again.", False),
     Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it.", False),
 )
+CHARTS: tuple[Action, ...] = (
+    Action("charts", "show_or_hide", "space", "show", "Show this metric, or hide it."),
+    Action("charts", "place(-1)", "K", "earlier", "Its chart one place earlier."),
+    Action("charts", "place(1)", "J", "later", "Its chart one place later."),
+    Action("charts", "enlarge", "enter", "enlarge", "Show it large, and close the list."),
+    Action("charts", "reset", "0", "as at first", "Show all, in the order they come in."),
+    Action("charts", "leave", "escape", "back", "Close the list.", False),
+)
+OVERLAYS: tuple[Action, ...] = (
+    Action("overlays", "choose", "enter", "compare", "Lay it over the curves."),
+    Action("overlays", "leave", "escape", "back", "Leave the curves as they are.", False),
+)
 JOBS: tuple[Action, ...] = (
     Action("jobs", "open", "enter", "open", "The job's rollouts; then one rollout."),
     Action("jobs", "leave", "escape", "back", "One level out; first out of the filter."),
@@ -217,7 +231,10 @@ JOBS: tuple[Action, ...] = (
     Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
 )
 
-ACTIONS = (*APP, *CONNECT, *LIST, *PICKER, *DIALOG, *MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *JOBS)
+ACTIONS = (
+    *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG),
+    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *OVERLAYS, *JOBS),
+)
 
 
 def bindings(view: str) -> list[BindingType]:

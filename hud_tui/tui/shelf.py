@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,4 +45,5 @@ class Shelf:
             fresh.write_text(json.dumps(values), "utf-8")
             fresh.replace(path)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)

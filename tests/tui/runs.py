@@ -2,8 +2,16 @@
 
 from datetime import UTC, datetime
 from math import cos, exp, nan, sin
+from types import SimpleNamespace
 
-from hud_tui.events import JobChanged, RolloutDone, StepTaken, TreeRead
+from hud_tui.events import (
+    CheckpointAdded,
+    HeadMoved,
+    JobChanged,
+    RolloutDone,
+    StepTaken,
+    TreeRead,
+)
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
@@ -178,3 +186,35 @@ def failed_run(steps: int) -> Run:
     why = "20 batches in a row had no group with differing rewards; choose harder or easier tasks"
     ended = job(steps, 400, "failed").model_copy(update={"error": why})
     return run_of(steps).fold(JobChanged(job=ended, at=START + steps * STEP_S))
+
+
+def branched(steps: int, back: int, more: int) -> Run:
+    """A run that was rolled back to its step `back`, and took another way from there."""
+    run = run_of(steps)
+    run = run.fold(HeadMoved(checkpoint_id=f"c{back}", cause="set"))
+    nodes = checkpoints(steps + more)[steps:]
+    for place, node in enumerate(nodes):
+        low = {"reward_mean": 0.8 * node.metrics["reward_mean"] - 0.1}
+        own = {"metrics": {**node.metrics, **low}, "is_active": True}
+        if not place:
+            own["prev_model_checkpoint_id"] = f"c{back}"
+        run = run.fold(CheckpointAdded(checkpoint=node.model_copy(update=own)))
+    return run.fold(JobChanged(job=job(steps + more, 400), at=START + steps * STEP_S))
+
+
+class Catalog:
+    """A client that knows models and their trees, and nothing else."""
+
+    settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud", api_key="")
+
+    def __init__(self, models: dict[str, tuple[Model, tuple[Checkpoint, ...]]]) -> None:
+        self.known = models
+
+    async def models(self) -> list[Model]:
+        return [model for model, _ in self.known.values()]
+
+    async def checkpoints(self, model_id: str) -> list[Checkpoint]:
+        return list(self.known[model_id][1])
+
+    async def aclose(self) -> None:
+        """Nothing is open."""

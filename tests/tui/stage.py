@@ -1,6 +1,7 @@
 """Stage: the app on its Live view, with a run put there by hand and no service behind it."""
 
 from collections.abc import Callable
+from typing import cast
 
 from hud_tui.client.client import HudClient
 from hud_tui.rl.progress import Liveness, State
@@ -8,6 +9,7 @@ from hud_tui.rl.run import Run
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.shelf import Shelf
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
 
@@ -19,8 +21,15 @@ async def nobody(mode: str, key: str | None, say: Callable[[str], None]) -> HudC
 class Stage(HudApp):
     """The Live view of a run; `play` shows a newer one."""
 
-    def __init__(self, run: Run, freshness: Liveness = LIVE) -> None:
-        super().__init__(nobody, None, Start(), clock=lambda: 1_780_000_400.0)
+    def __init__(
+        self,
+        run: Run,
+        freshness: Liveness = LIVE,
+        client: object = None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        super().__init__(nobody, None, Start(), clock=lambda: 1_780_000_400.0, shelf=shelf)
+        self.client = cast(HudClient | None, client)
         self.scene, self.fresh = run, freshness
         self.live = LiveScreen()
 

@@ -9,8 +9,10 @@ from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import ACTIONS, VIEWS, Action, bindings, of_view, spell
 from hud_tui.tui.screens import view_class
+from hud_tui.tui.screens.chart_list import ChartList
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.key_line import key_line
 from hud_tui.tui.widgets.row_list import RowList
@@ -23,6 +25,8 @@ HOLDERS: dict[str, type] = {
     "list": RowList,
     "picker": Picker,
     "dialog": ConfirmDialog,
+    "charts": ChartList,
+    "overlays": OverlayList,
     **{view: view_class(view) for view in VIEWS},
 }
 

@@ -23,6 +23,8 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
 
+OVER = frozenset({"charts", "overlay"})
+"""Actions that open something over the view."""
 SIZES = ((80, 24), (120, 40), (40, 12))
 
 
@@ -45,13 +47,17 @@ def newer(run: Run, steps: int = 1) -> Run:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> None:
-    stage = Stage(runs.sampling(runs.run_of(30), 50))
+    stage = Stage(runs.sampling(runs.run_of(30), 50), client=runs.Catalog({}))
     async with stage.run_test(size=size) as pilot:
         for action in of_view("live"):
             if action.name in ("cancel_run", "resume_run"):
                 continue
             for key in action.keys.split(","):
                 await pilot.press(key)
+                if action.name in OVER:
+                    assert stage.screen is not stage.live, f"{spell(key)} opens a list"
+                    assert stage.screen.query_one("RowList").region in stage.screen.region
+                    await pilot.press("escape")
                 assert stage.screen is stage.live, f"{spell(key)} stays on the view"
         seen = [pane for pane in stage.live.query(LinesView) if pane.is_on_screen]
         assert seen

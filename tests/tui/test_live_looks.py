@@ -21,6 +21,12 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
     "odd": (runs.odd_metrics, USUAL, ["x", "down", "enter"], LIVE),
     "frozen-log": (lambda: runs.run_of(60), SMALL, ["f", "L", "tab", "tab"], LIVE),
     "stalled": (lambda: runs.run_of(60), SMALL, ["S", "S"], STALLED),
+    "crosshair": (lambda: runs.run_of(60), USUAL, ["shift+left", "shift+left", "i", "c"], LIVE),
+    "crosshair-small": (lambda: runs.run_of(60), SMALL, ["shift+left", "enter"], LIVE),
+    "compared": (lambda: runs.branched(60, 30, 40), USUAL, ["v", "down", "enter", "left"], LIVE),
+    "charts": (lambda: runs.run_of(60), USUAL, ["m", "down", "space"], LIVE),
+    "charts-small": (lambda: runs.run_of(60), SMALL, ["m", "down", "J"], LIVE),
+    "compare": (lambda: runs.branched(60, 30, 40), SMALL, ["v", "down"], LIVE),
     "failed": (lambda: runs.failed_run(30), SMALL, [], LIVE),
     "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
 }
@@ -39,4 +45,5 @@ def _greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("scene", SCENES)
 def test_looks(scene: str, snap_compare: Callable[..., bool]) -> None:
     make, size, keys, freshness = SCENES[scene]
-    assert snap_compare(Stage(make(), freshness), press=keys, terminal_size=size)
+    stage = Stage(make(), freshness, client=runs.Catalog({}))
+    assert snap_compare(stage, press=keys, terminal_size=size)

@@ -8,10 +8,13 @@ from dataclasses import replace
 from textual import on
 from textual.reactive import reactive
 
+from hud_tui.rl.overlay import Overlay
 from hud_tui.rl.run import Run
 from hud_tui.rl.smoothing import WEIGHTS
 from hud_tui.tui.chart_choices import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.chart_list import ChartList
+from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.lens import Lens
 from hud_tui.tui.widgets.metric_grid import MetricGrid
@@ -30,6 +33,8 @@ class ChartingScreen(HudScreen):
     choices: reactive[Choices] = reactive(Choices, repaint=False)
     keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     """The metrics that are shown, in their order."""
+    hidden: reactive[int] = reactive(0, repaint=False)
+    """How many are not."""
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
     """The metric of the focus chart."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
@@ -70,6 +75,7 @@ class ChartingScreen(HudScreen):
         keys = self.choices.shown(self.shown.series.keys)
         if list(self.keys) != keys:
             self.keys = keys
+        self.hidden = len(self.shown.series.keys) - len(keys)
         if self.focus_key not in keys and keys:
             self.focus_key = keys[0]
 
@@ -141,6 +147,17 @@ class ChartingScreen(HudScreen):
             self.lens = self.lens.zoomed(times, self.shown.series.length, self.cursor)
         else:
             self.lens = replace(self.lens, span=None, end=None)
+
+    def action_charts(self) -> None:
+        """Which metrics are shown, and in which order."""
+        self.app.push_screen(ChartList(self))
+
+    def action_overlay(self) -> None:
+        """Which branch or model is laid over the curves."""
+        self.app.push_screen(OverlayList(self))
+
+    def compare(self, overlay: Overlay | None) -> None:
+        self.lens = replace(self.lens, overlay=overlay)
 
     def action_pan(self, halves: int) -> None:
         self.lens = self.lens.panned(halves, self.shown.series.length)

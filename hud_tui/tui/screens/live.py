@@ -41,7 +41,7 @@ HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 VIEW_ACTIONS = frozenset(
     {
         *("open", "cursor", "first", "last", "smooth", "axis", "log", "clip", "envelope"),
-        *("zoom", "pan", "freeze", "groups", "order", "pane", "move", "page"),
+        *("charts", "overlay", "zoom", "pan", "freeze", "groups", "order", "pane", "move", "page"),
     }
 )
 """What changes the view of a run alone."""
@@ -67,7 +67,9 @@ class LiveScreen(ChartingScreen):
         yield Static("", id="nothing")
         with Vertical(id="panes"):
             yield FocusChart(self.sight).data_bind(key=here.focus_key, **charts)
-            yield MetricGrid(self.sight).data_bind(keys=here.keys, chosen=here.focus_key, **charts)
+            yield MetricGrid(self.sight).data_bind(
+                keys=here.keys, hidden=here.hidden, chosen=here.focus_key, **charts
+            )
             with Container(id="foot"):
                 yield GroupGrid().data_bind(run=here.shown, cursor=here.cursor)
                 yield EventLog().data_bind(run=here.shown)
@@ -85,8 +87,9 @@ class LiveScreen(ChartingScreen):
         self.metrics.focus()
 
     def watch_run(self, before: Run, run: Run) -> None:
-        if run.model is not before.model:
+        if _id(run) != _id(before):
             self.frozen = False
+            self.compare(None)
         if not self.frozen:
             self.shown = run
         if run.training is not before.training or run.job is not before.job:
@@ -187,6 +190,10 @@ class LiveScreen(ChartingScreen):
     async def action_resume_run(self) -> None:
         if (job := self.run.job) is not None:
             await resume(self, job)
+
+
+def _id(run: Run) -> str | None:
+    return None if run.model is None else run.model.id
 
 
 def nothing_yet(run: Run) -> Content | None:

@@ -72,6 +72,9 @@ class MetricGrid(RunChart):
         self.refresh(layout=True)
         self.redraw()
 
+    def watch_hidden(self) -> None:
+        self.redraw()
+
     def watch_chosen(self) -> None:
         self._show_chosen()
         self.redraw()

@@ -112,10 +112,9 @@ class Sight:
 
 def y_scale(buckets: Sequence[Bucket], lens: Lens, intervals: float = 0) -> Scale:
     """The y axis that holds all of a chart, or all but its outliers; see `hud_tui.rl.scale.fit`."""
-    if lens.ranged:
-        values = [value for bucket in buckets for value in (bucket.low, bucket.high)]
-    else:
-        values = [bucket.smooth for bucket in buckets]
+    values = [value for b in buckets for value in (b.low, b.high)] if lens.ranged else []
+    if lens.weight:  # of a close look, the average may lie beside all of the raw values
+        values += [bucket.smooth for bucket in buckets]
     if lens.log and min(values, default=1.0) <= 0:
         values = [v for v in values if v > 0] or values  # zeros stand on the floor
     low, high = min(values, default=float("nan")), max(values, default=float("nan"))

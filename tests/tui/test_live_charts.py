@@ -1,0 +1,222 @@
+"""The crosshair, the zoom, the comparison and the choice of charts, by key and by mouse."""
+
+from pathlib import Path
+
+from hud_tui.events import CheckpointAdded, HeadMoved
+from hud_tui.tui.screens.chart_list import ChartList
+from hud_tui.tui.screens.overlay_list import OverlayList
+from hud_tui.tui.shelf import Shelf
+from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.tui.widgets.focus_chart import FocusChart
+from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.metric_grid import MetricGrid
+from tests.conftest import until
+from tests.tui import runs
+from tests.tui.stage import Stage
+from tests.tui.test_live import newer, text_of
+
+FORK = runs.MODEL.model_copy(
+    update={"id": "m2", "model_name": "me/fork", "forked_from": "me/arith-rl@step-000020"}
+)
+BASE = runs.MODEL.model_copy(update={"id": "m3", "model_name": "a/base", "is_trainable": False})
+
+
+def crossed(text: str) -> list[int]:
+    """Where the crosshair stands in each line that has it."""
+    return [line.index("┊") for line in text.splitlines()[1:] if "┊" in line]
+
+
+async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart, grid = stage.live.query_one(FocusChart), stage.live.query_one(MetricGrid)
+        assert crossed(text_of(chart)) == []
+        await pilot.press("left")
+        assert stage.live.cursor == 59
+        await pilot.press("shift+left", "shift+left", "right")
+        assert stage.live.cursor == 40
+        assert stage.at == "c41"
+        assert "┊ step-000041" in text_of(chart)
+        assert len(set(crossed(text_of(chart)))) == 1
+        assert len(crossed(text_of(grid))) > 3
+        value = runs.metrics(41)["reward_mean"]
+        assert f"raw {value:.3f}".replace("0.", ".") in text_of(chart)
+        assert "step-000041 · 12 groups" in text_of(stage.live.query_one(GroupGrid))
+        await pilot.press("home")
+        assert stage.live.cursor == 0
+        await pilot.press("left")
+        assert stage.live.cursor == 0
+        await pilot.press("end")
+        assert stage.live.cursor is None
+        assert stage.at is None
+        assert crossed(text_of(chart)) == []
+
+
+async def test_past_the_newest_step_the_crosshair_follows_again() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("shift+left", "right")
+        assert stage.live.cursor == 51
+        stage.play(newer(stage.scene, 3))
+        assert stage.live.cursor == 51
+        assert stage.at == "c52"
+        await pilot.press("shift+right", "shift+right")
+        assert stage.live.cursor is None
+
+
+async def test_a_gap_under_the_crosshair_reads_as_none() -> None:
+    stage = Stage(runs.odd_metrics())
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press(*["shift+left"] * 2, *["left"])
+        assert stage.live.cursor == 59
+        await pilot.press("right")
+        assert "raw –" in text_of(chart)
+
+
+async def test_a_step_that_left_the_lineage_has_no_crosshair() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("shift+left")
+        stage.play(stage.scene.fold(HeadMoved(checkpoint_id="c30", cause="set")))
+        await pilot.pause()
+        assert stage.live.cursor is None
+        await pilot.press("left", "left")
+        assert stage.live.cursor == 28
+        node = runs.checkpoints(61)[-1]
+        branch = node.model_copy(update={"prev_model_checkpoint_id": "c30", "id": "b"})
+        stage.play(stage.scene.fold(CheckpointAdded(checkpoint=branch)))
+        assert stage.live.cursor == 28
+
+
+async def test_the_crosshair_comes_back_with_the_view_where_another_view_put_it() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("question_mark")
+        await until(lambda: stage.screen is not stage.live)
+        stage.at = "c12"
+        await pilot.press("escape")
+        await until(lambda: stage.live.cursor == 11)
+
+
+async def test_a_click_on_the_chart_puts_the_crosshair_there() -> None:
+    stage = Stage(runs.run_of(60, status="succeeded"))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.click(FocusChart, offset=(60, 5))
+        await until(lambda: stage.live.cursor is not None)
+        assert crossed(text_of(stage.live.query_one(FocusChart)))[0] in (59, 60, 61)
+
+
+async def test_enter_goes_from_the_step_to_its_groups() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("shift+left", "enter")
+        await until(lambda: stage.focused is stage.live.query_one(GroupGrid))
+        assert "step-000051" in text_of(stage.live.query_one(GroupGrid))
+        await pilot.press("left")
+        assert "step-000050" in text_of(stage.live.query_one(GroupGrid))
+
+
+async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
+    stage = Stage(runs.run_of(80))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press("i")
+        assert "steps 41–80" in text_of(chart)
+        await pilot.press("left_square_bracket")
+        assert "steps 21–60" in text_of(chart)
+        await pilot.press("right_square_bracket", "O")
+        assert "steps" not in text_of(chart).splitlines()[0]
+        await pilot.press("i", "i", "shift+left", "shift+left", "shift+left")
+        assert stage.live.cursor == 50
+        start, stop = stage.live.lens.rows(80)
+        assert start <= 50 < stop
+        assert stop - start == 20
+        await pilot.press("0")
+        assert stage.live.lens.span is None
+
+
+async def test_outliers_leave_the_chart_and_are_counted() -> None:
+    stage = Stage(runs.odd_metrics())
+    async with stage.run_test(size=(120, 40)) as pilot:
+        stage.live.focus_key = "one spike"
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press("c")
+        assert "clipped: 1 columns beyond" in text_of(chart)
+        assert "1.0M" not in text_of(chart)
+        await pilot.press("c", "b")
+        assert not stage.live.lens.envelope
+
+
+async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
+    stage = Stage(runs.branched(60, 30, 40), client=runs.Catalog({"m1": (runs.MODEL, ())}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("v", "down", "enter")
+        await until(lambda: stage.screen is stage.live)
+        await pilot.press("shift+left", "shift+left", "left")
+        line = text_of(stage.live.query_one(FocusChart)).splitlines()[0]
+        assert "vs step-000060 .797" in line
+        assert "▼-.2" in line
+        await pilot.press("v", "escape")
+        assert stage.live.lens.overlay is not None
+        await pilot.press("v", "home", "enter")
+        await until(lambda: stage.live.lens.overlay is None)
+
+
+async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
+    models = {"m1": (runs.MODEL, ()), "m2": (FORK, runs.checkpoints(9)), "m3": (BASE, ())}
+    stage = Stage(runs.run_of(60), client=runs.Catalog(models))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("v")
+        picker = stage.screen
+        assert isinstance(picker, OverlayList)
+        await until(lambda: bool(picker.models))
+        assert [model.id for model in picker.models] == ["m2"]
+        await pilot.press("end", "enter")
+        await until(lambda: stage.live.lens.overlay is not None)
+        assert stage.live.lens.overlay is not None
+        assert stage.live.lens.overlay.shift == 20
+        await pilot.press("shift+left")
+        assert "vs me/fork" in text_of(stage.live.query_one(FocusChart))
+        stage.play(runs.run_of(3).__class__(model=FORK, loaded=True))
+        assert stage.live.lens.overlay is None
+
+
+async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
+    shelf = Shelf(lambda: tmp_path)
+    stage = Stage(runs.run_of(30), shelf=shelf)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("m")
+        assert isinstance(stage.screen, ChartList)
+        await pilot.press("space", "down", "J", "J", "K", "down", "enter")
+        await until(lambda: stage.screen is stage.live)
+        assert stage.live.keys[:2] == ["reward_std", "heldout_reward"]
+        assert stage.live.focus_key == "loss:sum"
+        assert "1 hidden" in text_of(stage.live.metrics)
+        await pilot.press("L", "s")
+    again = Stage(runs.run_of(30), shelf=Shelf(lambda: tmp_path))
+    async with again.run_test(size=(120, 40)) as pilot:
+        assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
+        assert again.live.lens.log
+        assert again.live.lens.smoothing == 3
+        await pilot.press("m", "0", "escape")
+        assert again.live.keys[0] == "reward_mean"
+        assert "hidden" not in text_of(again.live.metrics)
+
+
+async def test_the_list_of_charts_says_what_a_metric_means() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("m", *["down"] * 4)
+        note = str(stage.screen.query_one("#charts-note").render())
+        assert "kl_sample_train" in note
+        assert "Healthy ≤.010." in note
+        assert "mismatch_kl/all/mean" in note
+
+
+async def test_events_keep_their_place_under_a_crosshair() -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        before = text_of(stage.live.query_one(EventLog))
+        await pilot.press("left", "left")
+        assert text_of(stage.live.query_one(EventLog)) == before

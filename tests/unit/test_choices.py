@@ -1,0 +1,83 @@
+"""Which charts are shown, and what is kept of that, whatever is found in the file."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.axis import Axis
+from hud_tui.tui.chart_choices import Choices, read_choices, write_choices
+from hud_tui.tui.shelf import Shelf
+from hud_tui.tui.widgets.lens import Lens
+
+KEYS = ["zeta", "entropy", "reward_mean"]
+
+
+def test_what_was_chosen_comes_back(tmp_path: Path) -> None:
+    chosen = Choices(("zeta",), ("entropy",), 4, True, Axis.TIME, True, False)
+    shelf = Shelf(lambda: tmp_path / "new")
+    write_choices(shelf, chosen)
+    assert read_choices(shelf) == chosen
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["charts.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"order": 7, "hidden": [1, null], "smoothing": 99, "log": "yes", "axis": "miles"}',
+        '{"smoothing": true, "axis": [], "clip": null, "order": {"a": 1}}',
+        "\xff",
+    ],
+)
+def test_a_file_that_makes_no_sense_counts_as_nothing_chosen(tmp_path: Path, text: str) -> None:
+    (tmp_path / "charts.json").write_text(text, "latin-1")
+    assert read_choices(Shelf(lambda: tmp_path)) == Choices()
+
+
+def test_a_field_that_makes_sense_is_taken_beside_one_that_does_not(tmp_path: Path) -> None:
+    found = {"order": ["b", "a", "b"], "smoothing": -1, "log": True}
+    (tmp_path / "charts.json").write_text(json.dumps(found))
+    assert read_choices(Shelf(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
+
+
+def test_what_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    shelf = Shelf(lambda: tmp_path / "file")
+    write_choices(shelf, Choices())
+    assert read_choices(shelf) == Choices()
+    write_choices(Shelf(), Choices(log=True))
+    assert read_choices(Shelf()) == Choices()
+
+
+def test_known_metrics_lead_until_they_are_put_in_order() -> None:
+    assert Choices().shown(KEYS) == ["reward_mean", "entropy", "zeta"]
+    moved = Choices().moved(KEYS, "zeta", -1)
+    assert moved.shown([*KEYS, "new"]) == ["reward_mean", "zeta", "entropy", "new"]
+    hidden = moved.toggled("reward_mean")
+    assert hidden.shown(KEYS) == ["zeta", "entropy"]
+    assert hidden.toggled("reward_mean") == moved
+    assert hidden.unchosen() == Choices()
+
+
+def test_a_run_whose_metrics_are_all_hidden_shows_them() -> None:
+    assert Choices(hidden=tuple(KEYS)).shown(KEYS) == ["reward_mean", "entropy", "zeta"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-3, 3))))
+def test_moving_charts_loses_none(moves: list[tuple[str, int]]) -> None:
+    choices = Choices()
+    for key, places in moves:
+        choices = choices.moved(KEYS, key, places)
+    assert sorted(choices.arranged(KEYS)) == sorted(KEYS)
+
+
+def test_the_way_of_looking_is_kept_and_the_place_is_not() -> None:
+    lens = Lens(1, True, Axis.TOKENS, True, False, span=30, end=50)
+    kept = Choices().seen_through(lens)
+    assert kept.lens == Lens(1, True, Axis.TOKENS, True, False)
