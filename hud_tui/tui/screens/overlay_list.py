@@ -15,8 +15,8 @@ from textual.widgets import Static
 
 from hud_tui.errors import HudError
 from hud_tui.rl.metrics import short
+from hud_tui.rl.model_checks import is_shared
 from hud_tui.rl.overlay import Branch, Overlay, branches, over_branch, over_model
-from hud_tui.rl.preflight import is_shared
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.keys import bindings
