@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _stop(args)
         if args.command == "doctor":
             return _doctor(args)
+        if args.command == "init":
+            return _init(args)
         if headless:
             return _headless(args)
         return _app(args)
@@ -148,6 +150,12 @@ def _doctor(args: argparse.Namespace) -> int:
 
     paths = read_paths(args.state_dir, args.data_dir)
     return doctor(paths, args.local, args.headless, args.fail_on == "warning")
+
+
+def _init(args: argparse.Namespace) -> int:
+    from hud_tui.headless.init import init
+
+    return init(args, _connector(args))
 
 
 def _version(headless: bool) -> int:

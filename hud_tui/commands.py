@@ -1,10 +1,12 @@
 """The grammar of the command line: commands, flags and their help."""
 
 import argparse
+from functools import partial
 from math import isfinite
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
+from hud_tui.file_commands import add_file_commands
 
 EXIT_CODES = """\
 exit codes with --headless:
@@ -43,6 +45,7 @@ def build_parser() -> Parser:
         add(commands)
     _serve(commands)
     _doctor(commands)
+    add_file_commands(partial(_command, commands))
     _command(commands, "stop", "stop the embedded service that runs in the background", "stop")
     return parser
 

@@ -21,6 +21,7 @@ COMMANDS = [
     "traces",
     "serve",
     "doctor",
+    "init",
     "stop",
 ]
 

@@ -1,0 +1,28 @@
+"""The commands that read and write files of older versions: their flags and their help."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+
+Add = Callable[..., ArgumentParser]
+"""(name, about, *examples) → the parser of a new command."""
+
+
+def add_file_commands(add: Add) -> None:
+    """Add them to the command line."""
+    _init(add)
+
+
+def _init(add: Add) -> None:
+    parser = add(
+        "init",
+        "write a hud-vf-gym configuration for an environment, or show one",
+        "init ./environments/text_2048",
+        "init hud.lock.yaml -o configs/mine.yaml --force",
+        "--headless --local init arith",
+        "init --show configs/mine.yaml",
+    )
+    about = "a directory with hud.lock.yaml, that file, or an environment of the service"
+    parser.add_argument("environment", nargs="?", metavar="ENV", help=about)
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
+    parser.add_argument("--force", action="store_true", help="write over a file that exists")
+    parser.add_argument("--show", metavar="FILE", help="read this configuration; run nothing in it")

@@ -1,0 +1,190 @@
+"""The configuration of hud-vf-gym: how the words of a model become calls of tools.
+
+An action's arguments may name a ``transform``: Python text that hud-vf-gym evaluates. Here
+it is text, shown and kept as it stands.
+
+Source: the README, the configurations and the parsers of hud-vf-gym (hud-evals, 2025).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hud_tui.errors import HudUsage
+from hud_tui.older.yaml_text import Document, Path, field_name, read_yaml
+from hud_tui.rl.text import one_line
+
+FIX = "write a new one with hud-tui init, or correct that line"
+TELLING = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
+"""Fields of which a configuration has one at least."""
+MOST_PROBLEMS = 10
+"""Of one file; the others are counted."""
+
+
+class _Part(BaseModel):
+    """Fields that are not known are kept: later versions have more."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, strict=True)
+
+
+class Job(_Part):
+    """How the run is called on HUD."""
+
+    name: str = Field(min_length=1)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    dataset_link: str | None = None
+
+
+class Defaults(_Part):
+    max_turns: int = Field(default=30, ge=1)
+
+
+class Argument(_Part):
+    """Where one argument of the tool comes from."""
+
+    from_arg: str | None = None
+    """The action's own argument that it takes."""
+    static: Any = None
+    transform: str | None = None
+    """Python text; never evaluated here."""
+    default: Any = None
+    use_context: bool = False
+    """Whether the transform is given the other arguments too."""
+
+
+class ActionParser(_Part):
+    positional: list[str] = Field(default_factory=list)
+    """Names of the arguments that stand in brackets, in order."""
+
+
+class Action(_Part):
+    """One word that the model may use: the tool, and how each of its arguments is made."""
+
+    __pydantic_extra__: dict[str, Argument | str | int | float | bool | list[Any] | None] = Field(
+        init=False
+    )
+    parser: ActionParser = Field(default_factory=ActionParser, alias="_parser")
+    tool: str | None = Field(default=None, alias="_tool")
+    """None for an action that only ends the episode."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """By the tool's own names: an `Argument`, or a value that is always the same."""
+        return self.__pydantic_extra__
+
+
+class Parser(_Part):
+    use_thinking: bool = True
+    xml_weight: float = Field(default=0.6, ge=0)
+    action_weight: float = Field(default=0.4, ge=0)
+
+
+class Rubric(_Part):
+    weights: dict[str, float] = Field(
+        default_factory=lambda: {
+            "task_completion": 0.8,
+            "tool_execution": 0.1,
+            "format_compliance": 0.1,
+        }
+    )
+
+
+class GymConfig(_Part):
+    """The whole file."""
+
+    job: Job | None = None
+    system_prompt: str = ""
+    defaults: Defaults = Field(default_factory=Defaults)
+    action_mappings: dict[str, Action] = Field(default_factory=dict)
+    allowed_tools: list[str] | None = None
+    """Later versions name the tools here, and have no actions."""
+    parser: Parser = Field(default_factory=Parser)
+    rubric: Rubric = Field(default_factory=Rubric)
+
+    def transforms(self) -> Iterator["Transform"]:
+        """Every Python text in it, to be read by people."""
+        for name, action in self.action_mappings.items():
+            for argument, made in action.arguments.items():
+                if isinstance(made, Argument) and made.transform is not None:
+                    yield Transform(name, argument, made.transform)
+
+    def plain(self) -> dict[str, Any]:
+        """What was set, as a file has it."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A Python text of a configuration."""
+
+    action: str
+    argument: str
+    text: str
+
+
+def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
+    """Read a configuration.
+
+    Returns:
+        It, and what is odd about it.
+
+    Raises:
+        HudUsage: Not one; names file, line and field of everything that is wrong.
+    """
+    document = read_yaml(name, body)
+    if not isinstance(document.value, dict):
+        raise HudUsage(f"{document.name}: expected a mapping at the top", FIX)
+    if not TELLING & set(document.value):
+        raise HudUsage(f"{document.name}: not a configuration of hud-vf-gym", FIX)
+    try:
+        config = GymConfig.model_validate(document.value)
+    except ValidationError as error:
+        raise HudUsage("; ".join(_problems(document, error)), FIX) from None
+    return config, list(_odd(document, config))
+
+
+def _problems(document: Document, error: ValidationError) -> Iterator[str]:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    said: dict[Path, str] = {}
+    for one in found:
+        path = _real(document.value, one["loc"], one["type"] == "missing")
+        said.setdefault(path, one_line(one["msg"]))
+    # A union is wrong in all its kinds: the one that was meant is wrong further in.
+    inner = [p for p in said if not any(q[: len(p)] == p and q != p for q in said)]
+    for path in inner[:MOST_PROBLEMS]:
+        yield f"{document.where(path)}: field {field_name(path)}: {said[path]}"
+    if len(inner) > MOST_PROBLEMS:
+        yield f"and {len(inner) - MOST_PROBLEMS} more"
+
+
+def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> Path:
+    """The part of a location that is in the file: pydantic adds the names of types."""
+    path: list[str | int] = []
+    for step in loc:
+        held = step in value if isinstance(value, dict) else isinstance(value, list)
+        if held:
+            value = value[step]
+        elif not (missing and step == loc[-1]):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _odd(document: Document, config: GymConfig) -> Iterator[str]:
+    total = sum(config.rubric.weights.values())
+    if config.rubric.weights and abs(total - 1) > 1e-6:
+        at = document.where(("rubric", "weights"))
+        yield f"{at}: the rubric's weights sum to {total:g}, not to 1"
+    for name, action in config.action_mappings.items():
+        path: Path = ("action_mappings", name)
+        made = [a for a in action.arguments.values() if isinstance(a, Argument)]
+        taken = {argument.from_arg for argument in made if argument.from_arg}
+        unused = [arg for arg in action.parser.positional if arg not in taken]
+        with_context = any(argument.use_context for argument in made)
+        if action.tool and unused and not with_context:
+            dropped = ", ".join(map(one_line, unused))
+            yield f"{document.where(path)}: {one_line(name)} takes {dropped}, which goes nowhere"
+    if not config.action_mappings and config.allowed_tools is None:
+        yield f"{document.name}: it has no actions"

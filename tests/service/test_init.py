@@ -1,0 +1,94 @@
+"""``hud-tui init``: from a lock file, from the service, and back."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hud_tui.cli import main
+from tests.conftest import Served
+from tests.service.headless import Command, commands
+from tests.unit.older.locks import V1_0, V1_1
+
+
+@pytest.fixture
+def hud(
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Command:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hud.lock.yaml").write_text(V1_1)
+    return commands(served, monkeypatch, capsys)
+
+
+async def test_from_a_directory_and_not_twice(hud: Command, tmp_path: Path) -> None:
+    first = await hud("init", ".")
+    assert (first.code, first.kind) == (0, "gym_config")
+    assert first.data["actions"] == ["playwright", "done"]
+    file = tmp_path / first.data["file"]
+    assert file == tmp_path / "configs" / "browser.yaml"
+    file.write_text(file.read_text().replace("max_turns: 30", "max_turns: 7"))
+    again = await hud("init", ".")
+    assert (again.code, "exists" in again.error["message"]) == (2, True)
+    assert (await hud("init", "--show", str(file))).data["config"]["defaults"] == {"max_turns": 7}
+    assert (await hud("init", "hud.lock.yaml", "--force")).code == 0
+    assert "max_turns: 30" in file.read_text()
+
+
+async def test_from_the_service_to_a_file_of_one_s_choice(hud: Command, tmp_path: Path) -> None:
+    result = await hud("init", "arith", "-o", "deep/er/mine.yaml")
+    assert (result.code, result.data["actions"]) == (0, ["done"])
+    assert "- add: " in result.data["config"]["system_prompt"]
+    shown = await hud("init", "--show", "deep/er/mine.yaml")
+    assert shown.data["config"] == result.data["config"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "either ENV or --show"),
+        (["arith", "--show", "x"], "either ENV or --show"),
+        (["nowhere"], "no environment is called nowhere"),
+        (["./empty"], "has no hud.lock.yaml"),
+        (["--show", "nothing.yaml"], "no such file"),
+        (["--show", "hud.lock.yaml"], "not a configuration"),
+        ([".", "-o", "hud.lock.yaml/x"], "hud.lock.yaml"),
+        (["tasks.json"], "not a lock file"),
+    ],
+)
+async def test_what_cannot_be(hud: Command, tmp_path: Path, argv: list[str], message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "tasks.json").write_text("{}")
+    result = await hud("init", *argv)
+    assert (result.code, result.kind) == (2, "error")
+    assert message in result.error["message"]
+    assert result.error["hint"]
+
+
+async def test_a_transform_is_shown_and_not_run(
+    hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark = tmp_path / "ran"
+    code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+    text = (
+        f"action_mappings:\n  go:\n    x:\n      from_arg: a\n      transform: {json.dumps(code)}\n"
+    )
+    (tmp_path / "c.yaml").write_text(text)
+    result = await hud("init", "--show", "c.yaml")
+    assert result.data["transforms"] == [{"action": "go", "argument": "x", "text": code}]
+    assert main(["init", "--show", "c.yaml"]) == 0
+    assert code in capsys.readouterr().out
+    assert not mark.exists()
+
+
+async def test_people_are_told_what_was_written(
+    hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hud.lock.yaml").write_text(V1_0)
+    assert main(["init", "."]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("wrote configs/text_2048.yaml: 2 actions\n")
+    assert "! move: its parameters are not known" in out
+    assert "not-to-be-shown" not in out + err + (tmp_path / "configs/text_2048.yaml").read_text()
