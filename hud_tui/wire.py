@@ -79,6 +79,17 @@ class TrainingDefaults(Response):
     steps: int
 
 
+class Disk(Response):
+    """What a model's checkpoints take on the service's disk (embedded)."""
+
+    checkpoint_bytes: int
+    """Of one, as last measured."""
+    used_bytes: int
+    """By the checkpoints of all models."""
+    max_bytes: int
+    """Beyond this the oldest are thinned."""
+
+
 class Model(Response):
     """One row of the catalog, GET /v2/models; also the reply to a fork."""
 
@@ -97,6 +108,8 @@ class Model(Response):
     """Embedded: the base whose architecture and vocabulary it has."""
     forked_from: str | None = None
     """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
+    disk: Disk | None = None
+    """Embedded; None where checkpoints are kept elsewhere."""
 
 
 class Fork(Request):

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from hypothesis import settings
 
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
@@ -24,6 +25,8 @@ from hud_tui.wire import ServiceReady
 from tests.toy_engine import ToyEngine
 
 PATIENCE_S = 60.0
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")  # how long an example takes says how busy the machine is
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.follow import Follower
 from hud_tui.headless.output import emit, tell
+from hud_tui.rl.disk import disk_use
 from hud_tui.rl.preflight import Finding, in_order, verdict
 from hud_tui.rl.status import trainable
 from hud_tui.rl.tasks import Task
@@ -115,7 +116,9 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
 def _question(model: Model, tasks: list[Task], origin: dict[str, Any], asked: JobParameters) -> str:
     given = asked.model_dump(exclude_none=True).items()
     settings = "".join(f", {name} {value}" for name, value in given)
-    return f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}{settings}?"
+    use = disk_use(model, asked.steps)
+    disk = f" (on disk {use})" if use else ""
+    return f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}{settings}{disk}?"
 
 
 def _say_if_found(submission: Submission) -> None:

@@ -10,11 +10,12 @@ import logging
 import shutil
 from pathlib import Path
 
-from hud_tui.service.engines.base import Engine, EngineError
+from hud_tui.service.engines.base import Base, Engine, EngineError
 from hud_tui.service.ids import new_id
 from hud_tui.service.policies import Policies
 from hud_tui.service.store import Store, retention
 from hud_tui.service.store.nodes import Node
+from hud_tui.wire import Disk
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,16 @@ class Retention:
         self._again = False
         self._unreadable: set[str] = set()
         """State paths that the engine could not thin."""
+
+    async def disk(self, base: Base | None) -> Disk | None:
+        """What checkpoints of a base take; None where they are kept elsewhere."""
+        if base is None:
+            return None
+        size = await self._store.read(retention.measured, base.name) or base.state_bytes
+        used = await self._store.read(retention.used)
+        if not size:
+            return None
+        return Disk(checkpoint_bytes=size, used_bytes=used, max_bytes=self._limit)
 
     def wake(self) -> None:
         """Files may have grown beyond the limit: thin what must be, soon."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
+from hud_tui.rl.disk import disk_use
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run_form import Cost, Value, parameters, write
 from hud_tui.rl.tasks import Task
@@ -43,6 +44,9 @@ def what_is_sent(
     ]
     if size is not None:
         lines.append(_line("rollouts", f"{size.rollouts:,}".replace(",", " ") + about(size)))
+    steps = values.get("steps")
+    if use := disk_use(model, steps if isinstance(steps, int) else None):
+        lines.append(_line("disk", use))
     return lines + [Text(f"⚠ {one.message}", style="bold") for one in warnings]
 
 

@@ -53,6 +53,8 @@ class Base:
     """Most tokens of prompt and completion together."""
     vocabulary: int
     defaults: Defaults
+    state_bytes: int = 0
+    """About what a saved state takes on this machine's disk; 0 where it is kept elsewhere."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from hud_tui.service.routes import parts_of, path
 from hud_tui.service.store import checkpoints, models, retention
 from hud_tui.service.store.heads import Seen
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import Fork, SetHead
+from hud_tui.wire import Disk, Fork, SetHead
 
 FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh Adam moments"
 
@@ -31,13 +31,16 @@ async def catalog(request: Request) -> Response:
     parts, (limit, offset) = parts_of(request), window(request)
     rows, total = await parts.store.read(models.catalog, limit, offset)
     bases = parts.bases()
-    return page([record(row, bases.get(row.base)) for row in rows], total, limit, offset)
+    disks = {name: await parts.retention.disk(base) for name, base in bases.items()}
+    shown = [record(row, bases.get(row.base), disks.get(row.base)) for row in rows]
+    return page(shown, total, limit, offset)
 
 
 async def get_model(request: Request) -> Response:
     parts = parts_of(request)
     model = await find_model(request)
-    return reply(record(model, parts.bases().get(model.base)))
+    base = parts.bases().get(model.base)
+    return reply(record(model, base, await parts.retention.disk(base)))
 
 
 async def resolve(request: Request) -> Response:
@@ -126,8 +129,14 @@ async def find_model(request: Request) -> ModelRow:
     return await parts_of(request).store.read(models.find, path(request, "model_id"))
 
 
-def record(model: ModelRow, base: Base | None) -> dict[str, Any]:
-    """One row of the catalog; `base` is None where the engine does not offer it."""
+def record(model: ModelRow, base: Base | None, disk: Disk | None = None) -> dict[str, Any]:
+    """One row of the catalog.
+
+    Args:
+        model: Whose.
+        base: None where the engine does not offer it.
+        disk: What its checkpoints take.
+    """
     return {
         "id": model.id,
         "model_name": model.slug,
@@ -143,6 +152,7 @@ def record(model: ModelRow, base: Base | None) -> dict[str, Any]:
         "checkpoint_count": model.checkpoint_count,
         "created_at": iso(model.created_at),
         "training_defaults": vars(base.defaults) if base else None,
+        "disk": None if disk is None else disk.model_dump(),
     }
 
 

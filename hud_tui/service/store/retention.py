@@ -24,6 +24,14 @@ def used(db: Db) -> int:
     return int(total)
 
 
+def measured(db: Db, base: str) -> int | None:
+    """Bytes of the newest whole checkpoint of any model of a base; None before the first."""
+    query = """SELECT c.bytes FROM checkpoint AS c JOIN model ON model.id = c.model_id
+        WHERE c.state = 'full' AND c.bytes > 0 AND model.base = ? ORDER BY c.rowid DESC LIMIT 1"""
+    row = db.execute(query, (base,)).fetchone()
+    return None if row is None else int(row["bytes"])
+
+
 def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
     """The oldest checkpoint that may be thinned, with its model's id: whole states before weights.
 

@@ -6,6 +6,8 @@ from hud_tui.service.engines.base import Base, Defaults
 from hud_tui.service.engines.tiny.tokenizer import VOCABULARY
 
 CONTEXT = 128
+STATE_BYTES = 2_080_000
+"""Weights and two moments of 172 480 parameters, as 32-bit floats."""
 
 BASES = (
     Base(
@@ -13,6 +15,7 @@ BASES = (
         description="Arithmetic and letters: adds, compares, reverses, counts, capitalises",
         context=CONTEXT,
         vocabulary=VOCABULARY,
+        state_bytes=STATE_BYTES,
         defaults=Defaults(
             learning_rate=2e-4, group_size=8, max_tokens=20, tasks_per_step=32, steps=600
         ),
@@ -22,6 +25,7 @@ BASES = (
         description="Arithmetic below 100: adds, subtracts, compares",
         context=CONTEXT,
         vocabulary=VOCABULARY,
+        state_bytes=STATE_BYTES,
         defaults=Defaults(
             learning_rate=3e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60
         ),

@@ -1,0 +1,53 @@
+"""What a run will take on disk is measured, and said before it is submitted."""
+
+from pathlib import Path
+
+import httpx
+
+from hud_tui.service.engines.base import Adam, Datum
+from hud_tui.service.engines.tiny.bases import BASES
+from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.retention import DEFAULT_BYTES, size_of
+from hud_tui.service.service import Service
+from tests.conftest import Served, ended, fork, submit
+from tests.service.clients import over_socket
+from tests.service.test_headless_terminal import at_a_terminal, trained
+
+
+async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    assert model["disk"] is None
+    before = (await http.get(f"/v2/models/{model['id']}")).json()
+    assert before["disk"] is None, "nothing was measured, and this engine does not say"
+    await ended(http, await submit(http, model["id"], steps=2))
+    [row] = [m for m in (await http.get("/v2/models")).json()["items"] if m["id"] == model["id"]]
+    directories = [path for path in (service.data_dir / "checkpoints").iterdir()]
+    sizes = [size_of(path) for path in directories]
+    assert row["disk"]["checkpoint_bytes"] in sizes
+    assert (row["disk"]["used_bytes"], row["disk"]["max_bytes"]) == (sum(sizes), DEFAULT_BYTES)
+
+
+async def test_a_tiny_policy_takes_what_its_base_says(tmp_path: Path) -> None:
+    engine = TinyEngine()
+    await engine.start()
+    try:
+        handle = await engine.open(BASES[0].name)
+        datum = Datum([3], [4], [-1.0], 1.0)
+        await engine.forward_backward(handle, [datum], "importance_sampling")
+        await engine.optim_step(handle, Adam(0.001), tmp_path)
+    finally:
+        await engine.stop()
+    assert abs(size_of(tmp_path) / BASES[0].state_bytes - 1) < 0.02
+
+
+async def test_the_question_names_it(served: Served) -> None:
+    async with over_socket(served) as client:
+        await trained(client)
+    async with at_a_terminal(served, "run", "arith", "--steps", "7") as terminal:
+        asked = await terminal.prompt()
+        assert "7 checkpoints of" in asked
+        assert "beyond 10 GB in all" in asked
+        terminal.type("n\n")
+        assert await terminal.process.wait() == 2

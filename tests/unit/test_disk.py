@@ -1,0 +1,33 @@
+"""What a run takes on disk, in words."""
+
+import pytest
+
+from hud_tui.rl.disk import disk_use, size
+from hud_tui.wire import Disk, Model, TrainingDefaults
+
+DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)
+
+
+def test_it_names_the_checkpoints_and_the_bound() -> None:
+    model = Model(id="1", model_name="m", disk=DISK)
+    assert disk_use(model, 600) == (
+        "1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in all (now 83 MB) the oldest are thinned"
+    )
+    assert disk_use(model, None) == ""
+
+
+def test_a_run_of_no_named_length_takes_the_models_own() -> None:
+    own = TrainingDefaults(
+        learning_rate=0.1, group_size=8, max_tokens=9, tasks_per_step=2, steps=10
+    )
+    model = Model(id="1", model_name="m", disk=DISK, training_defaults=own)
+    assert disk_use(model, None).startswith("21 MB: 10 checkpoints")
+    assert disk_use(model.model_copy(update={"disk": None}), 10) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (9_960_000, "10 MB"), (2e12, "2000 GB")],
+)
+def test_sizes(count: float, said: str) -> None:
+    assert size(count) == said
