@@ -4,8 +4,9 @@ It is kept by the checkpoint's id, so it survives steps, forks, folding, filters
 that is read anew. On a folded run it is on the fold, and a checkpoint of it is its anchor.
 """
 
-from hud_tui.rl.filter import Matches, Predicate
+from hud_tui.rl.filter import Predicate
 from hud_tui.rl.lanes import Lanes
+from hud_tui.rl.matches import Matches
 from hud_tui.rl.rows import Kind, Row
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.tree import Tree

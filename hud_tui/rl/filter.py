@@ -5,19 +5,18 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     step-0001          the name or the id contains it
     reward>=.6         a number: reward, step, lr, traces, datums, tokens, or a metric
     kl<.01             a metric whose key contains it
-    loss=ppo           a text: loss, job, name, id; = contains, != does not
+    step:100..200      a range, both ends included; either end may be left out
+    loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
+    is:pinned          pinned, noted, expired, weights, head
 """
 
 import operator
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.rows import Kind, Row
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint
 
 Predicate = Callable[[Checkpoint], bool]
@@ -28,6 +27,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "!=": operator.ne,
     "=": operator.eq,
     "==": operator.eq,
+    ":": operator.eq,
     "<": operator.lt,
     ">": operator.gt,
 }
@@ -39,52 +39,135 @@ NUMBERS = {
     "datums": "num_datums",
     "tokens": "num_tokens",
 }
-TEXTS = {"loss": "loss_fn", "loss_fn": "loss_fn", "job": "job_id", "name": "name", "id": "id"}
-_TERM = re.compile(r"(!?)([^\s<>=!]+)(<=|>=|!=|==?|<|>)(\S+)")
+TEXTS = {
+    "loss": "loss_fn",
+    "loss_fn": "loss_fn",
+    "job": "job_id",
+    "name": "name",
+    "id": "id",
+    "state": "state",
+}
+NOTE = "note"
+IS = "is"
+TRAITS: Mapping[str, Predicate] = {
+    "pinned": lambda c: c.pinned,
+    "head": lambda c: c.is_active,
+    "expired": lambda c: c.state == "expired",
+    "weights": lambda c: c.state == "weights",
+}
+_TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")
+_RANGE = "step:100..200"
+_EXAMPLE = "as in reward>.6"
 
 
-def parse(expression: str) -> Predicate:
+def parse(
+    expression: str,
+    metrics: Collection[str] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> Predicate:
     """Read a filter.
 
+    Args:
+        expression: What was typed.
+        metrics: Keys that the tree has, to tell a misspelt one; None to let any pass.
+        notes: Notes by the checkpoint's id.
+
     Raises:
-        HudUsage: A comparison with what is not a number; the message shows the term.
+        HudUsage: A term that says nothing; the message shows it.
     """
-    terms = [_term(word) for word in expression.split()]
+    terms = [_term(word, metrics, notes or {}) for word in expression.split()]
     return lambda checkpoint: all(term(checkpoint) for term in terms)
 
 
-def _term(word: str) -> Predicate:
-    match = _TERM.fullmatch(word)
+def _term(word: str, metrics: Collection[str] | None, notes: Mapping[str, str]) -> Predicate:
+    if word.startswith('"'):
+        return _word(word.strip('"'), False)
+    match = _TERM.match(word)
     if match is None:
-        invert, wanted = word.startswith("!"), word.removeprefix("!").casefold()
-        return lambda c: (wanted in f"{c.name or ''} {c.id}".casefold()) != invert
+        return _word(word.removeprefix("!"), word.startswith("!"))
     invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4]
-    if key in TEXTS:
-        return _text(word, TEXTS[key], compare, value.casefold(), invert)
+    if not key or not value:
+        missing = "a name before it is missing" if not key else "what to compare with is missing"
+        raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
+    if key == IS:
+        return _trait(word, value.casefold(), invert != (compare == "!="), notes)
+    if key in TEXTS or key == NOTE:
+        return _text(word, key, compare, value.casefold(), invert, notes)
+    known = metrics is None or key in NUMBERS or any(key in name.casefold() for name in metrics)
+    if not known:
+        raise _unknown(word, key, metrics or ())
+    if compare in (":", "=") and ".." in value:
+        return _range(word, key, value, invert)
     return _number(word, key, compare, value, invert)
 
 
-def _text(word: str, field: str, compare: str, value: str, invert: bool) -> Predicate:
-    if compare not in ("=", "==", "!="):
-        raise HudUsage(f"{one_line(word, 40)}: {field} is text", "compare it with = or !=")
+def _word(wanted: str, invert: bool) -> Predicate:
+    wanted = wanted.casefold()
+    return lambda c: (wanted in f"{c.name or ''} {c.id}".casefold()) != invert
+
+
+def _trait(word: str, value: str, invert: bool, notes: Mapping[str, str]) -> Predicate:
+    if value == "noted":
+        return lambda c: (c.id in notes) != invert
+    if value not in TRAITS:
+        there = ", ".join(sorted([*TRAITS, "noted"]))
+        raise HudUsage(f"{one_line(word, 40)}: unknown", f"there are {there}")
+    trait = TRAITS[value]
+    return lambda c: trait(c) != invert
+
+
+def _text(
+    word: str, key: str, compare: str, value: str, invert: bool, notes: Mapping[str, str]
+) -> Predicate:
+    if compare not in (":", "=", "==", "!="):
+        raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with : or !=")
     absent = invert != (compare == "!=")
+    if key == NOTE:
+        return lambda c: (value in notes.get(c.id, "").casefold()) != absent
+    field = TEXTS[key]
     return lambda c: (value in str(getattr(c, field) or "").casefold()) != absent
 
 
 def _number(word: str, key: str, compare: str, value: str, invert: bool) -> Predicate:
-    try:
-        bound = float(value)
-    except ValueError as error:
-        raise HudUsage(
-            f"{one_line(word, 40)}: {one_line(value, 20)} is not a number", "as in reward>.6"
-        ) from error
-    test = COMPARE[compare]
+    bound, test = _float(word, value), COMPARE[compare]
 
     def holds(checkpoint: Checkpoint) -> bool:
         number = _value(checkpoint, key)
         return number is not None and test(number, bound) != invert
 
     return holds
+
+
+def _range(word: str, key: str, value: str, invert: bool) -> Predicate:
+    first, _, last = value.partition("..")
+    if not first and not last:
+        raise HudUsage(f"{one_line(word, 40)}: a range needs an end", f"as in {_RANGE}")
+    low = _float(word, first) if first else float("-inf")
+    high = _float(word, last) if last else float("inf")
+
+    def holds(checkpoint: Checkpoint) -> bool:
+        number = _value(checkpoint, key)
+        return number is not None and (low <= number <= high) != invert
+
+    return holds
+
+
+def _float(word: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise HudUsage(
+            f"{one_line(word, 40)}: {one_line(value, 20)} is not a number", _EXAMPLE
+        ) from error
+
+
+def _unknown(word: str, key: str, metrics: Collection[str]) -> HudUsage:
+    from hud_tui.rl.names import close_names  # only a mistake needs it
+
+    there = [*NUMBERS, *TEXTS, *sorted(metrics)]
+    return HudUsage(
+        f"{one_line(word, 40)}: no checkpoint has {one_line(key, 20)}", close_names(key, there)
+    )
 
 
 def _value(checkpoint: Checkpoint, key: str) -> float | None:
@@ -96,63 +179,3 @@ def _value(checkpoint: Checkpoint, key: str) -> float | None:
     if key in metrics:
         return metrics[key]
     return next((value for name, value in metrics.items() if key in name.casefold()), None)
-
-
-class Matches:
-    """The checkpoints that a filter lets through, as rows without lanes, newest first.
-
-    It answers as `hud_tui.rl.lanes.Lanes` does; a step that is added is tested once.
-    """
-
-    def __init__(self, keep: Predicate) -> None:
-        self.tree = Tree()
-        self.keep = keep
-        self._served: set[int] = set()
-        self._found: list[int] = []
-
-    def show(self, tree: Tree) -> None:
-        """Follow the tree to a later version; it must extend the one shown."""
-        for position in range(len(self.tree), len(tree)):
-            if self.keep(tree[position]):
-                self._found.append(position)
-        if tree.head is not None and tree.parent(tree.head) == self.tree.head:
-            self._served.add(tree.head)
-        elif tree.head != self.tree.head:
-            self._served = set(tree.lineage(tree.head))
-        self.tree = tree
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def row(self, number: int) -> Row:
-        """One row, numbered from 0 at the top.
-
-        Raises:
-            IndexError: There is no such row.
-        """
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        position = self._found[-1 - number]
-        return Row(Kind.NODE, "●", (position in self._served,), position, position)
-
-    def row_of(self, position: int) -> int:
-        """The row of a checkpoint; of one that does not match, the next older one's, or 0."""
-        rank = max(0, bisect_right(self._found, position) - 1)
-        return max(0, len(self) - 1 - rank)
-
-    def select(self, position: int | None) -> None:
-        """Every row is shown already."""
-
-    def unfold(self, number: int) -> bool:
-        """There is nothing to unfold."""
-        return False
-
-    def fold(self, position: int) -> bool:
-        """There is nothing to fold."""
-        return False
-
-    def unfold_all(self) -> None:
-        """There is nothing to unfold."""
-
-    def fold_all(self) -> None:
-        """There is nothing to fold."""

@@ -10,6 +10,10 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import ROOT, Tree, label
 from hud_tui.wire import Checkpoint, JobStatus
 
+EXPIRED = "expired"
+WEIGHTS = "weights"
+"""What a service keeps of a checkpoint (`Checkpoint.state`): nothing, or no optimizer state."""
+
 
 class Relation(StrEnum):
     """How the checkpoint that will be served stands to the one served now."""
@@ -111,6 +115,13 @@ def only_trained(before: Run, run: Run) -> bool:
         return (None if run.head is None else run.head.id) == seen
     start = ROOT if seen is None else run.tree.find(seen)
     return start is not None and _grew_from(run.tree, start, len(before.tree))
+
+
+def refusal(checkpoint: Checkpoint) -> str:
+    """Why a checkpoint cannot be served, in a sentence; empty where it can."""
+    if checkpoint.state != EXPIRED:
+        return ""
+    return f"{name(checkpoint)} has expired: its weights are kept no longer, so it cannot serve."
 
 
 def name(checkpoint: Checkpoint | None) -> str:

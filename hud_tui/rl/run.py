@@ -91,10 +91,17 @@ class Run:
         return replace(self, tree=tree, series=_follow(self.series, self.tree, tree))
 
     def _move_head(self, event: HeadMoved) -> "Run":
+        if event.cause == "step" and self._is_past(event.checkpoint_id):
+            return self
         run = self._with_tree(self.tree.with_head(event.checkpoint_id))
         if event.cause == "step" or run is self:
             return run
         return run._log(event.at, f"head set to {label(run.head)}")
+
+    def _is_past(self, checkpoint_id: str | None) -> bool:
+        """Whether the head was there and has grown from it: a reading overtook that event."""
+        tree, position = self.tree, self.tree.find(checkpoint_id)
+        return position is not None and tree.is_ancestor(position, tree.head)
 
     def _add_rollout(self, event: RolloutDone) -> "Run":
         if event.heldout or event.reward is None or event.task_slug is None:

@@ -2,16 +2,20 @@
 
 A tree only grows, so its versions share one list of nodes and one index: a version is
 how many of them it sees and where its head is. Appending a step costs the same at ten
-checkpoints as at a hundred thousand, and an older version stays what it was.
+checkpoints as at a hundred thousand, and an older version keeps its shape. What the
+service says anew of a node, such as that its state has expired, every version sees.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from hud_tui.wire import Checkpoint
 
 ROOT = -1
 """The parent position of a step that started from the base weights."""
+HELDOUT = "heldout_reward"
+"""The metric that says best which weights are better: nothing was trained on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +26,12 @@ class Tree:
     head: int | None = None
     """Position of the checkpoint being served; None while the base weights are."""
     best: int | None = None
-    """Position of the highest mean reward; the earliest of equals."""
+    """Position of the highest held-out reward; of the highest mean reward where no step has
+    one. The earliest of equals."""
+    peak: float = 0.0
+    """The highest mean reward; at least 0."""
+    edition: int = 0
+    """Grows when something new is said of a node that was known."""
     _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
     _parents: list[int] = field(default_factory=list, repr=False)
     _depths: list[int] = field(default_factory=list, repr=False)
@@ -40,7 +49,8 @@ class Tree:
                 best = tree._better(position, best)
             if checkpoint.is_active:
                 head = position
-        return replace(tree, size=len(tree._nodes), head=head, best=best)
+        peak = max((r for r in map(tree._reward, range(len(tree._nodes)))), default=0.0)
+        return replace(tree, size=len(tree._nodes), head=head, best=best, peak=max(0.0, peak))
 
     def __len__(self) -> int:
         return self.size
@@ -75,16 +85,30 @@ class Tree:
             self.size >= older.size
         )
 
+    def retells(self, older: "Tree") -> bool:
+        """Whether this may say of older's nodes what it did not say of them itself."""
+        return self._nodes is not older._nodes or self.edition != older.edition
+
     @property
     def served(self) -> Checkpoint | None:
         """The head's checkpoint; None while the base weights are served."""
         return None if self.head is None else self._nodes[self.head]
 
+    @property
+    def best_by(self) -> str:
+        """Key of the metric that says which is best."""
+        found = self.best is not None and HELDOUT in self._nodes[self.best].metrics
+        return HELDOUT if found else "reward_mean"
+
     def add(self, checkpoint: Checkpoint) -> "Tree":
-        """The version with one more checkpoint; with the same one where it is known."""
+        """The version with one more checkpoint, or with what is said anew of one.
+
+        A known one does not become the head by it: what is told late must not move the head
+        back.
+        """
         known = self.find(checkpoint.id)
         if known is not None:
-            return self.with_head(checkpoint.id) if checkpoint.is_active else self
+            return self._renew(known, checkpoint)
         tree = self if self.size == len(self._nodes) else self._copy()
         position = tree._append(checkpoint)
         return replace(
@@ -92,7 +116,16 @@ class Tree:
             size=position + 1,
             head=position if checkpoint.is_active else tree.head,
             best=tree._better(position, tree.best),
+            peak=max(tree.peak, tree._reward(position)),
         )
+
+    def _renew(self, position: int, checkpoint: Checkpoint) -> "Tree":
+        old = self._nodes[position]
+        new = checkpoint.model_copy(update={"is_active": old.is_active})
+        if new == old:
+            return self
+        self._nodes[position] = new
+        return replace(self, edition=self.edition + 1)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
         """The version with another head; unchanged where the checkpoint is unknown."""
@@ -149,12 +182,17 @@ class Tree:
         return position
 
     def _better(self, position: int, best: int | None) -> int | None:
-        """The better of two nodes by mean reward; the second where they are equal."""
-        reward = self._nodes[position].mean_reward
-        if reward is None or reward != reward:
+        """The better of two nodes; the second where they are equal."""
+        score = _score(self._nodes[position])
+        if score is None:
             return best
-        known = None if best is None else self._nodes[best].mean_reward
-        return position if known is None or reward > known else best
+        known = None if best is None else _score(self._nodes[best])
+        return position if known is None or score > known else best
+
+    def _reward(self, position: int) -> float:
+        """A mean reward to compare; what has none is below all."""
+        reward = self._nodes[position].mean_reward
+        return -inf if reward is None or reward != reward else reward
 
     def _copy(self) -> "Tree":
         n = self.size
@@ -166,6 +204,15 @@ class Tree:
             _depths=self._depths[:n],
             _index={node.id: position for position, node in enumerate(nodes)},
         )
+
+
+def _score(checkpoint: Checkpoint) -> tuple[bool, float] | None:
+    """What makes one better than another: a held-out reward counts above any mean reward."""
+    heldout = checkpoint.metrics.get(HELDOUT)
+    if heldout is not None and heldout == heldout:
+        return True, heldout
+    reward = checkpoint.mean_reward
+    return None if reward is None or reward != reward else (False, reward)
 
 
 def label(checkpoint: Checkpoint | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 OURS_S = 60.0
 """Seconds in which the news of our own set_head is taken for ours."""
+
+
+class Act(StrEnum):
+    """What the user pressed; each leaves its own trace in the journal."""
+
+    SET = "set"
+    UNDO = "undo"
+    REDO = "redo"
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,8 @@ class Move:
     after: str
     ours: bool = True
     """Whether it was set here, and not by somebody else."""
+    at: float = 0.0
+    """Unix seconds; 0 where unknown."""
 
 
 class Journal:
@@ -58,18 +69,18 @@ class Journal:
             if new and event.at > 0:  # sent by the service, not made of two readings
                 self._correct(target, event.previous)
             return None
-        move = Move(event.previous, target, ours=False)
+        move = Move(event.previous, target, ours=False, at=event.at)
         self._push(move)
         return move
 
-    def moved(self, before: str | None, after: str) -> None:
+    def moved(self, before: str | None, after: str, at: float = 0.0) -> None:
         """We set the head. What we left is what we read last, or what the service says."""
-        self._push(Move(self._left.pop(after, before), after))
+        self._push(Move(self._left.pop(after, before), after, at=at))
 
     def _correct(self, target: str, left: str | None) -> None:
         """Training may take a step between our last reading and the move."""
         if self.done and self.done[-1].ours and self.done[-1].after == target:
-            self.done[-1] = Move(left, target)
+            self.done[-1] = Move(left, target, at=self.done[-1].at)
         else:
             self._left[target] = left
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.head import name, named
+from hud_tui.rl.ages import age
+from hud_tui.rl.head import name, named, refusal
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
-from hud_tui.tui.journal import Journal, Move
-from hud_tui.tui.steering import Act
+from hud_tui.tui.journal import Act, Journal, Move
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,20 @@ def to_selected(run: Run, position: int, folded: bool) -> Wanted:
     """Serve what is under the cursor.
 
     Raises:
-        HudUsage: It is no single checkpoint.
+        HudUsage: It is no single checkpoint, or has expired.
     """
     if folded:
         raise HudUsage("Several steps are folded here: Enter unfolds them, then choose one.")
     if position == ROOT:
         raise HudUsage("Only a step's weights can be made the head, not the base weights.")
-    return Wanted(run.tree[position].id)
+    return _served(run, position)
 
 
 def to_parent(run: Run) -> Wanted:
     """Serve the head's parent.
 
     Raises:
-        HudUsage: It has none.
+        HudUsage: It has none, or that has expired.
     """
     tree = run.tree
     if tree.head is None:
@@ -46,7 +46,7 @@ def to_parent(run: Run) -> Wanted:
     parent = tree.parent(tree.head)
     if parent == ROOT:
         raise HudUsage(f"{name(run.head)} is a first step: it has no parent to roll back to.")
-    return Wanted(tree[parent].id)
+    return _served(run, parent)
 
 
 def to_undo(run: Run, journal: Journal) -> Wanted:
@@ -80,7 +80,38 @@ def undo_note(run: Run, move: Move) -> str:
     by = "" if move.ours else f"Somebody else set the head to {set_to}. "
     if run.head is not None and run.head.id == move.after:
         return by.strip()
-    position = run.tree.find(move.after)
-    if position is not None and run.tree.is_ancestor(position, run.tree.head):
+    if _carries(run, move):
         return f"{by}Training went on since: {now} grew from {set_to}."
     return f"{by}The head was moved elsewhere since it was set to {set_to}: it is {now} now."
+
+
+def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
+    """That the head is not where it was seen: who set it to what and when, as far as known.
+
+    Args:
+        seen: With the head as the user saw it.
+        run: With the head as it is.
+        journal: The moves that were heard of.
+        now: Unix seconds.
+    """
+    head, was = name(run.head), name(seen.head)
+    move = journal.done[-1] if journal.done else None
+    if move is None or not _carries(run, move):
+        return f"The head is {head} now; it was {was} when you last saw it."
+    who = "You" if move.ours else "Somebody else"
+    when = f" {age(move.at, now)} ago" if move.at else ""
+    said = f"{who} set the head to {named(run, move.after)}{when}; it was {was}."
+    grown = run.head is not None and run.head.id != move.after
+    return f"{said} Training went on to {head}." if grown else said
+
+
+def _carries(run: Run, move: Move) -> bool:
+    """Whether the head is what this move made it, or has grown from there."""
+    position = run.tree.find(move.after)
+    return position is not None and run.tree.is_ancestor(position, run.tree.head)
+
+
+def _served(run: Run, position: int) -> Wanted:
+    if why := refusal(run.tree[position]):
+        raise HudUsage(why)
+    return Wanted(run.tree[position].id)

@@ -8,27 +8,22 @@ once: after an unclear outcome the tree says what happened, not a second request
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hud_tui.errors import HudError, HudUnreachable
+from hud_tui.errors import HudConflict, HudError, HudUnreachable, HudUsage
 from hud_tui.events import TreeRead
-from hud_tui.rl.head import Outcome, name, only_trained, outcome
+from hud_tui.rl.head import Outcome, name, only_trained, outcome, refusal
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean
+from hud_tui.tui.journal import Act
+from hud_tui.tui.moves import moved_note
 from hud_tui.tui.screens.head_dialog import HeadDialog
 
 if TYPE_CHECKING:
     from hud_tui.tui.journal import Journal
+    from hud_tui.tui.moves import Wanted
     from hud_tui.tui.screens.base import HudScreen
-
-
-class Act(StrEnum):
-    """What the user pressed; each leaves its own trace in the journal."""
-
-    SET = "set"
-    UNDO = "undo"
-    REDO = "redo"
 
 
 @dataclass(frozen=True)
@@ -39,13 +34,12 @@ class Answer:
     refusal: HudError | None = None
 
 
-async def steer(view: HudScreen, target: str, act: Act = Act.SET, note: str = "") -> Outcome | None:
+async def steer(view: HudScreen, wanted: Wanted) -> Outcome | None:
     """Preview, ask, set the head once, read the tree.
 
     Args:
         view: Shows the run, and asks.
-        target: Id of the checkpoint to serve.
-        note: What the user should know first.
+        wanted: The checkpoint to serve.
 
     Returns:
         What became of it; None where the user left everything as it is.
@@ -54,42 +48,63 @@ async def steer(view: HudScreen, target: str, act: Act = Act.SET, note: str = ""
         HudError: The tree cannot be read, or the service refused.
     """
     seen = view.run
-    run = await read_tree(view)
     while True:
-        moved = f"The head moved since you last saw it: {name(seen.head)} → {name(run.head)}."
-        if run.tree.find(target) is None:
-            return Outcome(False, "that checkpoint is no longer in the tree")
-        if _head(run) == target:
-            return Outcome(False, f"{name(run.head)} is the head already")
-        dialog = HeadDialog(view, target, note, "" if only_trained(seen, run) else moved)
+        dialog = HeadDialog(view, wanted, partial(_preview, view, wanted, seen))
         if not await view.app.push_screen_wait(dialog):
-            return None
+            if isinstance(dialog.instead, HudError):
+                raise dialog.instead
+            return dialog.instead
         seen, run = dialog.shown, await read_tree(view)
-        if only_trained(seen, run):
-            break
-    return await _send(view, run, target, act)
+        if not only_trained(seen, run):
+            continue
+        try:
+            return await _send(view, run, wanted)
+        except HudConflict:
+            if only_trained(seen, await read_tree(view)):
+                raise
 
 
 async def read_tree(view: HudScreen) -> Run:
     """Read the tree now, and show it in every view.
 
     Raises:
-        HudError: It cannot be read.
+        HudError: It cannot be read, or another model was chosen meanwhile.
     """
     model = view.run.model
-    assert model is not None
+    if model is None:
+        raise HudUsage("No model is followed.", "press 1 to choose one")
     checkpoints = await view.client.checkpoints(model.id)
+    now = view.hud.run_now.model
+    if now is None or now.id != model.id:
+        raise HudUsage("Another model was chosen meanwhile.", "look at its tree, then decide")
     return view.hud.fold(TreeRead(checkpoints=tuple(checkpoints)))
 
 
-async def _send(view: HudScreen, before: Run, target: str, act: Act) -> Outcome:
+async def _preview(view: HudScreen, wanted: Wanted, seen: Run) -> str | Outcome:
+    """Read the tree: what the user should know first, or why there is nothing to ask."""
+    run = await read_tree(view)
+    position = run.tree.find(wanted.target)
+    if position is None:
+        return Outcome(False, "that checkpoint is no longer in the tree")
+    if position == run.tree.head:
+        return Outcome(False, f"{name(run.head)} is the head already")
+    if why := refusal(run.tree[position]):
+        return Outcome(False, why)
+    if only_trained(seen, run):
+        return wanted.note
+    moved = moved_note(seen, run, view.hud.journal, view.hud.clock())
+    return f"{wanted.note} {moved}".strip()
+
+
+async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
     """The one request, and what the tree says of it."""
-    journal, model = view.hud.journal, view.run.model
+    journal, model, target = view.hud.journal, view.run.model, wanted.target
     assert model is not None
-    journal.expect(target, new=act is Act.SET)
+    journal.expect(target, new=wanted.act is Act.SET)
     answer = Answer()
+    seen = {"seen": _head(before)} if view.client.settings.local else {}
     try:
-        await view.client.set_head(model.id, target)
+        await view.client.set_head(model.id, target, **seen)
     except HudUnreachable:
         answer = Answer(answered=False)
     except HudError as error:
@@ -101,21 +116,30 @@ async def _send(view: HudScreen, before: Run, target: str, act: Act) -> Outcome:
             raise answer.refusal from error
         return Outcome(False, _unknown(answer, error))
     if answer.refusal is not None:
-        raise answer.refusal
+        return _refused(run, target, answer.refusal)
     became = outcome(before, run, target, answer.answered)
     if not became.done:
         return became
-    _write(journal, _head(before), target, act)
+    _write(journal, _head(before), target, wanted.act, view.hud.clock())
     return Outcome(True, f"{became.text} · z undoes")
 
 
-def _write(journal: Journal, before: str | None, target: str, act: Act) -> None:
+def _refused(run: Run, target: str, error: HudError) -> Outcome:
+    """A checkpoint that expired meanwhile is no failure of the service's."""
+    position = run.tree.find(target)
+    why = "" if position is None or error.status != 410 else refusal(run.tree[position])
+    if not why:
+        raise error
+    return Outcome(False, f"{why} The head is still {name(run.head)}.")
+
+
+def _write(journal: Journal, before: str | None, target: str, act: Act, now: float) -> None:
     if act is Act.UNDO:
         journal.undid()
     elif act is Act.REDO:
         journal.redid()
     else:
-        journal.moved(before, target)
+        journal.moved(before, target, now)
 
 
 def _unknown(answer: Answer, error: HudError) -> str:

@@ -13,6 +13,7 @@ from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.head_dialog import READING
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, until
 
@@ -72,8 +73,9 @@ class Cockpit:
         await until(lambda: bool(condition()))
 
     async def until_dialog(self) -> str:
-        """Wait for a dialog; what it says."""
+        """Wait for a dialog that has read what it asks about; what it says."""
         await self.until(lambda: isinstance(self.app.screen, Dialog) and self.app.screen.focused)
+        await self.until(lambda: self.dialog != READING)
         return self.dialog
 
     @property

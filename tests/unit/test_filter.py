@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.ages import age
-from hud_tui.rl.filter import Matches, parse
+from hud_tui.rl.filter import parse
+from hud_tui.rl.matches import Matches
 from hud_tui.rl.tree import ROOT
 from hud_tui.wire import Checkpoint
 from tests.unit.trees import parents, tree_of
@@ -20,6 +21,7 @@ NODE = Checkpoint(
     num_traces=128,
     step=147,
     job_id="7f3a",
+    state="weights",
     metrics={"kl_sample_train": 0.003, "entropy": 1.2},
 )
 
@@ -51,17 +53,61 @@ NODE = Checkpoint(
         ("loss=ppo", False),
         ("job=7f", True),
         ("tokens>0", False),
+        ("loss:importance", True),
+        ("step:147", True),
+        ("step:100..200", True),
+        ("step:148..", False),
+        ("reward:...9", True),
+        ("!step:100..200", False),
+        ("state:weights", True),
+        ("is:weights", True),
+        ("is:expired", False),
+        ("!is:pinned", True),
+        ("is!=pinned", True),
+        ("is:noted note:good", True),
+        ("note:bad", False),
+        ('"000147"', True),
     ],
 )
 def test_expressions(expression: str, kept: bool) -> None:
-    assert parse(expression)(NODE) == kept
+    assert parse(expression, notes={"abc-123": "a good one"})(NODE) == kept
 
 
-@pytest.mark.parametrize("expression", ["reward>x", "loss>ppo", "step>=="])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "reward>x",
+        "reward>>x",
+        "reward>",
+        ">3",
+        "loss>ppo",
+        "step>==",
+        "is:blue",
+        "step:..",
+        "step:a..b",
+    ],
+)
 def test_what_cannot_be_compared_is_an_error_that_shows_the_term(expression: str) -> None:
     with pytest.raises(HudUsage) as failed:
         parse(expression)
     assert expression in failed.value.message
+
+
+def test_a_metric_that_no_checkpoint_has_is_named_with_those_that_are_close() -> None:
+    parse("kl<.01 reward>.5", ["kl_sample_train"])
+    with pytest.raises(HudUsage) as failed:
+        parse("entorpy>3", ["kl_sample_train", "entropy"])
+    assert "entorpy>3: no checkpoint has entorpy" in failed.value.message
+    assert "did you mean entropy" in failed.value.hint
+
+
+def test_a_node_that_changes_is_tested_again() -> None:
+    tree = tree_of([-1, 0, 1])
+    matches = Matches(parse("state:expired"))
+    matches.show(tree)
+    assert len(matches) == 0
+    matches.show(tree.add(tree[1].model_copy(update={"state": "expired"})))
+    assert [matches.row(number).newest for number in range(len(matches))] == [1]
 
 
 @given(parents(), st.data())

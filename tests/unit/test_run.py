@@ -18,6 +18,7 @@ from hud_tui.rl.job_words import is_active
 from hud_tui.rl.run import LOG, Run
 from hud_tui.rl.series import Series
 from hud_tui.wire import Checkpoint, Group, JobStatus
+from tests.unit.trees import tree_of
 
 
 def column(run: Run, key: str = "reward_mean") -> list[float]:
@@ -168,3 +169,16 @@ def test_a_word_for_a_status_that_is_not_known_is_no_end() -> None:
     assert [is_active(word) for word in ("queued", "warming_up", "failed", None)] == [
         True, True, False, False,
     ]  # fmt: skip
+
+
+def test_news_that_a_reading_has_overtaken_does_not_move_the_head_back() -> None:
+    """The tree is read between two steps' events and their arrival."""
+    nodes = tuple(tree_of([-1, 0, 1], head=2))
+    served = (*nodes[:2], nodes[2].model_copy(update={"is_active": True}))
+    run = Run().fold(TreeRead(checkpoints=served))
+    late = nodes[1].model_copy(update={"is_active": True})
+    run = run.fold(CheckpointAdded(checkpoint=late))
+    run = run.fold(HeadMoved(checkpoint_id="c1", previous="c0", cause="step"))
+    assert run.tree.head == 2
+    run = run.fold(HeadMoved(checkpoint_id="c1", previous="c2", cause="set"))
+    assert run.tree.head == 1

@@ -106,8 +106,38 @@ def test_a_checkpoint_told_twice_is_there_once() -> None:
     node = checkpoint(0, ROOT)
     tree = Tree().add(node)
     assert tree.add(node) is tree
-    assert tree.add(node.model_copy(update={"is_active": True})).head == 0
+    assert tree.add(node.model_copy(update={"is_active": True})) is tree
     assert len(Tree.of([node, node])) == 1
+
+
+def test_what_is_said_anew_of_a_checkpoint_is_shown_and_moves_no_head() -> None:
+    tree = tree_of([-1, 0, 1], head=2)
+    thinned = tree[0].model_copy(update={"state": "expired", "is_active": True})
+    told = tree.add(thinned)
+    assert (told[0].state, told.head, len(told)) == ("expired", 2, 3)
+    assert told is not tree
+    assert told.edition > tree.edition
+    assert told.extends(tree)
+    assert told.add(thinned) is told
+    grown = told.add(checkpoint(3, 2))
+    assert grown[0].state == "expired"
+
+
+def test_a_held_out_reward_makes_the_best_before_any_mean_reward() -> None:
+    nodes = [
+        Checkpoint(id="a", mean_reward=0.5, metrics={"heldout_reward": 0.4}),
+        Checkpoint(id="b", mean_reward=0.9),
+        Checkpoint(id="c", mean_reward=0.6, metrics={"heldout_reward": 0.7}),
+        Checkpoint(id="d", mean_reward=0.8, metrics={"heldout_reward": 0.7}),
+        Checkpoint(id="e", mean_reward=1.0, metrics={"heldout_reward": float("nan")}),
+    ]
+    assert (Tree.of(nodes).best, Tree.of(nodes).best_by) == (2, "heldout_reward")
+    assert Tree.of(nodes).peak == 1.0
+    assert (Tree.of(nodes[1:2]).best, Tree.of(nodes[1:2]).best_by) == (0, "reward_mean")
+    grown = Tree()
+    for node in nodes:
+        grown = grown.add(node)
+    assert (grown.best, grown.best_by, grown.peak) == (2, "heldout_reward", 1.0)
 
 
 def test_an_unknown_parent_counts_as_the_base_weights() -> None:

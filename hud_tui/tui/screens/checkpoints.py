@@ -156,7 +156,7 @@ class CheckpointsScreen(HudScreen):
     @work(group="steer")
     async def _steer(self, wanted: Wanted) -> None:
         try:
-            became = await steer(self, wanted.target, wanted.act, wanted.note)
+            became = await steer(self, wanted)
         except HudError as error:
             self.tell(error)
             self._say(Outcome(False, f"refused: the head is {name(self.run.head)}"))

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
+from textual import work
 from textual.content import Content
-from textual.widgets import Static
+from textual.widgets import Button, Static
 
+from hud_tui.errors import HudError
 from hud_tui.rl.ages import age
-from hud_tui.rl.head import HeadChange, Relation, head_change, name, only_trained
+from hud_tui.rl.head import (
+    WEIGHTS,
+    HeadChange,
+    Outcome,
+    Relation,
+    head_change,
+    name,
+    only_trained,
+)
 from hud_tui.rl.metrics import metric, ranked, short, signed
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
+from hud_tui.tui.moves import moved_note
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 
 if TYPE_CHECKING:
+    from hud_tui.tui.moves import Wanted
     from hud_tui.tui.screens.base import HudScreen
     from hud_tui.wire import Checkpoint
 
@@ -38,47 +50,90 @@ LEFT_OUT = frozenset(
 """Metrics that say nothing of which weights are better."""
 
 
+READING = "reading the tree …"
+
+
 class HeadDialog(ConfirmDialog):
     """Ask before set_head. While it is open it shows the head as it is at the moment.
 
-    `shown` is the run that it shows, so that the caller can tell what was agreed to.
+    It opens at once, and can be agreed to when the tree has been read. `shown` is the run
+    that it shows, so that the caller can tell what was agreed to.
     """
 
-    def __init__(self, view: HudScreen, target: str, note: str = "", moved: str = "") -> None:
+    def __init__(
+        self, view: HudScreen, wanted: Wanted, read: Callable[[], Awaitable[str | Outcome]]
+    ) -> None:
         """
         Args:
             view: The view under it, whose run it follows.
-            target: Id of the checkpoint that will be served.
-            note: What the user should know first.
-            moved: That the head has moved since they saw it; empty where it has not.
+            wanted: The checkpoint that will be served.
+            read: Reads the tree: what the user should know first, or why there is nothing
+                to ask.
         """
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
-        self.view, self.target, self.note, self.moved = view, target, note, moved
-        self.change, self.shown = head_change(view.run, target), view.run
+        self.view, self.target, self.read = view, wanted.target, read
+        self.change: HeadChange | None = None
+        """What it previews; None until the tree was read."""
+        self.instead: Outcome | HudError | None = None
+        """Why there was nothing to ask, after it has closed."""
+        self.shown = view.run
+        self._note = self._moved = ""
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
-        super().__init__(title, [self._text()], "Set head")
+        super().__init__(title, [READING], "Set head")
 
     def on_mount(self) -> None:
+        self.query_one("#confirm", Button).disabled = True
         self.watch(self.view, "run", self._run_changed, init=False)
+        self._begin()
+
+    @work
+    async def _begin(self) -> None:
+        try:
+            said = await self.read()
+        except HudError as error:
+            self.instead = error
+        else:
+            if isinstance(said, str):
+                self._preview(said)
+                return
+            self.instead = said
+        self.dismiss(False)
+
+    def _preview(self, note: str) -> None:
+        self._note, self.shown = note, self.view.run
+        self.change = head_change(self.shown, self.target)
+        self.query_one("#confirm", Button).disabled = False
+        self.refresh_bindings()
+        self._update()
 
     def _run_changed(self, run: Run) -> None:
         """Show the head as it moves; warn where it moved otherwise than by training."""
-        if run.tree.find(self.target) is None:
+        if self.change is None or run.tree.find(self.target) is None:
             return
         before, self.change = self.change, head_change(run, self.target)
         if not only_trained(self.shown, run):
-            was, now = name(before.now), name(self.change.now)
-            self.moved = f"The head has just moved: {was} → {now}."
+            hud = self.view.hud
+            self._moved = moved_note(self.shown, run, hud.journal, hud.clock())
         self.shown = run
         if before != self.change:
-            self.query_one(".dialog-line", Static).update(self._text())
+            self._update()
 
-    def _text(self) -> Content:
+    def _update(self) -> None:
+        """Say what it previews, if the dialog is still there."""
+        for line in self.query(".dialog-line").results(Static):
+            line.update(self._text(self.change))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm" or self.change is not None
+
+    def _text(self, change: HeadChange | None) -> Content | str:
+        if change is None:
+            return READING
         narrow = self.view.size.width < NARROW
-        note = f"{self.note} {self.moved}".strip()
+        note = f"{self._note} {self._moved}".strip()
         compared = max(1, min(COMPARED, self.view.size.height - FRAME))
-        return preview(self.change, note, self.view.hud.clock(), narrow, compared)
+        return preview(change, note, self.view.hud.clock(), narrow, compared)
 
 
 Compared = tuple[str, str, str, str]
@@ -136,6 +191,8 @@ def consequences(change: HeadChange) -> list[str]:
         f"{leaving} out of service, {joining} in; nothing leaves the tree.",
     }
     lines = [said[change.relation]]
+    if change.then.state == WEIGHTS:
+        lines.append("Only its weights are kept: training from it starts with fresh Adam moments.")
     if change.training is not None:
         job = one_line((change.training.id or "")[:8], 8)
         lines.append(f"Job {job} is training: its next step branches from {name(change.then)}.")

@@ -132,8 +132,7 @@ def _count(number: int | None) -> str:
 def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Iterator[Content]:
     """The reward along the way there, in the ramp's colours."""
     rewards = curve(run, lanes, newest, first, max(8, width - TITLE))
-    best = None if run.tree.best is None else run.tree.reward(run.tree.best)
-    top = max(1.0, best or 0.0)
+    top = max(1.0, run.tree.peak)
     if len(rewards) < 2:
         return
     bars = [Content.styled("lineage".ljust(TITLE), "$text-muted")]

@@ -18,8 +18,9 @@ from textual.strip import Strip
 
 from hud_tui.rl.ages import age
 from hud_tui.rl.cursor import TreeCursor
-from hud_tui.rl.filter import Matches, Predicate
+from hud_tui.rl.filter import Predicate
 from hud_tui.rl.lanes import Lanes
+from hud_tui.rl.matches import Matches
 from hud_tui.rl.rows import Kind, Row
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import Tree
@@ -221,12 +222,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def _look_now(self) -> Look:
         """What the lines share, made anew where a measure or the theme has changed."""
         lanes = self.lanes.lanes if self.cursor.matches is None else 1
-        best = (
-            None
-            if self.checkpoints.best is None
-            else self.checkpoints.reward(self.checkpoints.best)
-        )
-        measures = self.width, lanes, max(1.0, best or 0.0)
+        measures = self.width, lanes, max(1.0, self.checkpoints.peak)
         if self._look is None or measures != (self._look.width, self._look.lanes, self._look.top):
             served = self.get_component_rich_style("tree--served", partial=True)
             dim = self.get_component_rich_style("tree--dim", partial=True)
