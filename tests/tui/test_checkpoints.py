@@ -1,16 +1,20 @@
 """The Checkpoints view over the real service: every key, and every way a set_head can end."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 
+from hud_tui.service.store import checkpoints, retention
 from hud_tui.start import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.head_dialog import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
 
@@ -290,9 +294,7 @@ async def test_filter_copy_jump_details_refresh(served: Served) -> None:
         await flown.press("escape")
         assert len(tree(flown).rows) == 7
         assert under_cursor(flown) == "step-000003"
-        await flown.press("slash", *"reward>x", "enter")
-        assert "is not a number" in note(flown)
-        await flown.press("escape", "apostrophe")
+        await flown.press("apostrophe")
         assert under_cursor(flown) == "step-000006"
         await flown.press("apostrophe")
         assert tree(flown).position == tree(flown).checkpoints.best
@@ -303,6 +305,125 @@ async def test_filter_copy_jump_details_refresh(served: Served) -> None:
         assert details.display
         await flown.press("r")
         await flown.until(lambda: "read the tree again" in note(flown))
+
+
+async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        for typed, why in (
+            ("reward>>x", "reward>>x: >x is not a number"),
+            ("nometric>3", "nometric>3: no checkpoint has nometric"),
+            ("step>", "what to compare with is missing"),
+        ):
+            await flown.press("slash", *typed, "enter")
+            assert why in note(flown)
+            assert len(tree(flown).rows) >= 6
+            assert flown.view.focused is flown.view.query_one("#tree-filter")
+            await flown.press("escape", "escape")
+            assert "⚠" not in note(flown)
+        await flown.press("slash", *"step>x")
+        assert "is not a number" in note(flown)
+        await flown.press("backspace", *"4", "enter")
+        assert "⚠" not in note(flown)
+        assert "2 of 6 checkpoints" in note(flown)
+        await flown.press("slash", *"nothing", "enter")
+        assert "No checkpoint matches" in tree(flown).render_line(1).text
+
+
+async def test_a_pin_is_asked_for_and_shown_and_taken_off(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        await flown.press("down", "p")
+        assert "step-000005 is then kept" in await flown.until_dialog()
+        await flown.press("enter")
+        await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+        assert flown.net.puts == []
+        await flown.press("p")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "◆" in tree(flown).render_line(2).text)
+        assert (await flown.tree(model_id))[4].pinned
+        await flown.until(lambda: "◆ pinned" in details_of(flown))
+        await flown.press("p")
+        assert "may then be thinned" in await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "◆" not in tree(flown).render_line(2).text)
+        assert not (await flown.tree(model_id))[4].pinned
+        await flown.press("G", "p")
+        await flown.until(lambda: "Only a checkpoint can be pinned" in note(flown))
+
+
+async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        store = served.service.parts.store
+        await flown.press("down", "down")
+        for kept, word in ((retention.slimmed, "weights only"), (retention.expired, "expired")):
+            node = await store.read(checkpoints.find, model_id, "step-000004")
+            more = (node.state_path, 1) if kept is retention.slimmed else ()
+            assert await store.write(kept, model_id, node, *more)
+            await flown.until(lambda word=word: word in details_of(flown))
+        assert "◌" in tree(flown).render_line(3).text
+        await flown.press("H")
+        await flown.until(lambda: "step-000004 has expired" in note(flown))
+        await flown.press("p")
+        await flown.until(lambda: "nothing left of it to keep" in note(flown))
+        assert flown.net.puts == []
+
+
+async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tree_of(served) as (flown, model_id):
+        await flown.press("down", "down", "H")
+        await flown.until_dialog()
+        store = served.service.parts.store
+
+        async def expires(model_id: str, target: str, **seen: object) -> None:
+            node = await store.read(checkpoints.find, model_id, target)
+            assert await store.write(retention.slimmed, model_id, node, node.state_path, 1)
+            assert await store.write(retention.expired, model_id, node)
+            await set_for_real(model_id, target, **seen)
+
+        set_for_real = flown.view.client.set_head
+        monkeypatch.setattr(flown.view.client, "set_head", expires)
+        await flown.press("y")
+        await flown.until(lambda: "step-000004 has expired" in note(flown))
+        assert "The head is still step-000006" in note(flown)
+        assert await flown.head(model_id) == "step-000006"
+
+
+async def test_nothing_can_be_agreed_to_before_the_tree_is_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tree_of(served) as (flown, model_id):
+        gate = asyncio.Event()
+        read = flown.view.client.checkpoints
+
+        async def slow(model_id: str) -> list[Checkpoint]:
+            await gate.wait()
+            return await read(model_id)
+
+        monkeypatch.setattr(flown.view.client, "checkpoints", slow)
+        await flown.press("down", "H")
+        await flown.until(lambda: flown.dialog == READING)
+        await flown.press("y", "right", "enter", "y")
+        await flown.until(lambda: isinstance(flown.app.screen, HeadDialog) or not flown.dialog)
+        assert flown.net.puts == []
+        if not isinstance(flown.app.screen, HeadDialog):  # enter was on Cancel
+            await flown.press("H")
+        gate.set()
+        await flown.until_dialog()
+        assert await flown.head(model_id) == "step-000006"
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000005 · verified" in note(flown))
+
+
+async def test_details_fit_their_pane_from_the_first_and_grow_older(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.until(lambda: "metric" in details_of(flown))
+        pane = flown.view.query_one(CheckpointDetails)
+        assert all(line.cell_length <= pane.width for line in pane.lines)
+        now = flown.app.clock()
+        flown.app.clock = lambda: now + 7200
+        await flown.until(lambda: "2 h ago" in details_of(flown))
 
 
 async def test_a_click_selects_a_row(served: Served) -> None:

@@ -14,7 +14,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import label
+from hud_tui.rl.tree import HELDOUT, label
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.text_pane import TextPane
 from hud_tui.tui.widgets.tree_lines import base_name, curve
@@ -26,6 +26,7 @@ METRIC = 18
 """Cells of a metric's title."""
 COLUMN = 36
 """Cells of one column of lines; a pane with room for two has two."""
+STATES = {"full": "whole state", "weights": "◐ weights only", "expired": "◌ expired"}
 GROUPS_MOST = 6
 """Groups that are named, of those that fell and of those that rose."""
 GROUP_NAME = 18
@@ -90,7 +91,8 @@ def _title(run: Run, position: int) -> Content:
     if position == run.tree.head:
         parts.append(Content.styled("   ▶ served", "$accent"))
     if position == run.tree.best:
-        parts.append(Content("   ★ best"))
+        by = "held-out reward" if run.tree.best_by == HELDOUT else "reward"
+        parts.append(Content(f"   ★ best {by}"))
     return Content("").join(parts)
 
 
@@ -108,6 +110,9 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
     yield _line("made", f"{age(node.created_at, now)} ago{job}")
     yield _line("step", f"{node.step or '–'}   {_steps(tree.depth(position))} from base")
+    if node.state is not None:
+        pinned = "   ◆ pinned" if node.pinned else ""
+        yield _line("kept", f"{STATES.get(node.state, one_line(node.state, 20))}{pinned}")
 
 
 def _reward(reward: float | None, known: Mapping[str, float]) -> str:

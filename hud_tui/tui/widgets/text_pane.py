@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
@@ -28,6 +29,9 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
     """A pane of lines, none of them wrapped; Tab goes to it, and a list's keys scroll it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
+
+    class Resized(Message):
+        """There is another width to lay the lines out for."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -62,6 +66,10 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_resize(self) -> None:
         resize_virtually(self, Size(self.width, len(self.lines)))
+        self.post_message(self.Resized())
+
+    def on_show(self) -> None:
+        self.post_message(self.Resized())
 
     def action_move(self, rows: int) -> None:
         self.scroll_relative(y=rows, animate=False)

@@ -31,6 +31,7 @@ from hud_tui.tui.widgets.tree_lines import PLAIN, Look, header_line, row_line
 T = TypeVar("T")
 HEADER = 1
 """Lines above the rows that do not scroll."""
+UNMATCHED = "  No checkpoint matches. Esc shows all."
 AGE_S = 1.0
 """Seconds between two looks at whether an age on the screen has changed."""
 
@@ -185,7 +186,8 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             return self._strip(header_line(look), PLAIN)
         number = y - HEADER + self._scroll
         if number >= len(self.rows):
-            return Strip.blank(self.width, self.rich_style)
+            unmatched = not len(self.rows) and y == HEADER
+            return self._strip([Segment(UNMATCHED, look.dim)] if unmatched else [], PLAIN)
         row, now = self.rows.row(number), self.clock()
         self._drawn[number] = self._age(row, now)
         over = self._cursor_style if number == self.cursor.number else PLAIN

@@ -16,7 +16,7 @@ from hud_tui.tui.widgets.palette import EIGHTHS, eighth, reward_style
 GAP = 2
 """Cells between two columns."""
 MARKS = 4
-"""Cells for ``▶`` and ``★`` at the left, with the margin."""
+"""Cells for ``▶``, ``★`` and ``◆`` at the left, with the margin."""
 LANES_MOST = 24
 """Cells that lanes may take; deeper ones are cut at the left."""
 

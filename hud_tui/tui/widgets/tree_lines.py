@@ -27,6 +27,9 @@ from hud_tui.tui.widgets.tree_columns import (
 
 SPARK = 24
 """Cells of a folded run's curve, at most."""
+KEPT = {"weights": "◐", "expired": "◌"}
+"""A node's glyph where not its whole state is kept."""
+PINNED = "◆"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def header_line(look: Look) -> list[Segment]:
 
 def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
     """One row: marks, lanes, and what it stands for."""
-    line = [Segment(_marks(run, row), look.served), *_lanes(look, row)]
+    line = [Segment(_marks(run, row), look.served), *_lanes(look, run, row)]
     if row.kind is Kind.NODE:
         line += _node(look, run, row, now)
     elif row.kind is Kind.FOLD:
@@ -89,14 +92,19 @@ def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) ->
 def _marks(run: Run, row: Row) -> str:
     head = run.tree.head
     served = row.kind is Kind.BASE if head is None else row.kind is Kind.NODE and row.newest == head
-    best = row.kind is Kind.NODE and row.newest == run.tree.best
-    return f" {'▶' if served and run.loaded else ' '}{'★' if best else ' '}".ljust(MARKS)
+    node = run.tree[row.newest] if row.kind is Kind.NODE else None
+    best = node is not None and row.newest == run.tree.best
+    pinned = node is not None and node.pinned
+    marks = (served and run.loaded, "▶"), (best, "★"), (pinned, PINNED)
+    return " " + "".join(glyph if shown else " " for shown, glyph in marks)
 
 
-def _lanes(look: Look, row: Row) -> Iterator[Segment]:
+def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
     """The lanes' glyphs in pairs of cells; the deepest stay where there are too many."""
     width = lanes_width(look.lanes)
     glyphs, served = row.lanes, list(row.served)
+    if row.kind is Kind.NODE and (kept := KEPT.get(run.tree[row.newest].state or "")):
+        glyphs = glyphs[:-1] + kept
     while len(glyphs) > LANES_MOST:
         glyphs, served = glyphs[2:], served[1:]
     if len(glyphs) < len(row.lanes):

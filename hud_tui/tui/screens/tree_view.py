@@ -1,0 +1,129 @@
+"""TreeView: the tree, its details and the line under them; what the view's keys act on.
+
+The keys are in the classes that build on it, one for each kind of act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from hud_tui.rl.run import Run
+from hud_tui.rl.segments import ROOT
+from hud_tui.rl.tree import HELDOUT
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
+from hud_tui.tui.widgets.tree import CheckpointTree
+
+EMPTY = "No checkpoints yet: they appear with the first step. Press 2 to launch a run."
+NO_MODEL = "No model is followed yet. Press 1 to choose or fork one."
+READING = "reading the tree …"
+NARROW = 60
+"""Columns of a screen that has no room for how many branches there are."""
+OLDER_S = 1.0
+"""Seconds between two looks at the ages in the details."""
+
+
+class TreeView(HudScreen):
+    """It holds its widgets itself, so that late news finds them whatever becomes of the view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree_list = CheckpointTree(lambda: self.hud.clock(), id="tree")
+        self.details_pane = CheckpointDetails(id="details")
+        self.filter_field = Input(
+            placeholder="name, or reward>.6 loss:ppo step:100..200", id="tree-filter", compact=True
+        )
+        self.at = CheckpointTree.Moved(ROOT, ROOT, False)
+        """What is under the cursor."""
+        self._note_line = Static("", id="tree-note", markup=False)
+        self._empty = Static(READING, id="tree-empty", markup=False)
+        self._said = Content()
+        """What was said last; until the cursor is moved."""
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="tree-panes"):
+            with Vertical(id="tree-pane"):
+                yield self.filter_field
+                yield self.tree_list.data_bind(HudScreen.run)
+                yield self._empty
+            yield self.details_pane
+        yield self._note_line
+
+    def on_mount(self) -> None:
+        self.tree_list.focus()
+        self.set_interval(OLDER_S, self._grow_older)
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if self.is_mounted and (run.tree is not before.tree or run.model is not before.model):
+            self._show_state()
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._show_state()
+
+    def _show_state(self) -> None:
+        """The tree, or why there is none; what the tree holds, on the line under it."""
+        run = self.run
+        empty = NO_MODEL if run.model is None else EMPTY if run.loaded else READING
+        self.set_class(not len(run.tree), "-empty")
+        self._empty.update(empty)
+        self.say()
+
+    def say(self, said: Content | None = None) -> None:
+        """Say something on the line under the tree, or what was said last; and what it holds."""
+        self._said = self._said if said is None else said
+        right = Content.styled(" · ".join(self._held()), "$text-muted")
+        room = self.size.width - 2 - self._said.cell_length - right.cell_length
+        if room < 2 and self._said:
+            right, room = Content(), 0
+        self._note_line.update(self._said + Content(" " * room) + right, layout=False)
+
+    def warn(self, text: str) -> None:
+        self.say(Content.styled(f"⚠ {text}", "$warning"))
+
+    def _held(self) -> list[str]:
+        tree = self.tree_list
+        steps, branches = len(self.run.tree), tree.lanes.branches
+        if not steps:
+            return []
+        held = [f"{steps:,} checkpoint{'s' * (steps != 1)}".replace(",", " ")]
+        if tree.cursor.matches is not None:
+            held = [f"{len(tree.rows):,} of {held[0]}".replace(",", " ")]
+        if self.size.width > NARROW:
+            held += [f"{branches} branches"] * (branches > 1)
+            held.append("★ held-out" if self.run.tree.best_by == HELDOUT else "★ reward")
+        return [*held, "following ▶" if tree.follow else "f follows ▶"]
+
+    @on(CheckpointTree.Moved)
+    def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
+        moved = at.position != self.at.position and not self.tree_list.follow
+        self.at = at
+        self.say(Content() if moved and self.focused is not self.filter_field else None)
+        self.show_details(at)
+
+    @on(CheckpointDetails.Resized)
+    def _laid_out(self) -> None:
+        self.show_details(self.at)
+
+    def _grow_older(self) -> None:
+        if self.is_current:
+            self.show_details(self.at)
+
+    def show_details(self, at: CheckpointTree.Moved) -> None:
+        """Say all that is known of what is under the cursor, where there is a pane for it."""
+        pane = self.details_pane
+        if pane.display and len(self.run.tree):
+            pane.show(self.details_of(at, pane.width))
+
+    def details_of(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
+        """The details, laid out for a pane of that many cells."""
+        lanes = self.tree_list.lanes
+        if at.folded:
+            return fold_details(self.run, lanes, at.position, at.oldest, width)
+        return details(self.run, lanes, at.position, self.hud.clock(), width)
