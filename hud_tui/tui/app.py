@@ -187,6 +187,12 @@ class HudApp(App[None]):
         assert self._follower is not None
         return self._follower.journal
 
+    @property
+    def latest(self) -> Run:
+        """The followed model's run with what the next frame will show."""
+        assert self._follower is not None
+        return self._follower.latest
+
     def fold(self, event: Event) -> Run:
         """Take in what was read outside the feed, and show it at once."""
         assert self._follower is not None

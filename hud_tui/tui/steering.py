@@ -7,6 +7,7 @@ once: after an unclear outcome the tree says what happened, not a second request
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hud_tui.tui.journal import Journal
     from hud_tui.tui.moves import Wanted
     from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.wire import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,20 @@ async def read_tree(view: HudScreen) -> Run:
     model = view.run.model
     if model is None:
         raise HudUsage("No model is followed.", "press 1 to choose one")
+    known = len(view.hud.latest.tree)
     checkpoints = await view.client.checkpoints(model.id)
-    now = view.hud.run_now.model
-    if now is None or now.id != model.id:
+    now = view.hud.latest
+    if now.model is None or now.model.id != model.id:
         raise HudUsage("Another model was chosen meanwhile.", "look at its tree, then decide")
+    if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):
+        return now  # steps were told of while the answer was on its way: it must not undo them
     return view.hud.fold(TreeRead(checkpoints=tuple(checkpoints)))
+
+
+def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
+    """Whether the run's tree begins with these."""
+    last = len(checkpoints) - 1
+    return last < 0 or run.tree.find(checkpoints[last].id) == last
 
 
 async def _preview(view: HudScreen, wanted: Wanted, seen: Run) -> str | Outcome:

@@ -416,6 +416,52 @@ async def test_nothing_can_be_agreed_to_before_the_tree_is_read(
         await flown.until(lambda: "head is step-000005 · verified" in note(flown))
 
 
+async def test_a_connection_that_is_renewed_while_the_tree_is_read_ends_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tree_of(served) as (flown, model_id):
+        old = flown.view.client
+        asked, gate = asyncio.Event(), asyncio.Event()
+        read = old.checkpoints
+
+        async def slow(model_id: str) -> list[Checkpoint]:
+            asked.set()
+            await gate.wait()
+            return await read(model_id)
+
+        monkeypatch.setattr(old, "checkpoints", slow)
+        await flown.press("r")
+        await asked.wait()
+        await flown.press("ctrl+r")
+        await flown.until(lambda: old.wire.http.is_closed)
+        gate.set()
+        await flown.until(lambda: flown.view.run.loaded)
+        await set_head(flown, "u")
+        assert await flown.head(model_id) == "step-000005"
+
+
+async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tree_of(served) as (flown, _):
+        read = flown.view.client.checkpoints
+
+        async def late(model_id: str) -> list[Checkpoint]:
+            found = await read(model_id)
+            if len(found) == 6:
+                await grow(flown.http, model_id)
+                await flown.until(lambda: len(flown.view.hud.latest.tree) == 7)
+            return found
+
+        monkeypatch.setattr(flown.view.client, "checkpoints", late)
+        await flown.press("down", "H")
+        said = await flown.until_dialog()
+        assert "step-000007" in said
+        assert "⚠" not in said
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000005 · verified" in note(flown))
+
+
 async def test_details_fit_their_pane_from_the_first_and_grow_older(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         await flown.until(lambda: "metric" in details_of(flown))
