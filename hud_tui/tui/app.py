@@ -187,11 +187,11 @@ class HudApp(App[None]):
         assert self._follower is not None
         return self._follower.journal
 
-    @property
-    def latest(self) -> Run:
-        """The followed model's run with what the next frame will show."""
+    def catch_up(self) -> Run:
+        """Show at once what the next frame would."""
         assert self._follower is not None
-        return self._follower.latest
+        self._frame(self._follower)
+        return self._follower.run
 
     def fold(self, event: Event) -> Run:
         """Take in what was read outside the feed, and show it at once."""

@@ -65,11 +65,6 @@ class Follower:
         self._latest = self._latest.fold(event)
         return self._latest
 
-    @property
-    def latest(self) -> Run:
-        """All that is known by now, be it on the screen or not."""
-        return self._latest
-
     def frame(self) -> bool:
         """Take what has come since the last frame; whether there is anything to repaint."""
         run, freshness = self._latest, self._judge(monotonic())

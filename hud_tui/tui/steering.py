@@ -75,9 +75,9 @@ async def read_tree(view: HudScreen) -> Run:
     model = view.run.model
     if model is None:
         raise HudUsage("No model is followed.", "press 1 to choose one")
-    known = len(view.hud.latest.tree)
+    known = len(view.hud.catch_up().tree)
     checkpoints = await view.client.checkpoints(model.id)
-    now = view.hud.latest
+    now = view.hud.catch_up()
     if now.model is None or now.model.id != model.id:
         raise HudUsage("Another model was chosen meanwhile.", "look at its tree, then decide")
     if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):

@@ -450,7 +450,7 @@ async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
             found = await read(model_id)
             if len(found) == 6:
                 await grow(flown.http, model_id)
-                await flown.until(lambda: len(flown.view.hud.latest.tree) == 7)
+                await flown.until(lambda: len(flown.view.hud.catch_up().tree) == 7)
             return found
 
         monkeypatch.setattr(flown.view.client, "checkpoints", late)
