@@ -62,7 +62,9 @@ def test_leaving_and_joining_count_the_steps_that_differ(
 
 
 def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
-    now = Checkpoint(id="a", mean_reward=0.8, metrics={"entropy": 0.1, "only_now": 1.0}, is_active=True)
+    now = Checkpoint(
+        id="a", mean_reward=0.8, metrics={"entropy": 0.1, "only_now": 1.0}, is_active=True
+    )
     then = Checkpoint(id="b", mean_reward=0.5, metrics={"entropy": 0.3})
     change = head_change(Run(tree=Tree.of([now, then])), "b")
     assert change.deltas == pytest.approx({"entropy": 0.2, "reward_mean": -0.3})
