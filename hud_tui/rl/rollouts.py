@@ -32,6 +32,8 @@ class RolloutGroup:
     rollouts: tuple[Rollout, ...]
     compared: bool
     """Whether these are one group of one step, so that they have advantages."""
+    attempt: int = 1
+    """Which sampling of its step it is part of: a batch without spread is sampled again."""
 
     @property
     def rewards(self) -> list[float]:
@@ -54,18 +56,22 @@ class RolloutGroup:
 
 
 def rollout_groups(traces: Sequence[Trace]) -> list[RolloutGroup]:
-    """Group traces: those that teach first, then flat ones, held-out tasks last. O(N log N)."""
+    """Group traces: the last attempt at a step first, and in each those that teach before flat
+    ones, held-out tasks last. O(N log N)."""
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
         members.setdefault(_key(trace), []).append(trace)
     groups = [_group(traces) for traces in members.values()]
-    return sorted(groups, key=lambda group: (group.heldout, group.compared and not group.teaches))
+    return sorted(
+        groups,
+        key=lambda group: (-group.attempt, group.heldout, group.compared and not group.teaches),
+    )
 
 
 def _key(trace: Trace) -> tuple[object, ...]:
     if trace.group_id is not None:
         return ("group", trace.group_id)
-    return (trace.step, trace.task_slug or "", bool(trace.heldout))
+    return (trace.step, trace.attempt, trace.task_slug or "", bool(trace.heldout))
 
 
 def _group(traces: list[Trace]) -> RolloutGroup:
@@ -75,7 +81,7 @@ def _group(traces: list[Trace]) -> RolloutGroup:
     heldout = bool(first.heldout)
     advantages = _advantages(ordered) if compared and not heldout else [None] * len(ordered)
     rollouts = tuple(Rollout(*pair) for pair in zip(ordered, advantages, strict=True))
-    return RolloutGroup(first.task_slug or "", heldout, rollouts, compared)
+    return RolloutGroup(first.task_slug or "", heldout, rollouts, compared, first.attempt or 1)
 
 
 def _advantages(traces: list[Trace]) -> list[float | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud_tui.rl.rollouts import RolloutGroup, rollout_groups
-from hud_tui.tui.job_rows import is_active, job_sampled, job_step
+from hud_tui.tui.job_rows import is_active, job_step
 from hud_tui.wire import Job, Trace
 
 if TYPE_CHECKING:
@@ -42,6 +42,16 @@ class Part:
         return next(g for g in self.groups if any(r.trace is trace for r in g.rollouts))
 
     @property
+    def attempts(self) -> int:
+        """How often the step was sampled, as far as these rollouts tell."""
+        return max((group.attempt for group in self.groups), default=1)
+
+    @property
+    def counted(self) -> list[RolloutGroup]:
+        """The groups of the last attempt; those before had no spread, and taught nothing."""
+        return [group for group in self.groups if group.attempt == self.attempts]
+
+    @property
     def final(self) -> bool:
         """Whether nothing will be added to it."""
         return not is_active(self.job) or (self.by_step and self.number < self.newest)
@@ -50,37 +60,46 @@ class Part:
 class JobReader:
     """Reads one job's parts. All pages of a job without steps are read once, then kept."""
 
-    def __init__(self, client: HudClient, job: Job) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
-        self._client = client
         self._all: list[Trace] | None = None
 
-    async def read(self, wanted: int | None = None) -> Part:
+    async def read(self, client: HudClient, wanted: int | None = None) -> Part:
         """A step or page; None is the newest, of a job that runs as it is now.
 
         Raises:
             HudError: The service refused or did not answer.
         """
         if wanted is None or is_active(self.job):
-            self.job = await self._client.job(self.job.id)
-        step = job_step(self.job)
-        return await (self._page(wanted) if step is None else self._step(step, wanted))
+            self.job = await client.job(self.job.id)
+        if job_step(self.job) is None:
+            return await self._page(client, wanted)
+        return await self._step(client, wanted)
 
-    async def _step(self, taken: int, wanted: int | None) -> Part:
-        """A step has rollouts before it is taken, and where it never is."""
-        newest = taken + 1 if is_active(self.job) else max(taken, job_sampled(self.job))
-        number = newest if wanted is None else min(max(1, wanted), max(1, newest))
-        traces = await self._client.job_traces(self.job.id, step=number)
+    async def _step(self, client: HudClient, wanted: int | None) -> Part:
+        """A step that is being sampled, or that a run failed at, has rollouts though it was
+        never taken."""
+        taken = job_step(self.job) or 0
+        newest = max(1, newest_sampled(self.job))
+        number = newest if wanted is None else min(max(1, wanted), newest)
+        traces = await client.job_traces(self.job.id, step=number)
         if not traces and wanted is None and taken:
             number = newest = taken
-            traces = await self._client.job_traces(self.job.id, step=number)
+            traces = await client.job_traces(self.job.id, step=number)
         return Part(self.job, number, newest, True, None, tuple(rollout_groups(traces)))
 
-    async def _page(self, wanted: int | None) -> Part:
+    async def _page(self, client: HudClient, wanted: int | None) -> Part:
         if self._all is None or is_active(self.job):
-            self._all = await self._client.job_traces(self.job.id)
+            self._all = await client.job_traces(self.job.id)
         pages = max(1, -(-len(self._all) // PAGE))
         number = pages if wanted is None else min(max(1, wanted), pages)
         traces = self._all[(number - 1) * PAGE : number * PAGE]
         groups = tuple(rollout_groups(traces))
         return Part(self.job, number, pages, False, len(self._all), groups)
+
+
+def newest_sampled(job: Job) -> int:
+    """The newest step that may have rollouts: told by the service, else the next one."""
+    taken, told = job_step(job) or 0, (job.metadata or {}).get("sampled_step")
+    sampled = told if isinstance(told, int) else taken + 1
+    return max(taken + 1 if is_active(job) else taken, sampled)

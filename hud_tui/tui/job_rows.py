@@ -78,16 +78,42 @@ def job_progress(job: Job) -> str:
     return "" if step is None else f"{step}/{steps}" if isinstance(steps, int) else str(step)
 
 
+def job_reason(job: Job) -> str:
+    """Why a job ended as it did, where its row says so."""
+    return str((job.metadata or {}).get("reason") or "")
+
+
+def may_have_reason(job: Job) -> bool:
+    """Whether it is worth asking why a job ended: it ended badly, and its row does not say."""
+    ended_well = job.status in job_words.SUCCEEDED
+    return job_words.has_ended(job.status) and not ended_well and not job_reason(job)
+
+
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
-    """Rollouts under a heading for each task; only those whose task or text contain `text`."""
+    """Rollouts under a heading for each task, and for each attempt where there are several;
+    only those whose task or text contain `text`."""
     rows: list[Row] = []
     wanted = text.casefold().split()
+    attempts = max((group.attempt for group in groups), default=1)
+    headed = 0
     for number, group in enumerate(groups):
         members = [r for r in group.rollouts if all(w in _text_of(group, r) for w in wanted)]
+        if members and attempts > 1 and group.attempt != headed:
+            headed = group.attempt
+            heading = attempt_heading(headed, attempts)
+            rows.append(Row(f"attempt {headed}", (heading,), heading=True))
         if members:
             rows.append(Row(f"heading {number}", (group_heading(group),), heading=True))
         rows += [_trace(rollout) for rollout in members]
     return rows
+
+
+def attempt_heading(attempt: int, attempts: int) -> Content:
+    """Which sampling of the step, e.g. ``attempt 2 of 3: no spread, sampled again``."""
+    title = Content.styled(f"attempt {attempt} of {attempts}", "bold $foreground")
+    if attempt == attempts:
+        return title
+    return title + Content.styled(": no spread, sampled again", "$text-muted")
 
 
 def group_heading(group: RolloutGroup) -> Content:

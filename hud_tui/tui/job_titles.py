@@ -15,12 +15,13 @@ from hud_tui.wire import Job, Trace
 DOT = Content.styled("  ·  ", "$text-muted")
 
 
-def jobs_title(jobs: Sequence[Job] | None) -> Content:
-    """How many jobs there are."""
+def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
+    """How many jobs there are; `shown` of them, where a filter leaves some out."""
     if not jobs:
         return Content()
     running = sum(is_active(job) for job in jobs)
-    parts = [Content.styled(f"{len(jobs)} job{'s' * (len(jobs) != 1)}", "bold")]
+    some = "" if shown is None or shown == len(jobs) else f"{shown} of "
+    parts = [Content.styled(f"{some}{len(jobs)} job{'s' * (len(jobs) != 1)}", "bold")]
     if running:
         parts.append(Content.styled(f"{running} running", "$accent"))
     return DOT.join(parts)
@@ -72,10 +73,11 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
     where = "step" if part.by_step else "page"
     if part.by_step or part.newest > 1:
         yield 0, Content(f"{where} {part.number} of {_steps(part, job)}")
-    trained = [group for group in part.groups if not group.heldout]
+    trained = [group for group in part.counted if not group.heldout]
     rewards = [reward for group in trained for reward in group.rewards]
     count = len(part.traces) if part.total is None else part.total
-    yield 3, Content(f"{count:,} rollouts".replace(",", " "))
+    attempts = f" in {part.attempts} attempts" if part.attempts > 1 else ""
+    yield 3, Content(f"{count:,} rollout{'s' * (count != 1)}{attempts}".replace(",", " "))
     if rewards:
         yield 2, Content(f"mean {short(fmean(rewards))}")
     flat = sum(group.compared and bool(group.rewards) and not group.teaches for group in trained)
@@ -84,4 +86,5 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
 
 
 def _steps(part: Part, job: Job) -> str:
-    return (job_progress(job).partition("/")[2] if part.by_step else "") or str(part.newest)
+    planned = job_progress(job).partition("/")[2] if part.by_step else ""
+    return planned or str(part.newest)

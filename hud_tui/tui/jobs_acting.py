@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hud_tui.rl.text import one_line
-from hud_tui.tui.job_rows import job_progress, job_title
+from hud_tui.tui.job_rows import is_active, job_progress, job_title
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 
 if TYPE_CHECKING:
@@ -16,9 +16,23 @@ RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
 """Statuses of a managed run that can go on from its last step."""
 
 
-def can_resume(job: Job) -> bool:
-    """Whether it is a managed run that stopped before its end."""
-    return job.status in RESUMABLE and (job.metadata or {}).get("kind") == "training"
+def why_no_cancel(job: Job) -> str:
+    """Why a job cannot be stopped; empty where it can."""
+    if is_active(job):
+        return ""
+    return f"{job_title(job)} has ended ({one_line(job.status or '–', 20)}): nothing to stop."
+
+
+def why_no_resume(job: Job) -> str:
+    """Why a job cannot be taken up again; empty where it can."""
+    title = job_title(job)
+    if (job.metadata or {}).get("kind") != "training":
+        return f"{title} is no managed run: only its own client can let it go on."
+    if job.status in RESUMABLE:
+        return ""
+    if is_active(job):
+        return f"{title} is under way: there is nothing to resume."
+    return f"{title} has ended ({one_line(job.status or '–', 20)}): launch a new run with 2."
 
 
 async def ask_cancel(view: HudScreen, job: Job) -> str | None:

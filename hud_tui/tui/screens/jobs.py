@@ -10,23 +10,18 @@ from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
-from textual.reactive import reactive
 from textual.widget import Widget
 
 from hud_tui.errors import HudError
-from hud_tui.rl.run import Run
-from hud_tui.tui.job_reader import JobReader, Part
-from hud_tui.tui.job_rows import is_active
-from hud_tui.tui.jobs_acting import ask_cancel, ask_resume, can_resume
+from hud_tui.tui.job_reader import JobReader
+from hud_tui.tui.jobs_acting import ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.jobs_reading import JobsReading
 from hud_tui.tui.widgets.jobs_browser import JobsBrowser, Level
 from hud_tui.tui.widgets.rollout import completion_of
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Job, Trace, TraceEvents
+from hud_tui.wire import Job
 
-AGAIN_S = 2.0
-"""Seconds between two readings of what runs."""
 AT_LEVEL = {
     "open": {Level.JOBS, Level.TRACES},
     "step": {Level.TRACES},
@@ -37,86 +32,40 @@ AT_LEVEL = {
 """Actions that some levels only have."""
 
 
-class JobsScreen(HudScreen):
+class JobsScreen(JobsReading):
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
 
-    jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
-    """The newest jobs; None until they were read."""
-    part: reactive[Part | None] = reactive(None, init=False)
-    """The rollouts that are listed; None until they were read."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.reader: JobReader | None = None
-        """Of the job that was opened."""
-        self.trace: Trace | None = None
-        """The rollout that is shown."""
-        self.turns: TraceEvents | None = None
-        """Its conversation; None until it was read."""
         self._opened = False
-        self._wanted: int | None = None
-        """The step or page that is looked at; None until the newest was read."""
-        self._follow = False
-        """Whether the newest step is looked at, whichever that is."""
+        self._left: tuple[str | None, str | None] | None = None
+        """The model and its job when the view was left."""
 
     def body(self) -> Iterable[Widget]:
-        yield JobsBrowser(id="browser")
-
-    @property
-    def browser(self) -> JobsBrowser:
-        return self.query_one(JobsBrowser)
-
-    @property
-    def level(self) -> Level:
-        return self.browser.level
-
-    @property
-    def job(self) -> Job | None:
-        """The job that was opened, else the one under the cursor."""
-        if self.level is not Level.JOBS and self.reader is not None:
-            return self.reader.job
-        key = self.browser.list.key
-        return next((job for job in self.jobs or () if job.id == key), None)
-
-    def on_mount(self) -> None:
-        self.set_interval(AGAIN_S, self._again)
+        yield self.browser
 
     def on_screen_resume(self) -> None:
+        """After a new run was begun, it is what one wants to see: back to the jobs."""
         super().on_screen_resume()
-        self.read()
-
-    def watch_run(self, before: Run, run: Run) -> None:
-        """The followed model's job has changed: so has its row."""
-        if self.is_mounted and run.job is not before.job:
-            self._again(changed=True)
-
-    def _again(self, changed: bool = False) -> None:
-        """Read what runs once more; what is over stays as it was read."""
-        if not self.is_current:
-            return
-        runs = changed or any(is_active(job) for job in self.jobs or ())
-        grows = self._follow or (self.part is not None and not self.part.final)
-        if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
+        if self._left is not None and self._left != self._followed and self.level is not Level.JOBS:
+            self._go_to(Level.JOBS)
+            self.browser.list.select(self._followed[1] or "")
+        else:
             self.read()
 
-    @work(exclusive=True, group="read")
-    async def read(self) -> None:
-        """Read what this level shows."""
-        if self.level is Level.JOBS:
-            await self._read_jobs()
-        elif self.level is Level.TRACES and self.reader is not None:
-            await self._read_part(self.reader)
-        elif self.level is Level.ROLLOUT and self.trace is not None:
-            await self._read_turns(self.trace)
+    def on_screen_suspend(self) -> None:
+        self._left = self._followed
 
-    async def _read_jobs(self) -> None:
-        jobs = await self.attempt(self.client.jobs())
-        if jobs is None:
-            return
-        self.jobs = tuple(jobs)
+    @property
+    def _followed(self) -> tuple[str | None, str | None]:
+        model, job = self.hud.run_now.model, self.hud.run_now.job
+        return None if model is None else model.id, None if job is None else job.id
+
+    async def read_jobs(self) -> None:
+        await super().read_jobs()
         ref = self.hud.start.ref if self.hud.start.command in ("jobs", "traces") else None
-        if ref and not self._opened:
+        if ref and self.jobs is not None and not self._opened:
             self._opened = True
             await self._open_named(ref)
 
@@ -127,25 +76,10 @@ class JobsScreen(HudScreen):
         if job is not None:
             self.open_job(job)
 
-    async def _read_part(self, reader: JobReader) -> None:
-        part = await self.attempt(reader.read(None if self._follow else self._wanted))
-        if part is None or reader is not self.reader:
-            return
-        other = self.part is None or self.part.number != part.number
-        self._wanted, self.part = part.number, part
-        if other:
-            self.browser.list_of(Level.TRACES).action_first()
-
-    async def _read_turns(self, trace: Trace) -> None:
-        turns = await self.attempt(self.client.trace_events(trace.id))
-        if turns is not None and trace is self.trace:
-            self.turns = turns
-            self.show()
-
     def open_job(self, job: Job) -> None:
         """Go on to a job's rollouts, the newest first."""
-        self.reader, self.part = JobReader(self.client, job), None
-        self._wanted, self._follow = None, False
+        self.reader, self.part = JobReader(job), None
+        self.wanted, self.following = None, False
         self._go_to(Level.TRACES)
 
     def open_trace(self, trace_id: str) -> None:
@@ -169,6 +103,9 @@ class JobsScreen(HudScreen):
     def watch_part(self) -> None:
         self.show()
 
+    def watch_turns(self) -> None:
+        self.show()
+
     @on(JobsBrowser.Filtered)
     def show(self) -> None:
         """Draw this level as it is known."""
@@ -176,9 +113,10 @@ class JobsScreen(HudScreen):
         if self.level is Level.JOBS:
             self.browser.show_jobs(self.jobs, self.hud.clock())
         elif self.level is Level.TRACES and job is not None:
-            self.browser.show_part(self.part, job, self._follow)
+            self.browser.show_part(self.part, job, self.following)
         elif self.part is not None and self.trace is not None:
             self.browser.show_rollout(self.part, self.trace, self.turns)
+        self.show_reason()
 
     @on(RowList.Opened)
     def _clicked_twice(self) -> None:
@@ -192,6 +130,7 @@ class JobsScreen(HudScreen):
         shown = self.trace if self.level is Level.ROLLOUT else None
         if key is not None and shown is not None and key != shown.id:
             self.open_trace(key)
+        self.show_reason()
 
     def action_open(self) -> None:
         """Enter: one level in."""
@@ -221,12 +160,12 @@ class JobsScreen(HudScreen):
     def action_step(self, way: int) -> None:
         """An older or a newer step."""
         if self.part is not None:
-            self._follow, self._wanted = False, max(1, self.part.number + way)
+            self.following, self.wanted = False, max(1, self.part.number + way)
             self.read()
 
     def action_follow(self) -> None:
         """Look at the newest step, whichever that is; or stay at this one."""
-        self._follow = not self._follow
+        self.following = not self.following
         self.show()
         self.read()
 
@@ -243,16 +182,21 @@ class JobsScreen(HudScreen):
         elif (key := self.browser.list.key) is not None:
             self.copy(key)
 
-    @work(exclusive=True, group="act")
-    async def action_cancel_job(self) -> None:
-        if (job := self.job) is not None:
-            await self._act(ask_cancel(self, job))
+    def action_cancel_job(self) -> None:
+        if (job := self.job) is not None and self._may(why_no_cancel(job)):
+            self._act(ask_cancel(self, job))
+
+    def action_resume_job(self) -> None:
+        if (job := self.job) is not None and self._may(why_no_resume(job)):
+            self._act(ask_resume(self, job))
+
+    def _may(self, why_not: str) -> bool:
+        """Whether nothing stands against it; else say what."""
+        if why_not:
+            self.notify(why_not, severity="warning", markup=False)
+        return not why_not
 
     @work(exclusive=True, group="act")
-    async def action_resume_job(self) -> None:
-        if (job := self.job) is not None:
-            await self._act(ask_resume(self, job))
-
     async def _act(self, asked: Awaitable[str | None]) -> None:
         """Ask and act; then read, and say what the service says."""
         try:
@@ -265,11 +209,5 @@ class JobsScreen(HudScreen):
         self.read()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what can be done at this level, to this job."""
-        if not self.is_mounted or not self.query(JobsBrowser):
-            return True
-        if action == "cancel_job":
-            return self.job is not None and is_active(self.job)
-        if action == "resume_job":
-            return self.job is not None and can_resume(self.job)
+        """Only what can be done at this level."""
         return action not in AT_LEVEL or self.level in AT_LEVEL[action]

@@ -13,8 +13,17 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_reader import Part
-from hud_tui.tui.job_rows import JOBS, SIBLINGS, TRACES, job_rows, sibling_rows, trace_rows
+from hud_tui.tui.job_rows import (
+    JOBS,
+    SIBLINGS,
+    TRACES,
+    is_active,
+    job_rows,
+    sibling_rows,
+    trace_rows,
+)
 from hud_tui.tui.job_titles import jobs_title, part_title, rollout_title
 from hud_tui.tui.widgets.rollout import RolloutPane
 from hud_tui.tui.widgets.row_list import RowList
@@ -31,7 +40,6 @@ class Level(IntEnum):
 
 NAME_LEAST = 24
 """Cells that a job's name wants at least."""
-LISTS = {Level.JOBS: "#jobs", Level.TRACES: "#traces", Level.ROLLOUT: "#siblings"}
 
 
 class JobsBrowser(Vertical):
@@ -42,15 +50,32 @@ class JobsBrowser(Vertical):
     class Filtered(Message):
         """The filter's text has changed."""
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.field = Input(
+            placeholder="filter by any text of the rows", id="jobs-filter", compact=True
+        )
+        """Where the filter is typed."""
+        self.pane = RolloutPane(id="rollout-pane")
+        self._title_line = Static("", id="jobs-title", markup=False)
+        self._reason = Static("", id="jobs-reason", markup=False)
+        self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
+        self._lists = {
+            Level.JOBS: RowList(JOBS, id="jobs", least=NAME_LEAST),
+            Level.TRACES: RowList(TRACES, id="traces"),
+            Level.ROLLOUT: RowList(SIBLINGS, id="siblings"),
+        }
+
     def compose(self) -> Iterator[Widget]:
-        yield Static("", id="jobs-title", markup=False)
-        yield Input(placeholder="filter by any text of the rows", id="jobs-filter", compact=True)
-        yield RowList(JOBS, id="jobs", least=NAME_LEAST)
-        yield RowList(TRACES, id="traces")
+        yield self._title_line
+        yield self.field
+        yield self._lists[Level.JOBS]
+        yield self._lists[Level.TRACES]
         with Container(id="rollout"):
-            yield RolloutPane(id="rollout-pane")
-            yield RowList(SIBLINGS, id="siblings")
-        yield Static("reading the jobs …", id="jobs-empty", markup=False)
+            yield self.pane
+            yield self._lists[Level.ROLLOUT]
+        yield self._empty
+        yield self._reason
 
     def on_mount(self) -> None:
         self.watch_level()
@@ -61,12 +86,7 @@ class JobsBrowser(Vertical):
         return self.list_of(self.level)
 
     def list_of(self, level: Level) -> RowList:
-        return self.query_one(LISTS[level], RowList)
-
-    @property
-    def field(self) -> Input:
-        """Where the filter is typed."""
-        return self.query_one("#jobs-filter", Input)
+        return self._lists[level]
 
     def watch_level(self) -> None:
         """Show that level, with the cursor in it and without the other's filter."""
@@ -85,7 +105,7 @@ class JobsBrowser(Vertical):
             empty = "reading the jobs …"
         elif not jobs:
             empty = "No jobs yet. Press 2 to launch a run."
-        self._title(jobs_title(jobs), "" if rows else empty)
+        self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
 
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:
         """Some of a job's rollouts; None while they are being read."""
@@ -95,7 +115,9 @@ class JobsBrowser(Vertical):
         if part is None:
             empty = "reading the rollouts …"
         elif not part.groups:
-            empty = "No rollouts yet: they appear as they are graded. Esc goes back."
+            empty = "No rollouts were sampled. Esc goes back."
+            if is_active(job):
+                empty = "No rollouts yet: they appear as they are graded. Esc goes back."
         title = part_title(part, job, following, self.size.width - 2)
         self._title(title, "" if rows else empty)
 
@@ -106,7 +128,12 @@ class JobsBrowser(Vertical):
         siblings.show(sibling_rows(group, trace.id))
         siblings.select(trace.id)
         self._title(rollout_title(group, trace, self.size.width - 2), "")
-        self.query_one(RolloutPane).show(trace, turns)
+        self.pane.show(trace, turns)
+
+    def say_reason(self, why: str) -> None:
+        """Why the job ended as it did, in as many lines as it takes; nothing where empty."""
+        self._reason.display = bool(why)
+        self._reason.update(one_line(why, LIMIT))
 
     def begin_filter(self) -> None:
         self.field.display = True
@@ -130,6 +157,6 @@ class JobsBrowser(Vertical):
         self.end_filter()
 
     def _title(self, title: Content, empty: str) -> None:
-        self.query_one("#jobs-title", Static).update(title)
+        self._title_line.update(title)
         self.set_class(bool(empty), "-empty")
-        self.query_one("#jobs-empty", Static).update(empty)
+        self._empty.update(empty)
