@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from hud_tui.service.store import checkpoints, retention
+from hud_tui.service.store import nodes, retention
 from hud_tui.start import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
@@ -356,7 +356,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
         store = served.service.parts.store
         await flown.press("down", "down")
         for kept, word in ((retention.slimmed, "weights only"), (retention.expired, "expired")):
-            node = await store.read(checkpoints.find, model_id, "step-000004")
+            node = await store.read(nodes.find, model_id, "step-000004")
             more = (node.state_path, 1) if kept is retention.slimmed else ()
             assert await store.write(kept, model_id, node, *more)
             await flown.until(lambda word=word: word in details_of(flown))
@@ -377,7 +377,7 @@ async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
         store = served.service.parts.store
 
         async def expires(model_id: str, target: str, **seen: object) -> None:
-            node = await store.read(checkpoints.find, model_id, target)
+            node = await store.read(nodes.find, model_id, target)
             assert await store.write(retention.slimmed, model_id, node, node.state_path, 1)
             assert await store.write(retention.expired, model_id, node)
             await set_for_real(model_id, target, **seen)

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from hud_tui.service import rollouts as hud_rollouts
 from hud_tui.start import Start
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.jobs import JobsScreen
@@ -241,3 +243,77 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
             assert all(line.cell_length == shown.size.width for line in lines)
             await flown.press("enter")
             await flown.until(lambda: keys_of(flown))
+
+
+async def test_a_run_without_spread_shows_what_it_sampled_and_why_it_failed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.service.rollouts._grade", flat(hud_rollouts._grade))
+    async with jobs_of(served, group_size=2, tasks_per_step=2) as flown:
+        await flown.until(lambda: "spread" in flown.said("#jobs-reason"))
+        await opened(flown)
+        assert "step 1 of 3" in flown.said("#jobs-title")
+        part = screen(flown).part
+        assert part is not None
+        assert part.attempts > 1
+        said = f"{len(part.traces)} rollouts in {part.attempts} attempts"
+        assert said in flown.said("#jobs-title")
+        trained = [group for group in part.groups if not group.heldout]
+        assert [len(group.rollouts) for group in trained] == [2] * 2 * part.attempts
+        of = f" of {part.attempts}"
+        attempts = [heading for heading in headings(flown) if heading.startswith("attempt")]
+        assert attempts[0] == f"attempt {part.attempts}{of}"
+        assert attempts[-1] == f"attempt 1{of}: no spread, sampled again"
+        assert len(attempts) == part.attempts
+        assert "spread" in flown.said("#jobs-reason")
+
+
+def flat(grade: Any) -> Any:
+    """Grading that gives every rollout the same reward."""
+
+    def same(*args: Any) -> Any:
+        return replace(grade(*args), reward=0.5)
+
+    return same
+
+
+async def test_what_cannot_be_stopped_or_resumed_says_why(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        for key, why in (("X", "nothing to stop"), ("R", "launch a new run")):
+            await flown.press(key)
+            await flown.until(
+                lambda why=why: any(why in n.message for n in flown.app._notifications)
+            )
+        assert not isinstance(flown.app.screen, Dialog)
+
+
+async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        first = await submit(http, model_id, steps=2)
+        await ended(http, first)
+        async with cockpit(served, Start("jobs", model=model_id)) as flown:
+            await flown.until(lambda: keys_of(flown) == [first])
+            await flown.until(lambda: flown.app.run_now.job is not None)
+            await opened(flown)
+            await flown.press("4", "5")
+            await flown.until(lambda: isinstance(flown.view, JobsScreen))
+            assert screen(flown).level is Level.TRACES
+            await flown.press("4")
+            second = await submit(http, model_id, steps=1)
+            await flown.until(lambda: flown.app.run_now.job.id == second)
+            await flown.press("5")
+            await flown.until(lambda: isinstance(flown.view, JobsScreen))
+            assert screen(flown).level is Level.JOBS
+            await flown.until(lambda: set(keys_of(flown)) == {first, second})
+            await ended(http, second)
+
+
+async def test_a_job_is_read_on_after_the_connection_was_renewed(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        await opened(flown)
+        old = flown.view.client
+        await flown.press("ctrl+r")
+        await flown.until(lambda: old.wire.http.is_closed)
+        await flown.press("left_square_bracket")
+        await flown.until(lambda: screen(flown).part.number == 2)

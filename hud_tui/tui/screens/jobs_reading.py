@@ -23,7 +23,7 @@ class JobsReading(HudScreen):
     """The newest jobs; None until they were read."""
     part: reactive[Part | None] = reactive(None, init=False)
     """The rollouts that are listed; None until they were read."""
-    turns: reactive[TraceEvents | None] = reactive(None, init=False)
+    turns: reactive[TraceEvents | None] = reactive(None, init=False, always_update=True)
     """The conversation of the rollout that is shown; None until it was read."""
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
 """LinesView: lines drawn by hand; those in sight are drawn, those that changed repainted."""
 
+from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -8,13 +9,18 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
 from textual.geometry import Size
+from textual.message_pump import _MessagePumpMeta
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
 
-class LinesView(ScrollView, inherit_bindings=False):
+class _AbstractWidget(ABCMeta, _MessagePumpMeta):
+    """The metaclass of a widget that cannot be made before it is finished."""
+
+
+class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     """A pane under a heading that stays, and scrolls up and down by its screen's keys.
 
     A subclass says how many lines there are and draws those asked for. It calls `redraw`
@@ -39,13 +45,13 @@ class LinesView(ScrollView, inherit_bindings=False):
     """The lines in sight, the heading first."""
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """How many lines there are below the heading."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         """These lines of the pane, each at most `width` cells."""
-        raise NotImplementedError
 
     def title(self, width: int) -> str:
         """What the pane shows, in at most `width` cells."""
