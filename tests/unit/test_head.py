@@ -147,8 +147,8 @@ def test_the_journal_takes_down_foreign_moves_and_no_steps() -> None:
     assert journal.heard(moved("b", "a", "step")) is None
     assert journal.heard(moved("b", "b")) is None
     assert journal.heard(moved(None, "b")) is None
-    assert journal.heard(moved("c", "b")) == Move("b", "c", ours=False)
-    assert journal.done == [Move("b", "c", ours=False)]
+    assert journal.heard(moved("c", "b")) == Move("b", "c", ours=False, at=1.0)
+    assert journal.done == [Move("b", "c", ours=False, at=1.0)]
 
 
 def test_our_own_move_is_expected_once_and_for_a_while() -> None:
