@@ -1,0 +1,78 @@
+"""The config file: ``config.toml`` in the config directory. What it leaves out is as it comes.
+
+A table or a field that is not known is refused, so that a typo does not go unnoticed.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
+from hud_tui.rl.alarms.tuning import BadTuning
+from hud_tui.rl.text import one_line
+
+NAME = "config.toml"
+MOST = 1_000_000
+"""Bytes of the largest file that is read."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The file's tables."""
+
+    alarms: Thresholds = field(default_factory=Thresholds)
+    """``[alarms.zero_spread]`` and so on: what each detector goes by."""
+
+
+READERS = {"alarms": read_thresholds}
+"""How each table is read; a reader raises `BadTuning`."""
+
+
+def read_config(directory: Path) -> Config:
+    """The config file of this directory; the defaults where there is none.
+
+    Raises:
+        HudUsage: It cannot be read, is not TOML, or has a value that cannot be used; the
+            message names the file and the line or the field.
+    """
+    file = directory / NAME
+    try:
+        text = _text(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return Config()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad(file, f"cannot be read: {error}") from error
+    return Config(**{name: _read(file, name, table) for name, table in _parse(file, text)})
+
+
+def _parse(file: Path, text: str) -> list[tuple[str, Any]]:
+    import tomllib  # 4 ms that only a file need pay
+
+    try:
+        return list(tomllib.loads(text).items())
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _bad(file, f"is not TOML: {error}") from error
+
+
+def _read(file: Path, name: str, table: object) -> Any:
+    if name not in READERS:
+        raise _bad(file, f"{one_line(name, 60)}: no such table; there are {', '.join(READERS)}")
+    try:
+        return READERS[name](table)
+    except BadTuning as error:
+        path = f"{name}.{error.name}" if error.name else name
+        raise _bad(file, f"{path}: {error.why}") from error
+
+
+def _text(file: Path) -> str:
+    with file.open("rb") as opened:
+        body = opened.read(MOST + 1)
+    if len(body) > MOST:
+        raise OSError(f"it has more than {MOST} bytes")
+    return body.decode("utf-8")
+
+
+def _bad(file: Path, what: str) -> HudUsage:
+    hint = "correct that, or take it out: what the file leaves out is as it comes"
+    return HudUsage(f"{one_line(file, 400)}: {one_line(what, 600)}", hint)

@@ -1,0 +1,112 @@
+"""What a detector says: alarms with their evidence, and detectors that lack their data."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hud_tui.rl.metrics import short
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    INFO = "info"
+    WARN = "warn"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """1 for info, 2 for warn, 3 for critical."""
+        return RANKS[self]
+
+
+RANKS = {Level.INFO: 1, Level.WARN: 2, Level.CRITICAL: 3}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One number that a detector judged by."""
+
+    name: str
+    value: float
+    limit: float | None = None
+    """What it is held against; None where it is only told."""
+
+    def __str__(self) -> str:
+        held = "" if self.limit is None else f" (limit {short(self.limit)})"
+        return f"{self.name} {short(self.value)}{held}"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One time that a detector went off."""
+
+    name: str
+    """The detector's, as in the config file: ``entropy_collapse``."""
+    title: str
+    level: Level
+    """The worst it reached."""
+    active: bool
+    """Whether it holds at the newest step."""
+    row: int
+    """Where it began: the row of the head's lineage, from 0."""
+    onset: int
+    """The step it began with, as its checkpoint counts."""
+    checkpoint_id: str | None
+    """The onset step's checkpoint."""
+    before_id: str | None
+    """The last checkpoint before the onset; None where it began with the first."""
+    raised: int
+    """The step at which it had held long enough to be said."""
+    ended: int | None
+    """The step at which it was over; None while it holds."""
+    evidence: tuple[Evidence, ...]
+    meaning: str
+    advice: str
+
+    @property
+    def id(self) -> str:
+        """The same for as long as the alarm lasts, whatever is read anew."""
+        return f"{self.name}@{self.checkpoint_id or self.onset}"
+
+    @property
+    def said(self) -> str:
+        """Its numbers in a line."""
+        return " · ".join(map(str, self.evidence))
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A detector that has nothing to judge by."""
+
+    name: str
+    needs: str
+    """The metric it lacks, or why what there is says nothing."""
+
+    @property
+    def said(self) -> str:
+        return f"skipped: needs {self.needs}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all detectors say of one lineage."""
+
+    alarms: tuple[Alarm, ...] = ()
+    """Active ones first, the worst of them first; then those that ended, newest first."""
+    skipped: tuple[Skipped, ...] = ()
+    steps: int = 0
+    """How many steps of the lineage were judged."""
+
+    @property
+    def active(self) -> tuple[Alarm, ...]:
+        return tuple(alarm for alarm in self.alarms if alarm.active)
+
+    @property
+    def worst(self) -> Level | None:
+        """The worst level that holds now."""
+        return max((a.level for a in self.active), key=lambda level: level.rank, default=None)
+
+
+def ordered(alarms: list[Alarm]) -> tuple[Alarm, ...]:
+    """Alarms in the order in which they are listed."""
+    return tuple(sorted(alarms, key=lambda a: (not a.active, -a.level.rank * a.active, -a.row)))

@@ -1,0 +1,102 @@
+"""Detectors of what rollouts cost: their length, and the time of a step."""
+
+from math import nan
+
+from hud_tui.rl.alarms.alarm import Evidence
+from hud_tui.rl.alarms.context import Context
+from hud_tui.rl.alarms.detector import BELOW_WARN, Detector
+from hud_tui.rl.alarms.rows import LENGTH, REWARD, ROLLOUT_S, STEP_S, TRAIN_S, TRUNCATED, Row
+from hud_tui.rl.alarms.statistics import Correlation, Early, Ema, Window, grade
+from hud_tui.rl.alarms.thresholds import Length, Limits
+
+
+class LengthBlowUp(Detector[Length]):
+    """Rollouts that grow because length pays; growing with the held-out reward is fine."""
+
+    NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
+    MEANING = (
+        "Rollouts grow, the reward grows with their length, and tasks that are never trained "
+        "on do not get better: the policy is paid for length."
+    )
+    ADVICE = (
+        "Look at the longest rollouts with the highest reward; penalise length in the grader, "
+        "and set the head to the last checkpoint before it began."
+    )
+
+    def __init__(self, tuning: Length) -> None:
+        super().__init__(tuning)
+        self._length, self._start, self._with_reward = Ema(0.9), Early(10), Correlation(0.98)
+        self._truncated = nan
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        length, reward = LENGTH.read(row), REWARD.read(row)
+        if length is None:
+            return None
+        truncated = TRUNCATED.read(row)
+        self._truncated = nan if truncated is None else truncated
+        smooth, start = self._length.push(length), self._start.push(length)
+        if reward is not None:
+            self._with_reward.push(length, reward)
+        if not start > 0:
+            return 0.0
+        severity = 2 * (smooth / start - 1) / self.tuning.growth
+        paid = self._with_reward.value > self.tuning.correlation and not context.heldout.climbing
+        if not paid:
+            return min(severity, BELOW_WARN)
+        if severity >= 2 and self._truncated > self.tuning.truncated:
+            return 3.0
+        return min(severity, 2.0)
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        limit = self._start.value * (1 + self.tuning.growth)
+        return (
+            Evidence("length (ema)", self._length.value, limit),
+            Evidence("at the start", self._start.value),
+            Evidence("correlation with reward", self._with_reward.value, self.tuning.correlation),
+            Evidence("held-out reward", context.heldout.value),
+            Evidence("truncated", self._truncated, self.tuning.truncated),
+        )
+
+
+class Throughput(Detector[Limits]):
+    """Steps that take longer than they did."""
+
+    NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
+    MEANING = "A step takes much longer than at the start of the run: it will cost more time."
+    ADVICE = (
+        "See whether rollouts grew longer (length), the environment slowed down, or another "
+        "run shares the machine."
+    )
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._early, self._recent = Early(20), Window(9)
+        self._before: float | None = None
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        step_s = self._seconds(row)
+        if step_s is None or step_s <= 0:
+            return None
+        self._recent.push(step_s)
+        ratio = self._recent.median / self._early.push(step_s)
+        return grade(ratio, self.tuning) if ratio == ratio else 0.0
+
+    def _seconds(self, row: Row) -> float | None:
+        """Of this step, as the trainer says, else since the one before."""
+        before, self._before = self._before, row.at if row.at is not None else self._before
+        told = STEP_S.read(row)
+        if told is not None:
+            return told
+        rollout, train = ROLLOUT_S.read(row), TRAIN_S.read(row)
+        if rollout is not None and train is not None:
+            return rollout + train
+        return None if before is None or row.at is None else row.at - before
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        recent, early = self._recent.median, self._early.value
+        ratio = recent / early if early else nan
+        return (
+            Evidence("seconds a step", recent),
+            Evidence("at the start", early),
+            Evidence("ratio", ratio, self.tuning.warn),
+        )

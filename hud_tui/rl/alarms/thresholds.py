@@ -1,0 +1,154 @@
+"""Thresholds: what each detector goes by. All of it can be set in the config file.
+
+The defaults are from tools that have tried such limits (named at each) and are
+starting points: no number here holds for every model and every taskset.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from hud_tui.rl.alarms.tuning import BadTuning, Tuning, changed, count, positive, share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits(Tuning):
+    """A detector of one number that is bad when it is high."""
+
+    info: float | None = positive(None)
+    warn: float = positive()
+    critical: float = positive()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.info or 0) < self.warn < self.critical:
+            raise BadTuning("", "expected info < warn < critical")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finite(Tuning):
+    """Nothing but whether it is a number at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collapse(Tuning):
+    sigmas: float = positive(2.0)
+    """Robust standard deviations below the peak."""
+    least: float = share(0.05)
+    """And at least this share of the peak."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plateau(Tuning):
+    share: float = share(0.35)
+    """The last part of the run that is looked at."""
+    gain: float = positive(0.02, most=1.0)
+    """A drift below this share of the reward's level is none."""
+    moving: float = positive(0.25)
+    """Relative change of entropy or KL in the same part that makes it critical."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entropy(Tuning):
+    floor: float = share(0.1)
+    """Share of the entropy at the start that counts as collapsed."""
+    horizon: int = count(200)
+    """Steps to look ahead where the run's length is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerKl(Limits):
+    growing: int = count(10)
+    """Steps in a row of growth, above the warning, that make it critical."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceKl(Limits):
+    ratio: float = positive(8.0)
+    """Times the early median, while rising."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradNorm(Tuning):
+    sigmas: float = positive(8.0)
+    """Robust standard deviations above the median."""
+    ratio: float = positive(3.0)
+    """And times the median."""
+    explosion: float = positive(100.0)
+    """Times the median that are critical."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length(Tuning):
+    growth: float = positive(0.5)
+    """Growth since the start."""
+    correlation: float = share(0.6)
+    """Of length with reward."""
+    truncated: float = share(0.15)
+    """Share of truncated rollouts that makes it critical."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staleness(Limits):
+    dropped: float = share(0.1)
+    """Share of rollouts dropped as too old that is critical."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stall(Limits):
+    """Times the usual step time without an event."""
+
+    floor_s: float = positive(10.0)
+    """And at least so many seconds."""
+    critical_s: float = positive(900.0)
+    """So many seconds are critical whatever the usual step."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """One table ``[alarms.NAME]`` of the config file for each detector."""
+
+    zero_spread: Limits = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
+    reward_collapse: Collapse = Collapse(hold=10)
+    reward_plateau: Plateau = Plateau(warmup=6, hold=2, release=2)  # in looks, not steps
+    entropy_collapse: Entropy = Entropy(warmup=40)  # rl-doctor
+    kl_sampler: SamplerKl = SamplerKl(warn=0.01, critical=0.05, hold=3)  # tinker-cookbook
+    kl_reference: ReferenceKl = ReferenceKl(warn=0.5, critical=2.0)  # rl-doctor, rlprobe
+    clip_fraction: Limits = Limits(warn=0.2, critical=0.4)  # rl-doctor, rlprobe
+    grad_norm: GradNorm = GradNorm(warmup=20, hold=1)  # rl-doctor
+    zero_gradient: Limits = Limits(info=0.2, warn=0.4, critical=0.7, warmup=20, hold=1)
+    non_finite: Finite = Finite(warmup=0, hold=1)
+    length_blow_up: Length = Length(warmup=30)  # rl-doctor
+    truncation: Limits = Limits(warn=0.05, critical=0.15, warmup=20)  # rl-doctor
+    staleness: Staleness = Staleness(warn=4.0, critical=8.0, hold=3)  # prime-rl
+    errored_rollouts: Limits = Limits(warn=0.05, critical=0.2, warmup=3, hold=3)  # prime-rl
+    component_dominance: Limits = Limits(warn=0.7, critical=0.9, warmup=150)  # rl-doctor
+    heldout_gap: Limits = Limits(warn=0.15, critical=0.3, warmup=3, hold=3, release=3)
+    heldout_collapse: Collapse = Collapse(warmup=5, hold=3, release=3)
+    throughput: Limits = Limits(warn=1.4, critical=2.5, warmup=30)  # rlprobe
+    stall: Stall = Stall(warn=3.0, critical=6.0)
+
+
+def read_thresholds(given: object) -> Thresholds:
+    """The thresholds with the tables given; what those leave out stays as it is.
+
+    Raises:
+        BadTuning: With the path of what cannot be used, e.g. ``zero_spread.warn``.
+    """
+    usual = Thresholds()
+    known = {one.name: getattr(usual, one.name) for one in fields(usual)}
+    new: dict[str, Any] = {}
+    for name, table in _table("", given).items():
+        if name not in known:
+            raise BadTuning(name, f"no such detector; there are {', '.join(known)}")
+        try:
+            new[name] = changed(known[name], _table("", table))
+        except BadTuning as error:
+            raise BadTuning(f"{name}.{error.name}".rstrip("."), error.why) from error
+    return replace(usual, **new)
+
+
+def _table(name: str, given: object) -> Mapping[str, object]:
+    if not isinstance(given, Mapping):
+        raise BadTuning(name, "expected a table")
+    return given

@@ -1,0 +1,97 @@
+"""Watch: every detector over one lineage, step by step as it grows.
+
+What it says follows from the thresholds and the lineage alone, so a run that is read at
+once and one that is followed live have the same alarms.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hud_tui.rl.alarms.alarm import Alarm, Report, ordered
+from hud_tui.rl.alarms.components import ComponentDominance
+from hud_tui.rl.alarms.context import Context
+from hud_tui.rl.alarms.detector import Detector
+from hud_tui.rl.alarms.gradients import GradientNorm, NonFinite, ZeroGradient
+from hud_tui.rl.alarms.lengths import LengthBlowUp, Throughput
+from hud_tui.rl.alarms.off_policy import ClipFraction, SamplerDrift, StaleRollouts
+from hud_tui.rl.alarms.policy import EntropyCollapse, ReferenceDrift
+from hud_tui.rl.alarms.rewards import HeldoutCollapse, HeldoutGap, RewardCollapse, RewardPlateau
+from hud_tui.rl.alarms.rows import Row, row_of
+from hud_tui.rl.alarms.spread import ErroredRollouts, Truncation, ZeroSpread
+from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.tree import Tree
+
+DETECTORS: tuple[type[Detector[Any]], ...] = (
+    *(ZeroSpread, RewardCollapse, RewardPlateau, EntropyCollapse, SamplerDrift, ReferenceDrift),
+    *(ClipFraction, GradientNorm, ZeroGradient, NonFinite, LengthBlowUp, Truncation),
+    *(StaleRollouts, ErroredRollouts, ComponentDominance, HeldoutGap, HeldoutCollapse, Throughput),
+)
+"""All that judge rows; `hud_tui.rl.alarms.stall` judges by the clock."""
+
+
+class Watch:
+    """The detectors, fed with rows in order."""
+
+    def __init__(self, thresholds: Thresholds | None = None, steps: int | None = None) -> None:
+        """`steps` is how many the run will have, where that is known."""
+        self.thresholds = thresholds or Thresholds()
+        self.context = Context(steps)
+        tunings = {kind: getattr(self.thresholds, kind.NAME) for kind in DETECTORS}
+        self._detectors = [kind(tuning) for kind, tuning in tunings.items() if tuning.enabled]
+        self._rows: list[tuple[int, str | None]] = []
+        """Step and checkpoint of each row; its metrics are not kept."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, row: Row) -> None:
+        """Take in the next row; its place is the number of rows before it."""
+        self._rows.append((row.step, row.checkpoint_id))
+        self.context.read(row)
+        for detector in self._detectors:
+            detector.read(row, self.context)
+
+    def ends_with(self, checkpoint_id: str) -> bool:
+        """Whether this checkpoint is the newest row."""
+        return bool(self._rows) and self._rows[-1][1] == checkpoint_id
+
+    def has(self, place: int, checkpoint_id: str) -> bool:
+        """Whether the row at this place is this checkpoint."""
+        return 0 <= place < len(self._rows) and self._rows[place][1] == checkpoint_id
+
+    @property
+    def last(self) -> Row | None:
+        """The newest row, without its metrics."""
+        return self._row_at(len(self._rows) - 1) if self._rows else None
+
+    def report(self, *more: Alarm) -> Report:
+        """What all detectors say, as of the last row; with alarms that are no detector's."""
+        alarms = list(more)
+        for detector in self._detectors:
+            alarms += detector.alarms(self.context, self._row_at)
+        skipped = (detector.skipped() for detector in self._detectors)
+        return Report(ordered(alarms), tuple(s for s in skipped if s), len(self._rows))
+
+    def _row_at(self, place: int) -> Row:
+        step, checkpoint_id = self._rows[place]
+        return Row(place, {}, step, checkpoint_id)
+
+
+def inspect(
+    rows: Iterable[Row], thresholds: Thresholds | None = None, steps: int | None = None
+) -> Report:
+    """What all detectors say of a whole series."""
+    watch = Watch(thresholds, steps)
+    for row in rows:
+        watch.read(row)
+    return watch.report()
+
+
+def inspect_lineage(
+    tree: Tree, thresholds: Thresholds | None = None, steps: int | None = None
+) -> Watch:
+    """The detectors after the whole lineage of a tree's head."""
+    watch = Watch(thresholds, steps)
+    for place, position in enumerate(tree.path(tree.head)):
+        watch.read(row_of(place, tree[position]))
+    return watch

@@ -1,0 +1,276 @@
+"""The detectors on synthetic curves: those that must trip them, and those that must not."""
+
+from collections.abc import Callable, Mapping
+from math import exp, inf, isfinite, nan
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hud_tui.rl.alarms import rows
+from hud_tui.rl.alarms.alarm import Alarm, Level, Report
+from hud_tui.rl.alarms.curves import healthy, noise
+from hud_tui.rl.alarms.detector import Detector
+from hud_tui.rl.alarms.pathologies import HEALTHY, PATHOLOGIES, Pathology, row
+from hud_tui.rl.alarms.rows import Row
+from hud_tui.rl.alarms.stall import stall
+from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
+from hud_tui.rl.alarms.watch import DETECTORS, Watch, inspect, inspect_lineage
+from hud_tui.rl.tree import Tree
+from hud_tui.wire import Checkpoint, Group
+
+BY_ROWS = [pathology for pathology in PATHOLOGIES.values() if pathology.name != "stall"]
+LATE = {"component_dominance": 200, "reward_plateau": 100, "truncation": 70}
+"""Steps after a pathology's onset by which its alarm's own onset lies, where it is not 50."""
+
+
+def alarms(report: Report, name: str) -> list[Alarm]:
+    return [alarm for alarm in report.alarms if alarm.name == name]
+
+
+def test_there_are_twelve_named_pathologies_and_each_detector_has_one() -> None:
+    assert len(PATHOLOGIES) >= 12
+    tripped = {name for pathology in PATHOLOGIES.values() for name in pathology.trips}
+    assert tripped == {kind.NAME for kind in DETECTORS} | {"stall"}
+
+
+def test_a_healthy_run_trips_nothing() -> None:
+    report = inspect(HEALTHY.rows())
+    assert [(alarm.name, alarm.onset, alarm.said) for alarm in report.alarms] == []
+    assert report.skipped == ()
+
+
+def test_a_long_healthy_run_is_at_most_said_to_stand_still() -> None:
+    report = inspect(HEALTHY.rows(2000))
+    assert {alarm.name for alarm in report.alarms} == {"reward_plateau"}
+
+
+@pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
+def test_each_pathology_trips_its_detectors_near_its_onset(pathology: Pathology) -> None:
+    report = inspect(pathology.rows(), steps=pathology.steps)
+    for name in pathology.trips:
+        found = alarms(report, name)
+        assert found, f"{name} did not go off"
+        first = min(found, key=lambda alarm: alarm.onset)
+        assert first.level in (Level.WARN, Level.CRITICAL)
+        assert pathology.onset - 5 <= first.onset <= pathology.onset + LATE.get(name, 50)
+        assert first.before_id == f"c{first.onset - 1}"
+        assert first.raised >= first.onset
+        assert first.evidence
+        assert first.meaning
+        assert first.advice
+
+
+@pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
+def test_before_its_onset_a_pathology_trips_nothing(pathology: Pathology) -> None:
+    report = inspect(pathology.rows()[: pathology.onset - 1], steps=pathology.steps)
+    assert [(alarm.name, alarm.onset) for alarm in report.alarms] == []
+
+
+@pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
+def test_an_onset_stays_where_it_is_as_the_run_goes_on(pathology: Pathology) -> None:
+    watch, onsets = Watch(steps=pathology.steps), dict[tuple[str, int], int]()
+    for one in pathology.rows():
+        watch.read(one)
+        for alarm in watch.report().alarms:
+            assert onsets.setdefault((alarm.name, alarm.raised), alarm.row) == alarm.row
+
+
+def test_a_run_read_at_once_and_one_that_is_followed_have_the_same_alarms() -> None:
+    steps = PATHOLOGIES["off-policy"].rows()
+    watch = Watch()
+    for one in steps:
+        watch.read(one)
+        watch.report()
+    assert watch.report() == inspect(steps)
+
+
+Change = Callable[[int], Mapping[str, float]]
+
+
+def names(change: Change, steps: int = 300) -> set[str]:
+    """The detectors that go off where a healthy run is changed so."""
+    run = [row(step, healthy(step) | dict(change(step))) for step in range(1, steps + 1)]
+    return {alarm.name for alarm in inspect(run, steps=steps).alarms}
+
+
+def rising(step: int) -> float:
+    return 0.2 + 0.002 * step
+
+
+HARMLESS: dict[str, Change] = {
+    "entropy falls while the reward climbs": lambda n: {
+        "entropy": 1.2 * exp(-n / 40),
+        "reward_mean": rising(n),
+        "heldout_reward": rising(n) - 0.02,
+    },
+    "entropy is near 0 where all is solved": lambda n: {
+        "entropy": 1.2 * exp(-n / 40),
+        "reward_mean": min(0.97, 0.3 + n / 100),
+        "heldout_reward": min(0.95, 0.3 + n / 100),
+    },
+    "length grows and the held-out reward with it": lambda n: {
+        "completion_length_mean": 60.0 + n,
+        "reward_mean": rising(n),
+        "heldout_reward": rising(n) - 0.02,
+    },
+    "length grows and is not what is paid": lambda n: {
+        "completion_length_mean": 60 + n + 20 * noise(3 * n)
+    },
+    "kl is 0 because nothing measures it": lambda n: {"kl_reference": 0.0},
+    "kl is high once": lambda n: {"kl_sample_train": 0.04 if n == 100 else 0.002},
+    "kl falls from a high start": lambda n: {"kl_reference": 0.45 * exp(-n / 50)},
+    "the gradient is twice as large now and then": lambda n: {"grad_norm": 2.0 - (n % 9 > 0)},
+    "a base truncates, and learns not to": lambda n: {"truncated_share": 0.6 * exp(-n / 15)},
+    "one step takes a pause": lambda n: {"rollout_s": 400.0 if n == 150 else 1.4},
+    "correctness is all of the reward": lambda n: {
+        "reward/correct": 0.5 + 0.3 * noise(n),
+        "reward/format": 0.1,
+    },
+    "an evaluation's row is padded": lambda n: (
+        dict.fromkeys(healthy(n), nan) | {"heldout_reward": 0.5} if n % 50 == 0 else {}
+    ),
+    "the loss is about 0, as it is in GRPO": lambda n: {"loss:sum": 1e-9 * noise(n)},
+    "a third of the groups is flat for some steps": lambda n: (
+        {"frac_groups_zero_spread": 0.35} if n % 40 < 3 else {}
+    ),
+    "rewards are far from 0…1": lambda n: {
+        "reward_mean": 100 * rising(n) - 300,
+        "reward_max": -150.0,
+        "heldout_reward": 100 * rising(n) - 300,
+    },
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_looks_bad_and_is_not_trips_nothing(name: str) -> None:
+    assert names(HARMLESS[name]) == set()
+
+
+HARMFUL: dict[str, tuple[Change, str]] = {
+    "residue is no spread": (
+        lambda n: dict.fromkeys(FLAT, nan) | {"reward_std": 1e-7},
+        "zero_spread",
+    ),
+    "tinker's shares of all good and all bad": (
+        lambda n: {
+            "frac_groups_zero_spread": nan,
+            "frac_groups_all_good": 0.1,
+            "frac_groups_all_bad": 0.7,
+        },
+        "zero_spread",
+    ),
+    "prime-rl's share of groups that teach": (
+        lambda n: dict.fromkeys(FLAT, nan) | {"frac_groups_mixed": 0.1},
+        "zero_spread",
+    ),
+    "rollouts dropped as too old": (lambda n: {"off_policy/dropped": 40.0}, "staleness"),
+    "kl that grows step by step": (
+        lambda n: {"kl_sample_train": 0.002 + 0.0002 * max(0, n - 100)},
+        "kl_sampler",
+    ),
+    "kl at many times what it was": (
+        lambda n: {"kl_reference": 0.02 + 0.002 * max(0, n - 100)},
+        "kl_reference",
+    ),
+    "traces left out": (lambda n: {"errored_share": nan, "traces_without_samples": 30}, "errored"),
+    "a reward that is infinite": (lambda n: {"reward_mean": inf if n == 200 else 0.5}, "non_fin"),
+}
+FLAT = ("frac_groups_zero_spread", "frac_groups_all_good", "frac_groups_all_bad")
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_what_is_bad_is_seen_by_other_signs_too(name: str) -> None:
+    change, detector = HARMFUL[name]
+    assert any(found.startswith(detector) for found in names(change))
+
+
+@pytest.mark.parametrize("kind", DETECTORS, ids=lambda kind: kind.NAME)
+def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]]) -> None:
+    report = inspect([row(step, {"unknown": 1.0}) for step in range(1, 50)])
+    assert report.alarms == ()
+    said = {skipped.name: skipped.said for skipped in report.skipped}
+    timed = {"throughput"}  # rows have times
+    assert (kind.NAME in said) == (kind.NAME not in timed)
+    assert said.get(kind.NAME, kind.NEEDS).endswith(kind.NEEDS)
+
+
+def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
+    run = PATHOLOGIES["zero-spread"].rows()
+    off = read_thresholds({"zero_spread": {"enabled": False, "warn": 0.5, "critical": 1}})
+    assert inspect(run, off).alarms == ()
+    high = read_thresholds({"zero_spread": {"info": 0.98, "warn": 0.99, "critical": 1.5}})
+    assert inspect(run, high).alarms == ()
+
+
+def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None:
+    groups = [Group(task_slug="a", rewards=[0.0] * 4), Group(task_slug="b", rewards=[0.0, 1.0])]
+    tree = Tree.of(
+        Checkpoint(
+            id=f"c{step}",
+            prev_model_checkpoint_id=f"c{step - 1}" if step else None,
+            is_active=step == 59,
+            metrics={"tinker.optim/kl_sample_train_v1": 0.02},
+            groups=groups,
+        )
+        for step in range(60)
+    )
+    found = {alarm.name: alarm for alarm in inspect_lineage(tree).report().alarms}
+    assert set(found) == {"kl_sampler", "zero_spread"}
+    assert found["zero_spread"].level is Level.WARN
+    assert (found["kl_sampler"].checkpoint_id, found["kl_sampler"].onset) == ("c10", 11)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "step_s", "level"),
+    [
+        (5.0, 0.1, None),
+        (29.0, 10.0, None),
+        (31.0, 10.0, Level.WARN),
+        (61.0, 10.0, Level.CRITICAL),
+        (901.0, 800.0, Level.CRITICAL),
+        (901.0, None, Level.CRITICAL),
+        (100.0, None, None),
+    ],
+)
+def test_a_silent_run_is_stalled(silent_s: float, step_s: float | None, level: str | None) -> None:
+    alarm = stall(row(7, {}), silent_s, step_s, Thresholds().stall)
+    assert (alarm and alarm.level) == level
+    if alarm is not None:
+        assert (alarm.onset, alarm.before_id) == (7, "c7")
+
+
+KEYS = sorted({role.key for role in vars(rows).values() if isinstance(role, rows.Role)})
+NUMBERS = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0.0, -0.0, 1e-320, 1e308, -1e308, 0.5, 1.0]),
+)
+METRICS = st.dictionaries(
+    st.sampled_from([*KEYS, "reward/a", "reward/format/std", "rewards/b/mean"]),
+    NUMBERS,
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(METRICS, max_size=40), st.integers(1, 4), st.one_of(st.none(), NUMBERS))
+def test_no_data_makes_a_detector_raise(
+    found: list[dict[str, float]], times: int, at: float | None
+) -> None:
+    watch = Watch(steps=100)
+    for place, metrics in enumerate(found * times):
+        watch.read(Row(place, metrics, place + 1, f"c{place}", at))
+    report = watch.report()
+    assert report.steps == len(found) * times
+    for alarm in report.alarms:
+        assert 0 <= alarm.row < report.steps
+        assert all(isfinite(one.value) for one in alarm.evidence)
+        assert alarm.said
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(NUMBERS, min_size=1, max_size=300), st.sampled_from(KEYS))
+def test_no_curve_of_one_metric_makes_a_detector_raise(values: list[float], key: str) -> None:
+    steps = [row(step, healthy(step) | {key: value}) for step, value in enumerate(values * 3, 1)]
+    assert inspect(steps).steps == len(steps)
