@@ -96,6 +96,10 @@ class Report:
     skipped: tuple[Skipped, ...] = ()
     steps: int = 0
     """How many steps of the lineage were judged."""
+    left: tuple[Alarm, ...] = ()
+    """Alarms of steps that the head has left for another lineage."""
+    waiting: int = 0
+    """How many steps are still to be judged."""
 
     @property
     def active(self) -> tuple[Alarm, ...]:
