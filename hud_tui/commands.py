@@ -11,7 +11,7 @@ from hud_tui.file_commands import add_file_commands
 EXIT_CODES = """\
 exit codes with --headless:
   0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
-  5 preflight failed   130 interrupted"""
+  5 preflight failed   6 an alarm, as --fail-on says   130 interrupted"""
 
 PARAMETERS = ("reasoning_effort", "steps", "group_size", "learning_rate", "loss_fn", "seed")
 
@@ -41,7 +41,18 @@ def build_parser() -> Parser:
     _global_flags(parser, {"headless": False, "local": False, "version": False})
     parser.set_defaults(command="status", ref=None, state_dir=None, data_dir=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for add in (_status, _models, _fork, _checkpoints, _head, _preflight, _run, _jobs, _traces):
+    for add in (
+        _status,
+        _models,
+        _fork,
+        _checkpoints,
+        _head,
+        _preflight,
+        _run,
+        _watch,
+        _jobs,
+        _traces,
+    ):
         add(commands)
     _serve(commands)
     _doctor(commands)
@@ -149,7 +160,6 @@ def _run(commands: "Commands[Parser]") -> None:
         "run tasks.jsonl -m arith-rl",
     )
     _source(parser)
-    _fail_on(parser)
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
     parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
     parser.add_argument("--group-size", type=int, metavar="N", help="rollouts of one task a step")
@@ -157,7 +167,31 @@ def _run(commands: "Commands[Parser]") -> None:
     parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
     parser.add_argument("--seed", type=_seed, metavar="N")
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("warning", "failure", "warn", "critical"),
+        help="warning: of preflight, exit code 5; warn, critical: of an alarm of a run that is "
+        "followed, exit code 6; may be given twice",
+    )
     _consent(parser)
+
+
+def _watch(commands: "Commands[Parser]") -> None:
+    parser = _command(
+        commands,
+        "watch",
+        "print a run's events and alarms until it ends, has a step, or has an alarm",
+        "--headless watch arith-rl",
+        "--headless watch arith-rl --until step=100 --fail-on critical",
+        "--headless watch arith-rl --until alarm",
+    )
+    parser.add_argument("ref", metavar="MODEL|JOB")
+    about = "done (the default), step=N or alarm (of warn or worse)"
+    parser.add_argument("--until", default="done", metavar="WHAT", help=about)
+    about = "end with exit code 6 at the first alarm this bad"
+    parser.add_argument("--fail-on", choices=("warn", "critical"), help=about)
 
 
 def _finite(text: str) -> float:

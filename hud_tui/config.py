@@ -3,6 +3,8 @@
 A table or a field that is not known is refused, so that a typo does not go unnoticed.
 """
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,19 @@ class Config:
 
 READERS = {"alarms": read_thresholds}
 """How each table is read; a reader raises `BadTuning`."""
+
+
+def config_dir(environ: Mapping[str, str]) -> Path:
+    """Where the file is: HUD_TUI_CONFIG_DIR, else the platform's own place for such files."""
+    given = environ.get("HUD_TUI_CONFIG_DIR")
+    if given:
+        return Path(given).expanduser().absolute()
+    if sys.platform == "linux":  # as platformdirs says, which takes 10 ms to load
+        base = environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
+        return Path(base).expanduser() / "hud-tui"
+    from platformdirs import PlatformDirs
+
+    return PlatformDirs("hud-tui", appauthor=False).user_config_path
 
 
 def read_config(directory: Path) -> Config:

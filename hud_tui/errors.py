@@ -136,6 +136,13 @@ class HudJobFailed(HudError):
     kind = "job_failed"
 
 
+class HudAlarm(HudError):
+    """An alarm is as bad as ``--fail-on`` says."""
+
+    exit_code = 6
+    kind = "alarm"
+
+
 class HudInternal(HudError):
     """A bug of this program."""
 

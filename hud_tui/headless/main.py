@@ -55,6 +55,8 @@ def _command(name: str) -> Command:
             from hud_tui.headless.runs import preflight as command
         case "run":
             from hud_tui.headless.runs import run as command
+        case "watch":
+            from hud_tui.headless.watch import watch as command
         case "jobs":
             from hud_tui.headless.jobs import jobs as command
         case "traces":

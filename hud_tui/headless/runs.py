@@ -11,9 +11,11 @@ from hud_tui.client.sources import load_source
 from hud_tui.client.submission import Submission, submit
 from hud_tui.commands import flag, parameters
 from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.headless.alarms import thresholds
 from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.follow import Follower
 from hud_tui.headless.output import emit, tell
+from hud_tui.headless.sentry import Sentry
 from hud_tui.rl.disk import disk_use
 from hud_tui.rl.preflight import Finding, in_order, verdict
 from hud_tui.rl.status import trainable
@@ -31,17 +33,18 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     model = args.model or (await _default_model(client)).model_name
     findings = await _findings(client, tasks, model, asked, origin.get("lock"))
     emit("preflight", _document(tasks, origin, findings))
-    return HudPreflightFailed.exit_code if _fails(args, findings) else 0
+    return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
     """Check, submit once, and with ``--follow`` print events until the run has ended."""
     require_consent(args)
     asked = _parameters(args)
+    sentry = _sentry(args)
     tasks, origin = await load_source(client, args.source)
     model = await (client.model(args.model) if args.model else _default_model(client))
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
-    if _fails(args, findings):
+    if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code
     await confirm(args, _question(model, tasks, origin, asked))
@@ -50,14 +53,25 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
         config=JobConfig(parameters=asked),
     )
-    if args.follow:
-        return await Follower(client, model).run(body)
+    if sentry is not None:
+        return await Follower(client, model, sentry).run(body)
     submission = await submit(client, body)
     _say_if_found(submission)
     flags = "--headless --local" if client.settings.local else "--headless"
     watch = f"hud-tui {flags} status {submission.job_id}"
     emit("job", {"job_id": submission.job_id, "model": model.model_name, "watch": watch})
     return 0
+
+
+def _sentry(args: argparse.Namespace) -> Sentry | None:
+    """Who watches the run; None where nobody follows it."""
+    alarms = [level for level in ("warn", "critical") if level in args.fail_on]
+    if args.follow:
+        return Sentry(thresholds(), alarms[0] if alarms else None)
+    if alarms:
+        hint = "add --follow, or use hud-tui watch"
+        raise HudUsage(f"--fail-on {alarms[0]} needs --follow", hint)
+    return None
 
 
 def _parameters(args: argparse.Namespace) -> JobParameters:
@@ -85,9 +99,9 @@ async def _default_model(client: HudClient) -> Model:
     raise HudUsage(f"there are {len(own)} models to train", f"say which with -m: {names}")
 
 
-def _fails(args: argparse.Namespace, findings: list[Finding]) -> bool:
+def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
     """Whether it is to end here, as ``--fail-on`` has it."""
-    return verdict(findings) in ("failure", args.fail_on)
+    return verdict(findings) in ("failure", *fail_on)
 
 
 async def _findings(

@@ -1,22 +1,32 @@
 """``status``: the service, a model, its head, its job and its last metrics."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 from datetime import UTC, datetime
+from time import time
+from typing import TYPE_CHECKING, Any
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.job_names import find_job
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.headless.output import emit
+from hud_tui.headless.output import emit, plain
+from hud_tui.rl.ages import seconds
 from hud_tui.rl.names import find_model
 from hud_tui.rl.status import Service, Status, current_model, last_metrics
 from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, JobStatus, Model
+
+if TYPE_CHECKING:
+    from hud_tui.rl.alarms.thresholds import Thresholds
 
 
 async def status(client: HudClient, args: argparse.Namespace) -> int:
-    """The status of a model, of a job's model, or of the newest run's."""
-    model = await (_newest(client) if args.ref is None else _named(client, args.ref))
+    """The status of a model, of a job's model, or of the newest run's; and its alarms."""
+    asked = _newest(client) if args.ref is None else named(client, args.ref)
+    limits, model = await asyncio.gather(asyncio.to_thread(_limits), asked)
     tree: list[Checkpoint] = []
     job: JobStatus | None = None
     if model is not None:
@@ -31,15 +41,35 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
         metrics=last_metrics(tree),
         as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-    emit("status", now)
+    emit("status", {**plain(now), **_alarms(tree, job, limits)})
     return 0
+
+
+def _limits() -> Thresholds:
+    """What the detectors go by; they are loaded while the service answers."""
+    from hud_tui.headless.alarms import thresholds
+
+    return thresholds()
+
+
+def _alarms(tree: list[Checkpoint], job: JobStatus | None, limits: Thresholds) -> dict[str, Any]:
+    from hud_tui.headless.alarms import judge, report_documents
+
+    return report_documents(judge(Tree.of(tree), job, _silent_s(tree, job), limits))
+
+
+def _silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
+    """Seconds since the newest step, or since the job began; None where neither is known."""
+    stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
+    known = [stamp for stamp in stamps if stamp]
+    return time() - max(known) if known else None
 
 
 async def _newest(client: HudClient) -> Model | None:
     return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
 
 
-async def _named(client: HudClient, ref: str) -> Model:
+async def named(client: HudClient, ref: str) -> Model:
     """The model of this name, or the one that the job of this id trains.
 
     Raises:

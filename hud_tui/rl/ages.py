@@ -1,6 +1,6 @@
 """How long ago something was, in at most five characters."""
 
-from hud_tui.rl.progress import seconds
+from datetime import datetime
 
 UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 """Seconds in each unit, longest first."""
@@ -19,3 +19,11 @@ def age(stamp: str | float | None, now: float) -> str:
     past = max(0, int(now - then))
     size, unit = next((each for each in UNITS if past >= each[0]), (1, "s"))
     return f"{past // size} {unit}"
+
+
+def seconds(stamp: str | None) -> float | None:
+    """An ISO 8601 time as Unix seconds; None where it is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp() if stamp else None
+    except ValueError:
+        return None

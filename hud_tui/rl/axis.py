@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import ceil, isfinite
 
+from hud_tui.rl.ages import seconds
 from hud_tui.rl.metrics import short
-from hud_tui.rl.progress import seconds
 from hud_tui.rl.run import Run
 from hud_tui.rl.scale import round_step
 from hud_tui.rl.series import Series

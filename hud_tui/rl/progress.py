@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 
+from hud_tui.rl.ages import seconds
 from hud_tui.rl.run import Run
 
 RECENT = 20
@@ -124,14 +124,6 @@ def liveness(
     else:
         state = State.LIVE
     return Liveness(state, source, age_s, trouble, retry_s)
-
-
-def seconds(stamp: str | None) -> float | None:
-    """An ISO 8601 time as Unix seconds; None where it is none."""
-    try:
-        return datetime.fromisoformat(stamp).timestamp() if stamp else None
-    except ValueError:
-        return None
 
 
 def _gaps(newest_first: Sequence[float]) -> list[float]:

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 from textual.content import Content
 
 from hud_tui.rl import job_words
-from hud_tui.rl.ages import age
+from hud_tui.rl.ages import age, seconds
 from hud_tui.rl.metrics import short, signed
-from hud_tui.rl.progress import seconds
 from hud_tui.rl.rollouts import Rollout, RolloutGroup
 from hud_tui.rl.text import count_unsafe, one_line
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from hud_tui.rl.ages import age
+from hud_tui.rl.ages import age, seconds
 from hud_tui.rl.catalog import Kind, kind
 from hud_tui.rl.metrics import short
-from hud_tui.rl.progress import seconds
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index

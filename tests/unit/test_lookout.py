@@ -1,7 +1,10 @@
 """The lookout: the detectors over a head's lineage, wherever the head goes."""
 
+from datetime import UTC, datetime
+
+from hud_tui.rl.alarms.curves import STEP_S
 from hud_tui.rl.alarms.lookout import Lookout
-from hud_tui.rl.alarms.pathologies import PATHOLOGIES, Pathology
+from hud_tui.rl.alarms.pathologies import BEGAN, PATHOLOGIES, Pathology
 from hud_tui.rl.alarms.watch import inspect_lineage
 from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, JobStatus
@@ -10,7 +13,10 @@ BAD = PATHOLOGIES["zero-spread"]
 
 
 def node(name: str, parent: str | None, metrics: dict[str, float], head: bool) -> Checkpoint:
-    return Checkpoint(id=name, prev_model_checkpoint_id=parent, is_active=head, metrics=metrics)
+    at = datetime.fromtimestamp(BEGAN + STEP_S * int(name[1:]), UTC).isoformat()
+    return Checkpoint(
+        id=name, prev_model_checkpoint_id=parent, is_active=head, metrics=metrics, created_at=at
+    )
 
 
 def tree_of(pathology: Pathology, steps: int) -> Tree:
@@ -83,6 +89,6 @@ def test_base_weights_have_nothing_to_judge() -> None:
 def test_a_silent_run_is_among_the_alarms() -> None:
     lookout = Lookout()
     lookout.follow(tree_of(BAD, 20), JobStatus(status="running", step=20, steps=100))
-    assert lookout.report(5.0, 1.0).alarms == ()
-    [alarm] = lookout.report(60.0, 1.0).alarms
+    assert lookout.report(5.9).alarms == ()
+    [alarm] = lookout.report(15.0).alarms
     assert (alarm.name, alarm.onset, alarm.before_id) == ("stall", 20, "c20")

@@ -53,16 +53,16 @@ class Lookout:
         """Rows that are still to be read."""
         return len(self._waiting)
 
-    def report(self, silent_s: float | None = None, step_s: float | None = None) -> Report:
+    def report(self, silent_s: float | None = None) -> Report:
         """What the detectors say.
 
         Args:
             silent_s: Seconds since the last event of a run that trains; None where none does.
-            step_s: The run's usual step.
         """
         late = None
         if silent_s is not None:
-            late = stall(self._watch.last, silent_s, step_s, self.thresholds.stall)
+            watch = self._watch
+            late = stall(watch.last, silent_s, watch.pace, self.thresholds.stall)
         report = self._watch.report(*([late] if late else []))
         return replace(report, left=tuple(self._left.values()), waiting=self.behind)
 

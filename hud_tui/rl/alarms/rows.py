@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
+from hud_tui.rl.ages import seconds
 from hud_tui.rl.alarms.statistics import bounded
 from hud_tui.rl.groups import group_stats
-from hud_tui.rl.progress import seconds
 from hud_tui.rl.series import metrics_of
 from hud_tui.wire import Checkpoint
 

@@ -5,6 +5,7 @@ once and one that is followed live have the same alarms.
 """
 
 from collections.abc import Iterable
+from math import nan
 from typing import Any
 
 from hud_tui.rl.alarms.alarm import Alarm, Report, ordered
@@ -18,6 +19,7 @@ from hud_tui.rl.alarms.policy import EntropyCollapse, ReferenceDrift
 from hud_tui.rl.alarms.rewards import HeldoutCollapse, HeldoutGap, RewardCollapse, RewardPlateau
 from hud_tui.rl.alarms.rows import Row, row_of
 from hud_tui.rl.alarms.spread import ErroredRollouts, Truncation, ZeroSpread
+from hud_tui.rl.alarms.statistics import Window, bounded
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.tree import Tree
 
@@ -27,6 +29,8 @@ DETECTORS: tuple[type[Detector[Any]], ...] = (
     *(StaleRollouts, ErroredRollouts, ComponentDominance, HeldoutGap, HeldoutCollapse, Throughput),
 )
 """All that judge rows; `hud_tui.rl.alarms.stall` judges by the clock."""
+RECENT = 20
+"""Steps whose pace is the run's pace."""
 
 
 class Watch:
@@ -40,6 +44,7 @@ class Watch:
         self._detectors = [kind(tuning) for kind, tuning in tunings.items() if tuning.enabled]
         self._rows: list[tuple[int, str | None]] = []
         """Step and checkpoint of each row; its metrics are not kept."""
+        self._pace, self._at = Window(RECENT), nan
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -48,16 +53,14 @@ class Watch:
         """Take in the next row; its place is the number of rows before it."""
         self._rows.append((row.step, row.checkpoint_id))
         self.context.read(row)
+        self._time(row)
         for detector in self._detectors:
             detector.read(row, self.context)
 
-    def ends_with(self, checkpoint_id: str) -> bool:
-        """Whether this checkpoint is the newest row."""
-        return bool(self._rows) and self._rows[-1][1] == checkpoint_id
-
-    def has(self, place: int, checkpoint_id: str) -> bool:
-        """Whether the row at this place is this checkpoint."""
-        return 0 <= place < len(self._rows) and self._rows[place][1] == checkpoint_id
+    @property
+    def pace(self) -> float | None:
+        """Median seconds between the last RECENT steps; None before two."""
+        return self._pace.median if len(self._pace) else None
 
     @property
     def last(self) -> Row | None:
@@ -71,6 +74,13 @@ class Watch:
             alarms += detector.alarms(self.context, self._row_at)
         skipped = (detector.skipped() for detector in self._detectors)
         return Report(ordered(alarms), tuple(s for s in skipped if s), len(self._rows))
+
+    def _time(self, row: Row) -> None:
+        at = bounded(row.at)
+        if at is not None:
+            if at > self._at:
+                self._pace.push(at - self._at)
+            self._at = at
 
     def _row_at(self, place: int) -> Row:
         step, checkpoint_id = self._rows[place]

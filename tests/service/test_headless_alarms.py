@@ -1,0 +1,205 @@
+"""Alarms headless: in the status, while a run is followed, and what is waited for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud_tui.config import config_dir
+from hud_tui.errors import HudAlarm
+from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
+from hud_tui.headless import sentry as sentries
+from hud_tui.headless.sentry import Sentry
+from hud_tui.rl.alarms.pathologies import PATHOLOGIES
+from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.alarms.watch import DETECTORS
+from hud_tui.settings import read_paths
+from hud_tui.wire import Checkpoint, JobStatus
+from tests.conftest import Served
+from tests.service.clients import documents
+from tests.service.headless import Command, commands
+
+EASY = "[alarms.zero_spread]\ninfo = 1e-9\nwarn = 2e-9\ncritical = 3e-9\nwarmup = 0\nhold = 1\n"
+"""Limits that the toy engine's groups are beyond from the first step on."""
+RUN = ("run", "arith", "-y", "--group-size", "2", "--steps")
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config file, not there yet."""
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
+    (tmp_path / "config").mkdir()
+    return tmp_path / "config" / "config.toml"
+
+
+@pytest.fixture
+async def hud(
+    served: Served,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:
+    run = commands(served, monkeypatch, capsys)
+    base = (await run("models")).data["models"][0]["model_name"]
+    await run("fork", base, "--name", "arith-rl", "-y")
+    return run
+
+
+def written(config: Path, text: str) -> None:
+    config.write_text(text)
+
+
+def names(found: list[dict[str, Any]]) -> list[str]:
+    return [one["name"] for one in found]
+
+
+async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
+    hud: Command, config: Path
+) -> None:
+    status = (await hud("status")).data
+    assert status["alarms"] == []
+    assert names(status["skipped"]) == [kind.NAME for kind in DETECTORS]
+    assert {"name": "entropy_collapse", "needs": "entropy"} in status["skipped"]
+    written(config, EASY)
+    assert (await hud(*RUN, "2", "--follow")).code == 0
+    status = (await hud("status")).data
+    assert names(status["skipped"]) != [kind.NAME for kind in DETECTORS]
+    [alarm] = [one for one in status["alarms"] if one["name"] == "zero_spread"]
+    assert (alarm["active"], alarm["onset"]) == (True, 1)
+    assert alarm["level"] in ("warn", "critical")
+    assert alarm["before_id"] is None
+    assert alarm["evidence"][0]["limit"] == 2e-9
+    assert alarm["meaning"]
+    assert alarm["advice"]
+
+
+@pytest.mark.parametrize("argv", [("status",), (*RUN, "1", "--follow"), ("watch", "arith-rl")])
+async def test_a_config_that_cannot_be_used_is_named(
+    hud: Command, config: Path, argv: tuple[str, ...]
+) -> None:
+    written(config, "[alarms.truncation]\nwarn = 'low'\n")
+    result = await hud(*argv)
+    assert (result.code, result.error["type"]) == (2, "usage")
+    assert f"{config}: alarms.truncation.warn: expected a number" in result.error["message"]
+    assert result.error["hint"]
+
+
+async def test_a_followed_run_prints_its_alarms_and_fails_on_them(
+    hud: Command, config: Path
+) -> None:
+    written(config, EASY)
+    followed = await hud(*RUN, "2", "--follow")
+    assert followed.code == 0
+    assert "zero_spread" in names([d["data"] for d in followed.documents if d["kind"] == "alarm"])
+    written(config, "")
+    assert (await hud(*RUN, "1", "--follow", "--fail-on", "critical")).code == 0
+    await hud("fork", "arith-rl", "--name", "fresh", "-y")
+    written(config, EASY.replace("warmup = 0", "warmup = 3"))
+    failed = await hud(*RUN, "50", "-m", "fresh", "--follow", "--fail-on", "warn")
+    assert (failed.code, failed.error["type"]) == (6, "alarm")
+    assert ": zero-spread groups since step " in failed.error["message"]
+    assert failed.documents[-2]["kind"] == "alarm"
+    job = (await hud("jobs")).data["jobs"][0]["id"]
+    assert (await hud("jobs", job)).data["status"]["status"] in ("running", "succeeded")
+
+
+async def test_fail_on_is_for_a_run_that_is_followed(hud: Command) -> None:
+    result = await hud(*RUN, "1", "--fail-on", "warn")
+    assert (result.code, result.error["message"]) == (2, "--fail-on warn needs --follow")
+
+
+async def test_watching_ends_with_the_run(hud: Command) -> None:
+    job = (await hud(*RUN, "3")).data["job_id"]
+    result = await hud("watch", job)
+    assert (result.code, result.kind) == (0, "watch")
+    data = result.data
+    assert (data["until"], data["reason"], data["reached"]) == ("done", "done", True)
+    assert (data["step"], data["job"]["status"]) == (3, "succeeded")
+    assert {document["kind"] for document in result.documents} <= {"event", "alarm", "watch"}
+    assert (await hud("watch", "arith-rl")).data["step"] == 3
+
+
+async def test_watching_ends_with_a_step_or_tells_that_it_never_came(hud: Command) -> None:
+    await hud(*RUN, "500")
+    result = await hud("watch", "arith-rl", "--until", "step=2")
+    assert (result.code, result.data["reason"]) == (0, "step")
+    assert result.data["step"] >= 2
+    await hud("jobs", result.data["job"]["id"], "--cancel", "-y")
+    result = await hud("watch", "arith-rl", "--until", "step=999")
+    assert (result.code, result.data["reason"], result.data["reached"]) == (1, "done", False)
+    cancelled = await hud("watch", "arith-rl")
+    assert (cancelled.code, cancelled.data["reached"]) == (1, False)
+
+
+async def test_watching_ends_with_an_alarm(hud: Command, config: Path) -> None:
+    written(config, EASY.replace("warmup = 0", "warmup = 2"))
+    await hud(*RUN, "500")
+    result = await hud("watch", "arith-rl", "--until", "alarm")
+    assert (result.code, result.data["reason"]) == (0, "alarm")
+    assert "zero_spread" in names(result.data["alarms"])
+    failed = await hud("watch", "arith-rl", "--fail-on", "warn")
+    assert (failed.code, failed.error["type"]) == (6, "alarm")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--until", "step=x"), "--until step=x: expected done, step=N or alarm"),
+        (("--until", "never\x1b"), "--until never␛: expected"),
+        ((), "arith-rl has had no run"),
+    ],
+)
+async def test_what_cannot_be_waited_for_is_said(
+    hud: Command, argv: tuple[str, ...], said: str
+) -> None:
+    result = await hud("watch", "arith-rl", *argv)
+    assert result.code == 2
+    assert said in result.error["message"]
+
+
+def test_the_config_s_place_is_the_one_of_the_other_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for environ in ({}, {"XDG_CONFIG_HOME": str(tmp_path / "x")}, {"HUD_TUI_CONFIG_DIR": "~/y"}):
+        for name in ("XDG_CONFIG_HOME", "HUD_TUI_CONFIG_DIR"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        assert config_dir(environ) == read_paths(environ=environ).config
+
+
+def node(step: int, metrics: dict[str, float]) -> Checkpoint:
+    parent = f"c{step - 1}" if step > 1 else None
+    return Checkpoint(id=f"c{step}", prev_model_checkpoint_id=parent, metrics=metrics, step=step)
+
+
+def test_a_sentry_tells_each_alarm_once_and_again_when_it_gets_worse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pathology, sentry = PATHOLOGIES["zero-spread"], Sentry(Thresholds(), None)
+    sentry.begin(TreeRead(checkpoints=()), news=False)
+    for step in range(1, 301):
+        sentry.hear(CheckpointAdded(checkpoint=node(step, pathology.metrics(step))))
+        sentry.hear(HeadMoved(checkpoint_id=f"c{step}", cause="step"))
+    told = [one["data"] for one in documents(capsys.readouterr().out)]
+    assert [one["level"] for one in told] == ["info", "warn", "critical"]
+    assert len({one["id"] for one in told}) == 1
+
+
+def test_a_sentry_hears_that_nothing_is_heard(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(sentries, "monotonic", lambda: now)
+    sentry = Sentry(Thresholds(), "critical")
+    sentry.begin(TreeRead(checkpoints=()), news=True)
+    sentry.hear(JobChanged(job=JobStatus(status="running", step=0, steps=9)))
+    now += 60
+    sentry.wait()
+    assert capsys.readouterr().out == ""
+    now += 900
+    with pytest.raises(HudAlarm, match="stalled"):
+        sentry.wait()
+    [told] = documents(capsys.readouterr().out)
+    assert (told["kind"], told["data"]["name"]) == ("alarm", "stall")
