@@ -89,7 +89,7 @@ class Detector(ABC, Generic[T]):
             before_id=row_at(episode.onset - 1).checkpoint_id if episode.onset else None,
             raised=row_at(episode.raised).step,
             ended=None if episode.ended is None else row_at(episode.ended).step,
-            evidence=self._told(context) if episode.ended is None else episode.evidence,
+            evidence=(episode.ended is None and self._told(context)) or episode.evidence,
             meaning=self.meaning(),
             advice=self.advice(),
         )

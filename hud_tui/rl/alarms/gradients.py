@@ -31,6 +31,7 @@ class GradientNorm(Detector[GradNorm]):
     def __init__(self, tuning: GradNorm) -> None:
         super().__init__(tuning)
         self._window, self._outliers, self._norm, self._limit = Window(SIZE), 0, nan, nan
+        self._lost = 0
 
     def judge(self, row: Row, context: Context) -> float | None:
         raw = GRAD_NORM.raw(row)
@@ -38,7 +39,7 @@ class GradientNorm(Detector[GradNorm]):
             return None
         norm = bounded(raw)
         if norm is None:
-            self._norm = nan
+            self._norm, self._lost = nan, self._lost + 1
             return 3.0
         severity, self._norm = self._stands_out(norm), norm
         self._adapt(norm, severity)
@@ -67,6 +68,7 @@ class GradientNorm(Detector[GradNorm]):
         return (
             Evidence("gradient norm", self._norm, self._limit),
             Evidence("usual", self._window.median),
+            Evidence("steps that are not finite", float(self._lost), 0.0),
         )
 
 

@@ -17,7 +17,7 @@ from hud_tui.rl.alarms.rows import (
     ZERO_SPREAD,
     Row,
 )
-from hud_tui.rl.alarms.statistics import Ema, Lag, bounded, grade
+from hud_tui.rl.alarms.statistics import Ema, Lag, grade
 from hud_tui.rl.alarms.thresholds import Limits
 
 RESIDUE = 1e-3
@@ -135,8 +135,8 @@ class ErroredRollouts(Detector[Limits]):
             if lost is None or kept is None or not kept > 0:
                 return None
             share = lost / kept
-        self._share = share
-        return grade(share, self.tuning)
+        self._share = max(0.0, min(1.0, share))
+        return grade(self._share, self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        return (Evidence("errored", bounded(self._share) or nan, self.tuning.warn),)
+        return (Evidence("errored", self._share, self.tuning.warn),)
