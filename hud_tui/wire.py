@@ -561,6 +561,48 @@ class TraceEvents(Response):
     reward: float | None = None
 
 
+class RolloutAgent(Request):
+    """Who makes a hosted rollout."""
+
+    type: str
+    """E.g. openai_compatible."""
+    config: Json
+    """model, checkpoint, system_prompt and completion_kwargs are read."""
+
+
+class SubmitRollout(Request):
+    """POST /v2/rollouts/submit."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    trace_id: str
+    """Chosen by the client, as the job's."""
+    job_id: str
+    env: str
+    task: str
+    """The scenario."""
+    slug: str | None = None
+    args: Json = Field(default_factory=dict)
+    agent: RolloutAgent
+    group_id: str | None = None
+    parent_trace_id: str | None = None
+    runtime_config: Json | None = None
+    verifier: Json | None = None
+
+
+class SubmittedRollout(Response):
+    job_id: str
+    trace_id: str
+    status: str
+
+
+class CancelRollout(Request):
+    """POST /v2/rollouts/cancel; without a trace, the whole job."""
+
+    job_id: str | None = None
+    trace_id: str | None = None
+
+
 class CancelJob(Request):
     """POST /v2/rollouts/cancel_job."""
 

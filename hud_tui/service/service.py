@@ -9,11 +9,12 @@ from types import TracebackType
 
 from hud_tui.rl.formats import read_row
 from hud_tui.service.engines.base import Engine
+from hud_tui.service.hosted import Hosted
 from hud_tui.service.ids import canonical
 from hud_tui.service.parts import Parts
 from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.runner import Runner
-from hud_tui.service.store import Db, models, retention, runs, tasksets
+from hud_tui.service.store import Db, models, retention, runs, tasksets, traces
 from hud_tui.service.tasksets import TASKSETS
 
 
@@ -30,6 +31,7 @@ class Service:
         self.data_dir = data_dir.resolve()
         self.parts: Parts
         self.runner: Runner
+        self.hosted: Hosted
         self.api_key = ""
         self._engine = engine
         self._max_disk = max_disk
@@ -38,6 +40,7 @@ class Service:
         await asyncio.to_thread(self._prepare)
         self.parts = Parts(self.data_dir, self._engine, self._max_disk)
         self.runner = Runner(self.parts)
+        self.hosted = Hosted(self.parts)
         try:
             await self.parts.store.open()
             await self._engine.start()
@@ -56,6 +59,7 @@ class Service:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.hosted.close()
         await self.runner.close()
         self.parts.hub.close()
         await self.parts.retention.close()
@@ -135,4 +139,5 @@ def _recover(db: Db, bases: list[str]) -> set[str]:
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
         tasksets.offer(db, builtin.name, builtin.description, rows)
     runs.interrupt_all(db)
+    traces.end_queued(db)
     return retention.kept(db)

@@ -1,4 +1,4 @@
-"""Jobs: list, look at, cancel; and the reports of a client that runs its own."""
+"""Jobs: list, look at, rename; and the reports of a client that runs its own."""
 
 import sqlite3
 from typing import Any
@@ -15,17 +15,9 @@ from hud_tui.service.ids import canonical, wanted_id
 from hud_tui.service.records import trace_record
 from hud_tui.service.routes import parts_of, path, service_of
 from hud_tui.service.runner import Runner
-from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, traces
-from hud_tui.wire import CancelJob, JobEnter
+from hud_tui.wire import JobEnter
 from hud_tui.wire import Request as Body
-
-
-class Cancel(Body):
-    """POST /v2/rollouts/cancel."""
-
-    job_id: str | None = None
-    trace_id: str | None = None
 
 
 class Renamed(Body):
@@ -59,7 +51,7 @@ async def job_traces(request: Request) -> Response:
 async def summary(request: Request) -> Response:
     job = await _find(request)
     counts = dict(await parts_of(request).store.read(traces.summary, job["id"]))
-    return reply({**counts, "pending": 0, "initializing": 0, "cancelling": 0})
+    return reply({**counts, "initializing": 0, "cancelling": 0})
 
 
 async def enter(request: Request) -> Response:
@@ -69,39 +61,6 @@ async def enter(request: Request) -> Response:
     taskset_id = canonical(body.taskset_id or "")
     await parts_of(request).store.write(jobs.enter, job_id, body.name, group, taskset_id)
     return reply({"job_id": job_id})
-
-
-async def cancel_job(request: Request) -> Response:
-    body = await read(request, CancelJob)
-    count = await _cancel(service_of(request), wanted_id("job", body.job_id))
-    return reply({"cancelled": count, "status": "cancelled" if count else "not_running"})
-
-
-async def cancel(request: Request) -> Response:
-    """One rollout that a client reports; or a job, where no trace is named."""
-    body = await read(request, Cancel)
-    if body.trace_id is None:
-        count = await _cancel(service_of(request), wanted_id("job", body.job_id or ""))
-        return reply({"status": "cancelled" if count else "not_running"})
-    trace_id = wanted_id("trace", body.trace_id)
-    return reply({"status": await parts_of(request).store.write(traces.cancel, trace_id)})
-
-
-async def cancel_all(request: Request) -> Response:
-    service = service_of(request)
-    active = await service.parts.store.read(jobs.unfinished)
-    details = [
-        {"job_id": job["id"], "cancelled": await _cancel(service, job["id"])} for job in active
-    ]
-    total = sum(int(detail["cancelled"]) for detail in details)
-    return reply(
-        {
-            "jobs_cancelled": sum(detail["cancelled"] > 0 for detail in details),
-            "total_tasks_cancelled": total,
-            "job_details": details,
-            "status": "cancelled" if total else "not_running",
-        }
-    )
 
 
 async def rename(request: Request) -> Response:
@@ -115,14 +74,6 @@ async def rename(request: Request) -> Response:
 async def _find(request: Request) -> sqlite3.Row:
     job_id = path(request, "job_id")
     return await parts_of(request).store.read(jobs.get, job_id)
-
-
-async def _cancel(service: Service, job_id: str) -> int:
-    """How many things were stopped: a managed run is one, a reported job its rollouts."""
-    job = await service.parts.store.read(jobs.get, job_id)
-    if job["kind"] == "training":
-        return int(await service.runner.cancel(job_id))
-    return await service.parts.store.write(traces.cancel_running, job_id)
 
 
 def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
@@ -159,7 +110,4 @@ ROUTES = [
     Route("/v2/jobs/{job_id}/traces", job_traces),
     Route("/v2/jobs/{job_id}/summary", summary),
     Route("/v2/trace/job/{job_id}/enter", enter, methods=["POST"]),
-    Route("/v2/rollouts/cancel_job", cancel_job, methods=["POST"]),
-    Route("/v2/rollouts/cancel", cancel, methods=["POST"]),
-    Route("/v2/rollouts/cancel_user_jobs", cancel_all, methods=["POST"]),
 ]

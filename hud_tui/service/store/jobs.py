@@ -8,7 +8,8 @@ from hud_tui.service.refusals import not_found
 from hud_tui.service.store import Db, insert
 
 _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status = 'running') THEN 'running'
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status IN ('running', 'queued'))
+        THEN 'running'
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id) THEN 'completed'
     ELSE 'pending' END"""
 """HUD has no "job exit": a reported job is over when its traces are."""

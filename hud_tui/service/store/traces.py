@@ -13,6 +13,7 @@ from hud_tui.service.store import Db, checkpoints, events, insert_all, turns
 from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import TraceEnter, TraceExit
 
+_OPEN = "status IN ('running', 'queued')"
 COMPLETION_SHOWN = 200
 """Characters of the last answer kept on the trace's row."""
 
@@ -149,6 +150,7 @@ def summary(db: Db, job_id: str) -> sqlite3.Row:
         "SELECT count(*) AS total_traces, count(DISTINCT task_slug) AS total_tasks,"
         " coalesce(sum(status = 'completed'), 0) AS completed,"
         " coalesce(sum(status = 'running'), 0) AS running,"
+        " coalesce(sum(status = 'queued'), 0) AS pending,"
         " coalesce(sum(status = 'error'), 0) AS error,"
         " coalesce(sum(status = 'cancelled'), 0) AS cancelled, avg(reward) AS avg_reward"
         " FROM trace WHERE job_id = ?",
@@ -157,20 +159,34 @@ def summary(db: Db, job_id: str) -> sqlite3.Row:
     return row
 
 
-def cancel_running(db: Db, job_id: str) -> int:
-    """Mark a reported job's unfinished traces cancelled; how many there were."""
-    return db.execute(
-        "UPDATE trace SET status = 'cancelled', ended_at = ? WHERE job_id = ?"
-        " AND status = 'running'",
-        (now(), job_id),
-    ).rowcount
+def cancel_running(db: Db, job_id: str) -> list[str]:
+    """Mark a job's unfinished traces cancelled; their ids."""
+    query = f"UPDATE trace SET status = 'cancelled', ended_at = ? WHERE job_id = ? AND {_OPEN}"
+    found = db.execute(f"{query} RETURNING id", (now(), job_id)).fetchall()
+    return [row["id"] for row in found]
+
+
+def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
+    """A rollout that the service is to make begins; its status, which is another than
+    ``queued`` where it has been asked for before and has ended."""
+    query = "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'queued', ?)"
+    db.execute(query, (trace_id, now()))
+    enter(db, trace_id, job_id, body)
+    return str(status(db, trace_id))
+
+
+def end_queued(db: Db) -> None:
+    """The rollouts that the service was to make, and no longer will."""
+    said = "the service was stopped before the rollout was made"
+    query = "UPDATE trace SET status = 'error', error = ?, ended_at = ? WHERE status = 'queued'"
+    db.execute(query, (said, now()))
 
 
 def cancel(db: Db, trace_id: str) -> str:
     """Mark one unfinished trace cancelled; its status by then. Raises Refused, 404."""
     get(db, trace_id)
     db.execute(
-        "UPDATE trace SET status = 'cancelled', ended_at = ? WHERE id = ? AND status = 'running'",
+        f"UPDATE trace SET status = 'cancelled', ended_at = ? WHERE id = ? AND {_OPEN}",
         (now(), trace_id),
     )
     return str(get(db, trace_id)["status"])

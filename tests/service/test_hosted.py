@@ -1,0 +1,182 @@
+"""Hosted rollouts: the service samples and grades what a client names."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.service import hosted
+from hud_tui.service.app import create_app
+from hud_tui.service.service import Service
+from tests.conftest import bearer, fork, until
+from tests.toy_engine import ToyEngine
+
+JOB = str(uuid4())
+
+
+def body(model: str, **more: Any) -> dict[str, Any]:
+    config = {"model": model, "completion_kwargs": {"max_tokens": 8, "temperature": 1.0}}
+    return {
+        "trace_id": str(uuid4()),
+        "job_id": JOB,
+        "env": "arith",
+        "task": "add",
+        "slug": "add-1-2",
+        "args": {"a": 1, "b": 2},
+        "agent": {"type": "openai_compatible", "config": config},
+        "group_id": "g-1",
+        **more,
+    }
+
+
+async def submitted(http: httpx.AsyncClient, asked: dict[str, Any]) -> dict[str, Any]:
+    answer = await http.post("/v2/rollouts/submit", json=asked)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+async def ended(http: httpx.AsyncClient, trace_id: str) -> dict[str, Any]:
+    trace: dict[str, Any] = {}
+
+    async def over() -> bool:
+        nonlocal trace
+        trace = (await http.get(f"/v2/trace/{trace_id}")).json()
+        return trace["status"] in ("completed", "error", "cancelled")
+
+    await until(over)
+    return trace
+
+
+async def test_a_rollout_is_sampled_graded_and_kept(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    asked = body(model["model_name"])
+    assert await submitted(http, asked) == {
+        "job_id": JOB,
+        "trace_id": asked["trace_id"],
+        "status": "queued",
+    }
+    trace = await ended(http, asked["trace_id"])
+    assert trace["status"] == "completed"
+    assert 0 <= trace["reward"] <= 1
+    assert trace["stop_reason"] in ("done", "length")
+    assert trace["evaluation_result"]["score"] == trace["reward"]
+    [row] = (await http.get(f"/v2/jobs/{JOB}/traces")).json()["items"]
+    assert (row["task_slug"], row["group_id"]) == ("add-1-2", "g-1")
+    assert 1 <= row["num_tokens"] <= 8
+    assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "completed"
+    trained = {"inputs": [asked["trace_id"]]}
+    path = f"/v1/models/{model['id']}/train/forward-backward"
+    assert (await http.post(path, json=trained)).status_code == 200
+
+
+async def test_the_same_trace_again_changes_nothing(http: httpx.AsyncClient) -> None:
+    asked = body((await fork(http))["model_name"])
+    await submitted(http, asked)
+    first = await ended(http, asked["trace_id"])
+    assert (await submitted(http, asked))["status"] == "completed"
+    assert await ended(http, asked["trace_id"]) == first
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"env": "nowhere"}, 404, "no such environment"),
+        ({"task": "divide"}, 404, "no scenario divide"),
+        ({"args": {"a": 1}}, 422, "args.b is missing"),
+        ({"agent": {"type": "claude", "config": {}}}, 422, "openai_compatible"),
+        ({"agent": {"type": "openai_compatible", "config": {}}}, 404, "no such model"),
+        ({"verifier": {"env": "e", "id": "s"}}, 422, "verifiers"),
+        ({"trace_id": "x"}, 404, "no such trace"),
+        ({"job_id": 3}, 422, "string"),
+    ],
+)
+async def test_what_cannot_be_rolled_out_is_refused(
+    http: httpx.AsyncClient, change: dict[str, Any], status: int, said: str
+) -> None:
+    model = (await fork(http))["model_name"]
+    answer = await http.post("/v2/rollouts/submit", json={**body(model), **change})
+    assert answer.status_code == status, answer.text
+    assert said in answer.text
+
+
+@pytest.mark.parametrize("given", [{"temperature": "hot"}, {"max_tokens": 0}, 7])
+async def test_arguments_that_cannot_be_sampled_with_are_refused(
+    http: httpx.AsyncClient, given: object
+) -> None:
+    config = {"model": (await fork(http))["model_name"], "completion_kwargs": given}
+    asked = body("", agent={"type": "openai_compatible", "config": config})
+    answer = await http.post("/v2/rollouts/submit", json=asked)
+    assert answer.status_code == 422
+    assert "agent" in answer.text
+
+
+async def test_a_refused_turn_ends_the_rollout_as_an_error(http: httpx.AsyncClient) -> None:
+    model = (await fork(http))["model_name"]
+    config = {"model": model, "checkpoint": "none"}
+    asked = body(model, agent={"type": "openai_compatible", "config": config})
+    await submitted(http, asked)
+    trace = await ended(http, asked["trace_id"])
+    assert (trace["status"], trace["reward"]) == ("error", None)
+    assert "no such checkpoint" in trace["error"]
+
+
+async def test_rollouts_that_wait_are_cancelled_with_their_job(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, began, go_on = (await fork(http))["model_name"], asyncio.Event(), asyncio.Event()
+    sample = service.parts.engine.sample
+
+    async def slow(*given: Any) -> Any:
+        began.set()
+        await go_on.wait()
+        return await sample(*given)
+
+    monkeypatch.setattr(service.parts.engine, "sample", slow)
+    service.hosted._line = asyncio.Semaphore(1)
+    asked = [body(model) for _ in range(4)]
+    for one in asked:
+        await submitted(http, one)
+    await began.wait()
+    assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "running"
+    assert (await http.get(f"/v2/jobs/{JOB}/summary")).json()["pending"] == 4
+    one = {"trace_id": asked[3]["trace_id"]}
+    assert (await http.post("/v2/rollouts/cancel", json=one)).json() == {"status": "cancelled"}
+    answer = await http.post("/v2/rollouts/cancel_job", json={"job_id": JOB})
+    assert answer.json() == {"cancelled": 3, "status": "cancelled"}
+    go_on.set()
+    await until(lambda: not service.hosted._tasks)
+    states = [await ended(http, one["trace_id"]) for one in asked]
+    assert {trace["status"] for trace in states} == {"cancelled"}
+    assert [trace["reward"] for trace in states] == [None] * 4
+
+
+async def test_more_than_can_wait_are_refused(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosted, "MOST", 0)
+    asked = body((await fork(http))["model_name"])
+    assert (await http.post("/v2/rollouts/submit", json=asked)).status_code == 429
+
+
+async def test_what_waits_when_the_service_stops_ends_as_an_error(tmp_path: Path) -> None:
+    engine = ToyEngine()
+    async with Service(tmp_path, engine) as service, called(service) as http:
+        model, asked = (await fork(http))["model_name"], body("")
+        asked["agent"]["config"]["model"] = model
+        service.hosted._line = asyncio.Semaphore(0)
+        await submitted(http, asked)
+    async with Service(tmp_path, ToyEngine()) as service, called(service) as http:
+        trace = await ended(http, asked["trace_id"])
+        assert (trace["status"], trace["reward"]) == ("error", None)
+        assert "was stopped" in trace["error"]
+
+
+def called(service: Service) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(service)),
+        base_url="http://127.0.0.1",
+        headers=bearer(service.api_key),
+    )
