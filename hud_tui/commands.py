@@ -149,6 +149,9 @@ def _preflight(commands: "Commands[Parser]") -> None:
     _source(parser)
     _fail_on(parser)
     parser.add_argument("--group-size", type=int, metavar="N", help="of the run that is meant")
+    about = "then roll out K groups with the model, and say which tasks teach"
+    parser.add_argument("--sample", type=int, metavar="K", help=about)
+    parser.add_argument("--fresh", action="store_true", help="sample again what is known")
 
 
 def _run(commands: "Commands[Parser]") -> None:

@@ -11,6 +11,8 @@ from hud_tui.wire import (
     JobEnter,
     Json,
     Page,
+    SubmitRollout,
+    SubmittedRollout,
     Trace,
     TraceEnter,
     TraceEvents,
@@ -19,9 +21,10 @@ from hud_tui.wire import (
 
 
 class JobCalls(Calls):
-    async def jobs(self, limit: int = 200) -> list[Job]:
-        """The newest jobs, at most `limit`."""
-        return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit)
+    async def jobs(self, limit: int = 200, taskset_id: str | None = None) -> list[Job]:
+        """The newest jobs, at most `limit`; of one taskset where it is given."""
+        asked = {} if taskset_id is None else {"taskset_id": taskset_id}
+        return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit, asked)
 
     async def job(self, job_id: str) -> Job:
         return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)
@@ -54,6 +57,15 @@ class JobCalls(Calls):
         """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
         url = self.api("/v2/rollouts/cancel_job")
         return await self.wire.write("POST", url, CancelJobResult, CancelJob(job_id=job_id))
+
+    async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
+        """Have the service sample and grade one task. Sent once.
+
+        Raises:
+            HudRefused: 404 or 422: the model, the environment, the scenario or its args.
+        """
+        url = self.api("/v2/rollouts/submit")
+        return await self.wire.write("POST", url, SubmittedRollout, body)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
         """One completion of a model's head, or of the checkpoint that `body` pins. Sent once.

@@ -33,20 +33,20 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
 
     Returns:
         The tasks, and where they are from: ``source`` as given, ``name``, ``loaded_from``
-        (file, directory or taskset), ``format``, the form of the rows, and ``lock``, the
-        hud.lock.yaml beside them or here, where there is one.
+        (file, directory or taskset), ``format``, the form of the rows, ``taskset_id`` of a
+        taskset, and ``lock``, the hud.lock.yaml beside them or here, where there is one.
 
     Raises:
         HudBadTasks: Rows that cannot be read, with all that is wrong with them.
         HudUsage: No such file or taskset.
     """
-    path = _path(source)
+    path, taskset_id = _path(source), None
     lock = find_lock(*([path if path.is_dir() else path.parent] if path else []), Path())
     complete = Completion(lock)
     if path is not None and source == path.name and path.is_dir():
         path = await _prefer_taskset(client, path)
     if path is None:
-        tasks, name = await _taskset(client, source)
+        tasks, name, taskset_id = await _taskset(client, source)
         loaded_from = "taskset"
     elif path.is_dir():
         tasks, name = await asyncio.to_thread(_directory, path, complete), path.resolve().name
@@ -56,6 +56,7 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
         loaded_from = "file"
     origin = {"source": source, "name": name, "loaded_from": loaded_from}
     beside = {"lock": str(lock)} if lock else {}
+    beside |= {"taskset_id": taskset_id} if taskset_id else {}
     return tasks, origin | {"format": form_of(tasks)} | beside
 
 
@@ -133,7 +134,7 @@ async def _prefer_taskset(client: "HudClient", path: Path) -> Path | None:
     return None
 
 
-async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str]:
+async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str, str | None]:
     try:
         export = await client.taskset(source)
     except HudNotFound as error:
@@ -141,7 +142,7 @@ async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str]:
         hint = close_names(source, known) if known else "or give a .json or .jsonl file"
         raise HudUsage(f"no file or taskset is called {one_line(source)}", hint) from error
     rows = await asyncio.to_thread(read_rows, export.tasks, f"{one_line(export.name)} row")
-    return rows, export.name
+    return rows, export.name, export.taskset_id
 
 
 def _unreadable(source: str, error: Exception) -> HudUsage:

@@ -32,7 +32,13 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     tasks, origin = await load_source(client, args.source)
     model = args.model or (await _default_model(client)).model_name
     findings = await _findings(client, tasks, model, asked, origin.get("lock"))
-    emit("preflight", _document(tasks, origin, findings))
+    document: dict[str, Any] = {}
+    if args.sample is not None and verdict(findings) != "failure":
+        from hud_tui.headless.signal import signal
+
+        found, document = await signal(client, args, tasks, origin, asked, model)
+        findings.append(_told(found))
+    emit("preflight", _document(tasks, origin, findings) | document)
     return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
 
 
@@ -109,12 +115,17 @@ async def _findings(
 ) -> list[Finding]:
     findings = []
     async for finding in check(client, tasks, model, asked, lock):
-        findings.append(finding)
-        if finding.level != "ok":
-            where = f" [{finding.where}]" if finding.where else ""
-            fix = f" ({finding.fix})" if finding.fix else ""
-            tell(f"{finding.level}: {finding.message}{where}{fix}")
+        findings.append(_told(finding))
     return findings
+
+
+def _told(finding: Finding) -> Finding:
+    """The finding, once people have been told of it where it is bad."""
+    if finding.level != "ok":
+        where = f" [{finding.where}]" if finding.where else ""
+        fix = f" ({finding.fix})" if finding.fix else ""
+        tell(f"{finding.level}: {finding.message}{where}{fix}")
+    return finding
 
 
 def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]) -> dict[str, Any]:

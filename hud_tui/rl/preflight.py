@@ -26,6 +26,7 @@ Check = Literal[
     "vision",
     "runtime",
     "lock",
+    "signal",
     "model",
     "ready",
     "tokens",

@@ -31,6 +31,7 @@ CHECKS = {
     "variables": "variables",
     "remote": "MCP servers",
     "lock": "lock file",
+    "signal": "signal",
 }
 """Every check, in the order they are shown."""
 SHOWN = frozenset(list(CHECKS)[:7])

@@ -1,0 +1,101 @@
+"""Outcomes that are kept: one file for each model's head, by task, with their dates.
+
+A head's weights never change, so what it did on a task stays true until the task changes.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from hud_tui.rl.signal import Outcome, TaskSignal
+from hud_tui.rl.signal_progress import Asked
+from hud_tui.rl.strict_json import parse
+from hud_tui.rl.tasks import Task, digest
+
+FILES = 50
+"""Heads that are remembered; those used longest ago are forgotten."""
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class SignalCache:
+    def __init__(self, folder: Path, fresh: bool = False) -> None:
+        """
+        Args:
+            folder: Made when first written to.
+            fresh: Whether nothing is read: all is sampled again, and kept.
+        """
+        self._folder = folder
+        self._fresh = fresh
+
+    def read(self, asked: Asked, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
+        """What is kept of these tasks, by slug. An unreadable file is as good as none."""
+        kept = {} if self._fresh else self._load(self._file(asked))
+        found = {}
+        for task in tasks:
+            signal = _signal(kept.get(_key(task)), task)
+            if signal is not None:
+                found[task.slug] = signal
+        return found
+
+    def write(self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal]) -> None:
+        """Keep what was sampled; a cache that cannot be written is done without."""
+        by_slug = {task.slug: task for task in tasks}
+        file = self._file(asked)
+        kept = self._load(file)
+        for signal in signals:
+            if signal.outcomes and signal.basis == "sampled":
+                rows = [list(astuple(outcome)) for outcome in signal.outcomes]
+                kept[_key(by_slug[signal.slug])] = {"at": signal.at, "outcomes": rows}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            unfinished = file.with_suffix(f".{os.getpid()}.tmp")
+            unfinished.write_text(json.dumps(kept))
+            unfinished.replace(file)
+            self._forget()
+        except OSError:
+            return
+
+    def _load(self, file: Path) -> dict[str, Any]:
+        try:
+            if file.stat().st_size > MAX_BYTES:
+                return {}
+            value = parse(file.read_text("utf-8")).value
+        except (OSError, UnicodeDecodeError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def _forget(self) -> None:
+        files = sorted(self._folder.glob("*.json"), key=lambda file: -file.stat().st_mtime)
+        for file in files[FILES:]:
+            file.unlink(missing_ok=True)
+
+    def _file(self, asked: Asked) -> Path:
+        named = digest([asked.model_id, asked.checkpoint, asked.sampling])
+        return self._folder / f"{named}.json"
+
+
+def _key(task: Task) -> str:
+    """Names a task by all that its rollouts depend on."""
+    return digest([task.env, task.scenario, task.args, task.more])
+
+
+def _signal(row: object, task: Task) -> TaskSignal | None:
+    if not isinstance(row, dict):
+        return None
+    try:
+        outcomes = tuple(_outcome(*one) for one in row["outcomes"])
+        return TaskSignal(task.slug, outcomes, task.where, basis="cached", at=str(row["at"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _outcome(reward: Any, tokens: Any, seconds: Any, truncated: Any) -> Outcome:
+    return Outcome(
+        float(reward),
+        None if tokens is None else int(tokens),
+        None if seconds is None else float(seconds),
+        bool(truncated),
+    )
