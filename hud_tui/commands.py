@@ -247,10 +247,17 @@ def _traces(commands: "Commands[Parser]") -> None:
 
 def _serve(commands: "Commands[Parser]") -> None:
     about = "run the embedded service in the foreground"
-    parser = _command(commands, "serve", about, "serve", "serve --port 8900 --data-dir ./hud-data")
+    examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
+    parser = _command(commands, "serve", about, *examples)
     parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="0 takes a free one")
-    parser.add_argument("--engine", default="tiny", choices=("tiny",))
+    parser.add_argument(
+        "--engine",
+        default="tiny",
+        choices=("tiny", "tinker"),
+        help="what samples and trains: this machine's CPU, or language models on Tinker "
+        "(TINKER_API_KEY) or on a server with its wire (TINKER_BASE_URL)",
+    )
     parser.add_argument(
         "--max-disk",
         metavar="SIZE",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hud_tui.service.engines.base import (
     LOSSES,
+    About,
     Adam,
     Base,
     Datum,
@@ -81,7 +82,10 @@ class ToyEngine:
     def bases(self) -> Sequence[Base]:
         return [TOY]
 
-    def tokenizer(self, base: str) -> CharTokenizer:
+    def about(self) -> About:
+        return About("toy")
+
+    async def tokenizer(self, base: str) -> CharTokenizer:
         if base != TOY.name:
             raise EngineError(f"no base {base}")
         return self.tokens

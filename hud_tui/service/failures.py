@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hud_tui.service.engines.base import EngineError, EngineLost, EngineRefused
+from hud_tui.service.engines.base import EngineError, EngineLost, EngineRefused, PolicyLost
 from hud_tui.service.policies import Policy
 from hud_tui.service.refusals import Refused
 
@@ -23,7 +23,9 @@ class PassFailures:
         return None
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, EngineLost):
+        if isinstance(error, PolicyLost):
+            await self._session.drop()
+        elif isinstance(error, EngineLost):
             self._session.lost(self._policy)
         elif isinstance(error, EngineError):
             raise Refused(422, str(error)) from error
@@ -44,7 +46,7 @@ class StepFailures:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
-        if isinstance(error, EngineLost):
+        if isinstance(error, EngineLost) and not isinstance(error, PolicyLost):
             self._session.lost(self._policy)
         elif isinstance(error, EngineRefused):
             self._policy.held = False

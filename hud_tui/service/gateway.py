@@ -59,7 +59,7 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
         raise Refused(400, "top_p is not supported by the tiny engine: leave it out, or send 1")
     kept_as = _trace_id(trace_id)
     model = await parts.store.read(models.find, body.model)
-    base, tokens = parts.base(model), parts.tokenizer(model)
+    base, tokens = parts.base(model), await parts.tokenizer(model)
     node = await _node(parts, model, body.checkpoint)
     prompt = prompt_ids(body, tokens)
     requests = _requests(body, prompt, base, tokens)

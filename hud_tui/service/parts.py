@@ -72,9 +72,9 @@ class Parts:
             )
         return base
 
-    def tokenizer(self, model: ModelRow) -> Tokenizer:
-        """The tokenizer of a model's base. Raises Refused as `base` does."""
-        return self.engine.tokenizer(self.base(model).name)
+    async def tokenizer(self, model: ModelRow) -> Tokenizer:
+        """The tokenizer of a model's base. Raises Refused as `base`, EngineError as the engine."""
+        return await self.engine.tokenizer(self.base(model).name)
 
 
 def trainable(model: ModelRow) -> ModelRow:

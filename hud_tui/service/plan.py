@@ -21,8 +21,8 @@ from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.refusals import Refused, bad_field
 from hud_tui.wire import JobParameters
 
-EFFORT_TOKENS = {"low": 12, "medium": 20, "high": 40}
-"""max_tokens of each reasoning_effort."""
+EFFORT = {"low": 0.6, "medium": 1.0, "high": 2.0}
+"""max_tokens of each reasoning_effort, in those that the base starts from."""
 MOST_TASKS = 10_000
 HELDOUT_EVERY = 5
 
@@ -69,7 +69,7 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
         Refused: 422, an unknown loss, or no room for a completion.
     """
     defaults = base.defaults
-    effort = EFFORT_TOKENS.get(given.reasoning_effort or "", defaults.max_tokens)
+    effort = round(defaults.max_tokens * EFFORT.get(given.reasoning_effort or "", 1.0))
     loss_fn = given.loss_fn or "importance_sampling"
     filled = {
         "reasoning_effort": given.reasoning_effort,

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hud_tui.service.engines.base import Engine, EngineLost, Handle
+from hud_tui.service.engines.base import Engine, EngineLost, Handle, PolicyLost
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
 
@@ -65,8 +65,9 @@ class Policies:
         self._opening[source] += 1
         try:
             return Policy(await self._engine.open(target), generation)
-        except EngineLost:
-            self._forget(generation)
+        except EngineLost as error:
+            if not isinstance(error, PolicyLost):
+                self._forget(generation)
             raise
         finally:
             self._opening[source] -= 1
@@ -90,10 +91,7 @@ class Policies:
 
     async def retire(self, policy: Policy) -> None:
         """Close a policy as soon as nobody uses it."""
-        policy.retired = True
-        stale = [id_ for id_, (_, open_) in self._training.items() if open_ is policy]
-        for model_id in stale:
-            del self._training[model_id]
+        self._leave(policy)
         if policy.users == 0 and policy.generation == self._generation:
             await self._engine.close(policy.handle)
 
@@ -112,6 +110,9 @@ class Policies:
         policy = await self._take(model, self.source(model, node), pinned)
         try:
             yield policy.handle
+        except PolicyLost:
+            self._leave(policy)
+            raise
         except EngineLost:
             self.lost(policy)
             raise
@@ -152,6 +153,14 @@ class Policies:
     def lost(self, policy: Policy) -> None:
         """The engine stopped under this policy: no handle opened before now means anything."""
         self._forget(policy.generation)
+
+    def _leave(self, policy: Policy) -> None:
+        """Offer a policy to nobody from now on; it is closed when its last user is done."""
+        policy.retired = True
+        for source in [key for key, open_ in self._sampling.items() if open_ is policy]:
+            del self._sampling[source]
+        for model_id in [id_ for id_, (_, open_) in self._training.items() if open_ is policy]:
+            del self._training[model_id]
 
     def _forget(self, generation: int) -> None:
         if generation == self._generation:

@@ -27,7 +27,7 @@ def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
         covered = body.continuation_from or 0
         if messages and messages[0].get("role") in ("system", "developer"):
             covered += 1
-        return [*body.prompt_token_ids, *tokens.render(messages[covered:])]
+        return [*body.prompt_token_ids, *tokens.follow(messages, covered)]
     except ValueError as error:
         raise Refused(400, str(error)) from error
 

@@ -112,7 +112,7 @@ class Run:
             return await roll_out(
                 parts.engine,
                 handle,
-                parts.tokenizer(self.model),
+                await parts.tokenizer(self.model),
                 self._plan,
                 (self.job_id, self._iteration),
                 heldout,

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from hud_tui.rl.formats import read_rows
 from hud_tui.service.endings import End, NoSpread, Solved, Stopped, failed, stopped
-from hud_tui.service.engines.base import EngineError
+from hud_tui.service.engines.base import Base, EngineError, Tokenizer
 from hud_tui.service.ids import new_id
 from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan, fill, make_plan
@@ -54,7 +54,7 @@ class Runner:
         base = self._parts.base(model)
         parameters = fill(body.config.parameters, base)
         rows = body.dataset.tasks
-        tokens = self._parts.tokenizer(model)
+        tokens = await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
         job_id, name = new_id(), await self._name(rows, model)
         submission = runs.Submission(job_id, model.id, name, parameters, rows)
@@ -72,7 +72,8 @@ class Runner:
         job = await store.read(runs.training, job_id)
         await self._settle(job["id"])
         model = await store.read(models.find, job["model_id"])
-        plan = await asyncio.to_thread(self._plan_again, job, model)
+        base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
+        plan = await asyncio.to_thread(_plan_again, job, base, tokens)
         status = await store.write(runs.requeue, job["id"])
         done = (job["step"], job["iteration"], job["attempt"])
         run = Run(self._parts, model, job["id"], plan, *done)
@@ -175,16 +176,16 @@ class Runner:
             return failed(error)
         return End("succeeded")
 
-    def _plan_again(self, job: sqlite3.Row, model: ModelRow) -> Plan:
-        base, tokens = self._parts.base(model), self._parts.tokenizer(model)
-        return make_plan(json.loads(job["parameters"]), json.loads(job["tasks"]), base, tokens)
-
     async def _name(self, rows: list[dict[str, object]], model: ModelRow) -> str:
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
         known = await self._parts.store.read(tasksets.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
         return f"{known or f'{len(tasks)} {envs} tasks'} on {model.slug}"
+
+
+def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
+    return make_plan(json.loads(job["parameters"]), json.loads(job["tasks"]), base, tokens)
 
 
 def _submit(db: Db, submission: runs.Submission, also: Also) -> None:

@@ -21,7 +21,6 @@ import uvicorn
 
 from hud_tui.service.app import create_app
 from hud_tui.service.engines.base import Engine, EngineError
-from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.routes.telemetry import PREFIX
 from hud_tui.service.service import Service, Unusable
 from hud_tui.service.store import TooNew
@@ -29,7 +28,7 @@ from hud_tui.wire import ServiceReady
 
 log = logging.getLogger(__name__)
 
-ENGINES = ("tiny",)
+ENGINES = ("tiny", "tinker")
 GRACE_S = 5
 """Seconds that open requests have to end when the service stops."""
 KEEP_ALIVE_S = 75
@@ -66,7 +65,7 @@ def serve(
         with _locked(data_dir), _bound(host, port) as bound:
             if not _is_loopback(host):
                 _say(f"warning: {host} can be reached from other machines; the API key is all")
-            service = Service(data_dir, make_engine(engine), max_disk)
+            service = Service(data_dir, make_engine(engine, data_dir), max_disk)
             asyncio.run(_serve(bound, host, service, on_ready))
     except CannotServe as error:
         _say(str(error))
@@ -74,11 +73,21 @@ def serve(
     return 0
 
 
-def make_engine(name: str) -> Engine:
-    """The engine of a name. Raises CannotServe: there is none."""
+def make_engine(name: str, data_dir: Path) -> Engine:
+    """The engine of a name. Raises CannotServe: there is none, or it is not set up."""
     if name not in ENGINES:
         raise CannotServe(f"no engine {name!r}: choose from {', '.join(ENGINES)}")
-    return TinyEngine()
+    if name == "tiny":
+        from hud_tui.service.engines.tiny.engine import TinyEngine
+
+        return TinyEngine()
+    from hud_tui.service.engines.tinker.engine import TinkerEngine
+    from hud_tui.service.engines.tinker.options import BadOption, read_options
+
+    try:
+        return TinkerEngine(read_options(), data_dir.resolve() / "tinker")
+    except BadOption as error:
+        raise CannotServe(str(error)) from error
 
 
 class _Server(uvicorn.Server):
@@ -127,7 +136,9 @@ async def _serve(
             await stack.enter_async_context(service)
         except Unusable as error:
             raise CannotServe(str(error)) from error
-        except (OSError, sqlite3.Error, EngineError, TooNew) as error:
+        except EngineError as error:
+            raise CannotServe(f"the engine does not start: {error}") from error
+        except (OSError, sqlite3.Error, TooNew) as error:
             raise CannotServe(f"cannot open {service.data_dir}: {error}") from error
         config = uvicorn.Config(
             create_app(service, host),

@@ -216,7 +216,7 @@ class Session:
         policy = self._opened.policy
         if policy is not None and self._opened.is_lost:
             had = self.accumulated
-            self.lost(policy)
+            self._forget()  # its last user closes it
             if had:
                 raise EngineLost("the engine stopped after gradients were accumulated")
         return await self._opened.get()

@@ -275,7 +275,7 @@ async def long_trees() -> float:
 
 async def step_s(service: Service, model: ModelRow) -> float:
     """Seconds of an optimizer step, without its pass."""
-    session, tokens = service.parts.session(model), service.parts.tokenizer(model)
+    session, tokens = service.parts.session(model), await service.parts.tokenizer(model)
     prompt = tokens.render([{"role": "user", "content": "3 + 4 = ?"}])
     async with service.parts.policies.borrow(model, None) as handle:
         said = await service.parts.engine.sample(handle, [SampleRequest(prompt, 8)] * 2)

@@ -230,9 +230,8 @@ async def test_tinys_thin_state_samples_alike_and_trains_afresh(tmp_path: Path) 
     await engine.start()
     try:
         handle = await engine.open(engine.bases()[0].name)
-        prompt = engine.tokenizer(engine.bases()[0].name).render(
-            [{"role": "user", "content": "3 + 4 = ?"}]
-        )
+        tokens = await engine.tokenizer(engine.bases()[0].name)
+        prompt = tokens.render([{"role": "user", "content": "3 + 4 = ?"}])
         [said] = await engine.sample(handle, [SampleRequest(prompt, 8)])
         datum = Datum(prompt, said.tokens, said.logprobs, 1.0)
         await engine.forward_backward(handle, [datum], "importance_sampling")

@@ -31,6 +31,14 @@ class EngineLost(EngineError):
     """The engine stopped: every handle and every accumulated gradient is gone."""
 
 
+class PolicyLost(EngineLost):
+    """One policy is gone with its gradients; the others stand. Its handle is still to be closed."""
+
+
+class StateGone(EngineError):
+    """What was saved is no longer there: it expired, or was deleted."""
+
+
 @dataclass(frozen=True)
 class Defaults:
     """Where a run on a base starts from."""
@@ -66,7 +74,8 @@ class SampleRequest:
     temperature: float = 1.0
     """0 takes the likeliest token."""
     seed: tuple[int, ...] = (0,)
-    """The generator is this request's own: same seed, same tokens, whatever runs beside it."""
+    """The generator is this request's own: same seed, same tokens, whatever runs beside it;
+    as far as a server behind the engine keeps to it."""
     stop: tuple[tuple[int, ...], ...] = ()
     """Token sequences that end the completion; they stay in the output."""
 
@@ -77,7 +86,8 @@ class Sampled:
 
     tokens: list[int]
     logprobs: list[float]
-    """Under the policy that sampled, tempered as it sampled; at temperature 0, untempered."""
+    """Under the policy that sampled, tempered as it sampled; at temperature 0, and with an engine
+    whose losses know no temperature, untempered."""
     finish_reason: Literal["stop", "length"]
 
 
@@ -92,7 +102,7 @@ class Datum:
     advantage: float = 0.0
     """Of every output token; for cross_entropy, the weight of every output token."""
     temperature: float = 1.0
-    """At which `logprobs` were recorded; current logprobs are tempered alike."""
+    """At which the output was sampled; current logprobs are tempered as `logprobs` were."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,9 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Ids of plain text."""
 
+    def follow(self, messages: Sequence[Mapping[str, Any]], covered: int) -> list[int]:
+        """Ids of what `render` puts after the first `covered` messages and their ends."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens."""
 
@@ -136,12 +149,34 @@ class Tokenizer(Protocol):
         """Each id as visible text, control tokens too."""
 
 
+@dataclass(frozen=True)
+class About:
+    """Where an engine's policies live, as far as it matters to who uses them."""
+
+    engine: str
+    server: str | None = None
+    """URL of the server that holds them; None on this machine."""
+    queue: str = "active"
+    """What its requests wait for, in plain words; ``active`` where nothing holds them up."""
+    slots: int = 0
+    """Training policies that are open on the server now."""
+    ttl_s: int | None = None
+    """How long the server keeps a checkpoint; None: until it is deleted."""
+
+
 class Engine(Protocol):
     """Losses, sampling and optimizer steps on open policies. Every call may run concurrently."""
 
     def bases(self) -> Sequence[Base]: ...
 
-    def tokenizer(self, base: str) -> Tokenizer: ...
+    def about(self) -> About: ...
+
+    async def tokenizer(self, base: str) -> Tokenizer:
+        """The base's tokenizer, loaded beside the event loop at first.
+
+        Raises:
+            EngineError: No such base, or it has none that can be read here.
+        """
 
     async def start(self) -> None: ...
 

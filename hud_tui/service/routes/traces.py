@@ -9,7 +9,7 @@ from starlette.routing import Route
 from hud_tui.events import RolloutDone
 from hud_tui.service.bodies import read, reply
 from hud_tui.service.clock import now
-from hud_tui.service.engines.base import Tokenizer
+from hud_tui.service.engines.base import EngineError, Tokenizer
 from hud_tui.service.ids import canonical, wanted_id
 from hud_tui.service.parts import Parts
 from hud_tui.service.records import span_events, turn_events, whole_trace
@@ -63,11 +63,17 @@ async def _events(parts: Parts, trace_id: str) -> list[dict[str, Any]]:
     if any(str(span.get("name")).startswith("step.") for span in uploaded):
         return span_events(uploaded)
     sampled = await parts.store.read(turns.of_trace, trace_id)
-    return turn_events(sampled, _tokenizer(parts, sampled[0]["base"]) if sampled else None)
+    return turn_events(sampled, await _tokenizer(parts, sampled[0]["base"]) if sampled else None)
 
 
-def _tokenizer(parts: Parts, base: str) -> Tokenizer | None:
-    return parts.engine.tokenizer(base) if base in parts.bases() else None
+async def _tokenizer(parts: Parts, base: str) -> Tokenizer | None:
+    """None where another engine sampled, or its tokenizer cannot be read: the texts are kept."""
+    if base not in parts.bases():
+        return None
+    try:
+        return await parts.engine.tokenizer(base)
+    except EngineError:
+        return None
 
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:

@@ -19,11 +19,11 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     SampleRequest,
 )
+from hud_tui.service.engines.pipe import read_frame
 from hud_tui.service.engines.tiny import slices
 from hud_tui.service.engines.tiny.bases import BASES, weights_path
 from hud_tui.service.engines.tiny.dispatch import ROWS, Call, Dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.engines.tiny.worker import read_frame
 from tests.conftest import until
 from tests.unit.engine.conftest import some_datums
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.service.engines.base import (
+    About,
     Adam,
     Base,
     Datum,
@@ -49,7 +50,10 @@ class TinyEngine:
     def bases(self) -> Sequence[Base]:
         return BASES
 
-    def tokenizer(self, base: str) -> Tokenizer:
+    def about(self) -> About:
+        return About("tiny")
+
+    async def tokenizer(self, base: str) -> Tokenizer:
         """The one tokenizer that all bases share. Raises EngineError: no such base."""
         _base_path(base)
         return CharTokenizer()

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from hud_tui.service.engines.tiny.worker import frame
+from hud_tui.service.engines.pipe import frame
 
 PATIENCE_S = 5.0
 """How long a worker may take to end once its input has ended."""

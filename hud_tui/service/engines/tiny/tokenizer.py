@@ -68,6 +68,10 @@ class CharTokenizer:
         """Ids of plain text; a character outside the vocabulary becomes UNKNOWN."""
         return [ord(char) if ord(char) in TEXT_IDS else UNKNOWN for char in text]
 
+    def follow(self, messages: Sequence[Mapping[str, Any]], covered: int) -> list[int]:
+        """Ids of the messages after the first `covered`. Raises ValueError as `render` does."""
+        return self.render(messages[covered:])
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
         return "".join(REPLACEMENT if i == UNKNOWN else TEXT_IDS.get(i, "") for i in ids)

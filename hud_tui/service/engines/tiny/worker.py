@@ -1,8 +1,7 @@
 """The engine's own process: ``python -m hud_tui.service.engines.tiny.worker``.
 
-Frames on stdin and stdout: four bytes of length, most significant first, then JSON. One
-request, one reply, in order. It ends when stdin does, so it never outlives the service,
-and ignores SIGINT, which a terminal sends to everyone.
+Frames on stdin and stdout. One request, one reply, in order. It ends when stdin does, so
+it never outlives the service, and ignores SIGINT, which a terminal sends to everyone.
 
 One BLAS thread, set before NumPy is loaded: it leaves a core to the screen, and the
 same seed gives the same bits.
@@ -12,11 +11,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, SampleRequest
+from hud_tui.service.engines.pipe import frame, read_frame
 
 if TYPE_CHECKING:
     from hud_tui.service.engines.tiny.learner import Learner
@@ -79,20 +79,6 @@ class Worker:
             return str(save_weights(directory, weights, config))
         except OSError as error:
             raise EngineError(f"the weights could not be written: {error.strerror}") from error
-
-
-def read_frame(stream: BinaryIO) -> bytes | None:
-    """The next frame; None at the end of the stream."""
-    head = stream.read(4)
-    size = int.from_bytes(head, "big")
-    body = stream.read(size) if len(head) == 4 else b""
-    return body if len(head) == 4 and len(body) == size else None
-
-
-def frame(value: Any) -> bytes:
-    """A value as one frame."""
-    body = orjson.dumps(value)
-    return len(body).to_bytes(4, "big") + body
 
 
 def reply(worker: Worker, body: bytes) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""Journal of steps that were meant to be taken: what a crash leaves on the server is found by it.
+
+A line is on disk before the server is asked. A step counts once its pointer is written;
+names that no pointer came of are deleted from the server at the next start, for a stored
+checkpoint costs money.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hud_tui.service.engines.tinker.pointer import FILE
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A step that was about to be taken and saved."""
+
+    run: str
+    """The server's name of the training run."""
+    name: str
+    """What the state and the sampler weights were to be saved as; never used twice."""
+    directory: str
+    """Where its pointer was to be written."""
+
+    @property
+    def came_true(self) -> bool:
+        return (Path(self.directory) / FILE).exists()
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        """Takes over what an earlier process left in the file."""
+        self._path = path
+        self.left = _read(path)
+        """Intents of earlier processes."""
+
+    def intend(self, intent: Intent) -> None:
+        """Write it down, fsynced. Raises OSError."""
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(intent)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def settle(self, settled: Sequence[Intent]) -> None:
+        """These need not be remembered any more."""
+        done = {intent.name for intent in settled}
+        kept = [intent for intent in _read(self._path) if intent.name not in done]
+        draft = self._path.with_suffix(".tmp")
+        draft.write_text("".join(json.dumps(asdict(intent)) + "\n" for intent in kept))
+        draft.replace(self._path)
+
+
+def _read(path: Path) -> list[Intent]:
+    """The whole lines; a crash may have cut the last one."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return []
+    intents = []
+    for line in lines:
+        try:
+            intents.append(Intent(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return intents

@@ -1,0 +1,138 @@
+"""Link: the service's end of the pipe to the SDK's process, started when it is needed."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hud_tui.service.engines.base import (
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    PolicyLost,
+    StateGone,
+)
+from hud_tui.service.engines.pipe import frame
+
+KINDS = {"refused": EngineRefused, "lost": PolicyLost, "gone": StateGone, "error": EngineError}
+"""What an error is, by its name in a frame; `worker` has the same."""
+LOST = "the engine's process ended: what was not saved is gone; open the policy again"
+PATIENCE_S = 8.0
+"""How long the process may take to end once its input has ended."""
+LARGE = 2**20
+"""A larger frame is read beside the event loop."""
+
+
+class Link:
+    def __init__(
+        self,
+        directory: Path,
+        environment: Mapping[str, str],
+        on_state: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """
+        Args:
+            directory: Where the process keeps its journal, and its log.
+            environment: Variables it gets beside this process's own.
+            on_state: Told what the server's queue is doing, whenever that changes.
+        """
+        self._directory = directory
+        self._environment = environment
+        self._on_state = on_state
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while none runs."""
+        return self._process.pid if self._process is not None else None
+
+    async def start(self) -> bool:
+        """Start the process where none runs; whether it is a new one."""
+        async with self._starting:
+            if self._process is not None:
+                return False
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (self._directory / "worker.log").open("w") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "hud_tui.service.engines.tinker.worker",
+                    str(self._directory), stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+                    env={**os.environ, **self._environment},
+                )  # fmt: skip
+            self._reader = asyncio.create_task(self._read(self._process), name="tinker engine")
+            return True
+
+    async def ask(self, verb: str, **fields: Any) -> Any:
+        """Send a request to the running process and await its result.
+
+        Raises:
+            EngineError: The request could not be carried out, as the process says.
+            EngineLost: The process ended before it answered.
+        """
+        process, id_ = self._process, next(self._ids)
+        if process is None or process.stdin is None:
+            raise EngineLost(LOST)
+        reply = self._waiting[id_] = asyncio.get_running_loop().create_future()
+        try:
+            process.stdin.write(frame({"id": id_, "verb": verb, **fields}))
+            await process.stdin.drain()
+            return await reply
+        except OSError as error:
+            raise EngineLost(LOST) from error
+        except TypeError as error:
+            raise EngineRefused(f"the request cannot be sent: {error}") from error
+        finally:
+            self._waiting.pop(id_, None)
+
+    async def stop(self) -> None:
+        """End the process, which lets its runs go; requests that still wait raise EngineLost."""
+        process, reader = self._process, self._reader
+        if process is None or process.stdin is None:
+            return
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), PATIENCE_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        if reader is not None:
+            await reader
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """Hand replies to who waits for them, until the process ends."""
+        stdout = process.stdout
+        assert stdout is not None
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                size = int.from_bytes(await stdout.readexactly(4), "big")
+                body = await stdout.readexactly(size)
+                large = size > LARGE
+                self._settle(await asyncio.to_thread(orjson.loads, body) if large
+                             else orjson.loads(body))  # fmt: skip
+        self._process = None
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(EngineLost(LOST))
+        await process.wait()
+
+    def _settle(self, answer: dict[str, Any]) -> None:
+        if "state" in answer:
+            self._on_state(answer["state"])
+            return
+        reply = self._waiting.get(answer["id"])
+        if reply is None or reply.done():
+            return  # its caller was cancelled
+        if "error" in answer:
+            reply.set_exception(KINDS[answer["kind"]](answer["error"]))
+        else:
+            reply.set_result(answer["result"])

@@ -1,0 +1,70 @@
+"""Presence: whether the server answers at all, asked beside the calls that wait for it."""
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from time import monotonic
+
+from hud_tui.service.engines.base import EngineError
+
+PROBE_S = 2.0
+"""Between two looks."""
+ANSWER_S = 5.0
+"""Longest wait for an answer, whatever it says."""
+FRESH_S = 10.0
+"""An answer to anything counts for so long."""
+RETURN_S = 300.0
+"""How long a server may be away before a call is given up that has not been sent."""
+
+
+class Presence:
+    def __init__(self, url: str, tell: Callable[[str | None], None]) -> None:
+        """`tell`: told in plain words what is waited for, None when that is over."""
+        self._url = url
+        self._tell = tell
+        self._heard = float("-inf")
+
+    def heard(self) -> None:
+        """The server answered something."""
+        self._heard = monotonic()
+
+    async def look(self) -> bool:
+        """Whether it answers now."""
+        if await asyncio.to_thread(_answers, self._url):
+            self.heard()
+            return True
+        self._heard = float("-inf")
+        return False
+
+    async def wait(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            EngineError: It has not for `RETURN_S`.
+        """
+        if monotonic() - self._heard < FRESH_S or await self.look():
+            return
+        start = monotonic()
+        self._tell(f"{self._url} does not answer")
+        try:
+            while monotonic() - start < RETURN_S:
+                await asyncio.sleep(PROBE_S)
+                if await self.look():
+                    return
+        finally:
+            self._tell(None)
+        raise EngineError(
+            f"{self._url} has not answered for {RETURN_S:.0f} s:"
+            " start it again, then resume the run"
+        )
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/healthz", timeout=ANSWER_S):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,196 @@
+"""What is done to a run: passes forward and backward, and steps that are saved at once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, PolicyLost
+from hud_tui.service.engines.tinker import datums as rows
+from hud_tui.service.engines.tinker import figures
+from hud_tui.service.engines.tinker.datums import Floats
+from hud_tui.service.engines.tinker.run import Run
+from hud_tui.service.engines.tinker.server import Server
+
+CHUNK = 1024
+"""Datums that the SDK sends in one request; of more, a part may be accumulated when one fails."""
+COMPARE = frozenset({"importance_sampling", "ppo", "cispo"})
+"""Losses that servers compute right. Tinker's dro has no mask, so the prompt would be pulled
+towards its sampling logprobs too, and SkyRL has none: it is computed here."""
+EXACT = "importance_sampling"
+"""Against the current logprobs its ratio is 1, so that its gradient is what the advantages say."""
+
+
+async def forward(server: Server, run: Run, datums: Sequence[Datum]) -> list[Floats]:
+    """Current logprobs of the output tokens, shape (T,) a datum."""
+    client = await run.trainer()
+    zeros = rows.weighted(datums, [[0.0] * len(datum.output) for datum in datums])
+    passed = await server.call(lambda: client.forward(zeros, "cross_entropy"))
+    server.averages = _averages(passed)
+    return _logprobs(datums, passed)
+
+
+async def forward_backward(
+    server: Server, run: Run, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
+) -> dict[str, float]:
+    """Accumulate a loss's gradients; figures as `Engine.forward_backward` says."""
+    if server.averages is None:
+        await forward(server, run, datums[:1])
+    advantages = [[datum.advantage] * len(datum.output) for datum in datums]
+    if loss_fn in COMPARE:
+        given = [datum.logprobs for datum in datums]
+        data = rows.compared(datums, given, advantages, bool(server.averages))
+        passed = await _pass(server, run, datums, data, loss_fn, dict(config) or None)
+    elif loss_fn == "cross_entropy" and not server.averages:
+        data = rows.weighted(datums, advantages)
+        passed = await _pass(server, run, datums, data, loss_fn, None)
+    else:
+        logprobs = await forward(server, run, datums)
+        _, weights = figures.of_loss(loss_fn, config, datums, logprobs)
+        passed = await _push(server, run, datums, logprobs, weights)
+    found, weights = figures.of_loss(loss_fn, config, datums, passed.logprobs)
+    run.accumulated(len(datums), any(bool(row.any()) for row in weights))
+    return {**found, **passed.server}
+
+
+async def backward(
+    server: Server, run: Run, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+) -> dict[str, float]:
+    """Accumulate gradients for given −dC/dlogprob."""
+    passed = await _push(server, run, datums, await forward(server, run, datums), weights)
+    run.accumulated(len(datums), any(any(row) for row in weights))
+    return {**figures.of_weights(datums, passed.logprobs, weights), **passed.server}
+
+
+class Broken(PolicyLost):
+    """The step was taken, and left nothing that is worth keeping."""
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A step that was taken, and saved on the server."""
+
+    state_path: str
+    sampler_path: str | None
+    metrics: dict[str, float]
+    lost: bool = False
+    """Whether the run itself is not to be used any more."""
+
+
+async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int | None) -> Stepped:
+    """Step and save, all submitted before anything is awaited.
+
+    Raises:
+        PolicyLost: It is not known to have been saved: it counts as not taken.
+        EngineError: It was refused, or the weights are no longer finite.
+    """
+    client = await run.trainer()
+    tinker = await server.tinker()
+    await run.quiet()
+    params = tinker.types.AdamParams(
+        learning_rate=adam.learning_rate,
+        beta1=adam.beta1,
+        beta2=adam.beta2,
+        eps=adam.eps,
+        weight_decay=adam.weight_decay,
+    )
+    keep = {} if ttl_s is None else {"ttl_seconds": ttl_s}
+
+    def submit() -> Any:
+        return (
+            client.optim_step(params),
+            client.save_state(name, **keep),
+            client.save_weights_for_sampler(name, **keep),
+        )
+
+    turns = run.take()
+    try:
+        stepped, state, sampler = await server.call(submit)
+        metrics = (await server.call(lambda: stepped)).metrics or {}
+        _refuse_broken(metrics)
+        saved = await server.call(lambda: state)
+        named = await server.call(lambda: sampler)
+    except Broken:
+        raise
+    except PolicyLost as error:
+        return await _look_for(server, run, name, error)
+    return Stepped(
+        str(saved.path),
+        str(named.path),
+        figures.of_server(metrics, turns if server.averages else 1),
+    )
+
+
+async def _look_for(server: Server, run: Run, name: str, error: PolicyLost) -> Stepped:
+    """What became of a step whose outcome is unknown: it was taken if its state is there."""
+    try:
+        there = await server.has(run.id, name)
+    except EngineError as why:
+        raise PolicyLost(f"{error}; whether the step was saved is not known ({why})") from error
+    if not there:
+        raise error
+    return Stepped(f"tinker://{run.id}/weights/{name}", None, {}, lost=True)
+
+
+def _refuse_broken(metrics: Mapping[str, Any]) -> None:
+    broken = [key for key, value in metrics.items() if "norm" in key and not math.isfinite(value)]
+    if broken:
+        raise Broken(f"{broken[0]} is not finite: lower the learning rate")
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a pass forward and backward answered."""
+
+    logprobs: list[Floats]
+    """Shape (T,) a datum."""
+    server: dict[str, float]
+    """The server's own figures."""
+
+
+async def _push(
+    server: Server,
+    run: Run,
+    datums: Sequence[Datum],
+    logprobs: Sequence[Floats],
+    weights: Sequence[Sequence[float] | Floats],
+) -> Passed:
+    """Accumulate −dC/dlogprob as it is, given the current logprobs; shapes (T,) a datum."""
+    given = [row.tolist() for row in logprobs]
+    wanted = [[float(value) for value in row] for row in weights]
+    data = rows.compared(datums, given, wanted, bool(server.averages))
+    return await _pass(server, run, datums, data, EXACT, None)
+
+
+async def _pass(
+    server: Server,
+    run: Run,
+    datums: Sequence[Datum],
+    data: list[Any],
+    loss_fn: str,
+    config: dict[str, float] | None,
+) -> Passed:
+    client = await run.trainer()
+    try:
+        passed = await server.call(lambda: client.forward_backward(data, loss_fn, config))
+    except EngineRefused as error:
+        if len(data) > CHUNK:
+            raise PolicyLost(f"a part of the batch was refused: {error}") from error
+        raise EngineRefused(f"{server.url} does not take {loss_fn}: {error}") from error
+    return Passed(_logprobs(datums, passed), figures.of_server(passed.metrics))
+
+
+def _averages(passed: Any) -> bool:
+    """Whether the server divides each turn's loss by the sum of its weights, and the gradient by
+    the number of turns, where Tinker sums. SkyRL's JAX backend (0.4) does, and is known by its
+    answers: losses token by token, and no sum."""
+    metrics = passed.metrics or {}
+    elementwise = any("elementwise_loss" in output for output in passed.loss_fn_outputs)
+    return elementwise and "loss:sum" not in metrics
+
+
+def _logprobs(datums: Sequence[Datum], passed: Any) -> list[Floats]:
+    try:
+        return rows.output_logprobs(datums, passed.loss_fn_outputs)
+    except (ValueError, AttributeError) as error:
+        raise PolicyLost(f"the server's answer to a pass cannot be read: {error}") from error

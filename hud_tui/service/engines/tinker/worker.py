@@ -1,0 +1,195 @@
+"""The SDK's own process: ``python -m hud_tui.service.engines.tinker.worker``.
+
+Frames on stdin and stdout, many requests at once: each has an ``id``, which its reply has
+too; frames without one say what the server's queue is doing. It ends when stdin does, lets
+its runs go first, and ignores SIGINT, which a terminal sends to everyone. Nothing but
+frames reaches stdout, and stderr is a file, so nothing of the SDK meets a terminal.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from hud_tui.service.engines.base import (
+    Adam,
+    Datum,
+    EngineError,
+    EngineRefused,
+    PolicyLost,
+    StateGone,
+)
+from hud_tui.service.engines.pipe import frame, read_frame
+from hud_tui.service.engines.tinker.failures import explain
+from hud_tui.service.engines.tinker.journal import Intent, Journal
+from hud_tui.service.engines.tinker.pointer import Pointer
+from hud_tui.service.engines.tinker.run import Run
+from hud_tui.service.engines.tinker.server import Server
+
+KINDS = {"refused": EngineRefused, "lost": PolicyLost, "gone": StateGone, "error": EngineError}
+"""What an error is, by its name in a frame."""
+GOODBYE_S = 4.0
+
+
+class Worker:
+    """The open runs, and one method a verb."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None], directory: Path) -> None:
+        """`directory`: where the journal is kept."""
+        self._send = send
+        self._journal = Journal(directory / "intents.jsonl")
+        self._runs: dict[str, Run] = {}
+        self._ttl_s: int | None = None
+        self._server: Server
+
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What to send back: ``result``, or ``error`` and its ``kind``."""
+        try:
+            result = await getattr(self, f"do_{request['verb']}")(request)
+            return {"id": request["id"], "result": result}
+        except Exception as error:
+            told = error if isinstance(error, EngineError) else explain(error, "the server")
+            if not isinstance(error, EngineError):
+                logging.exception("%s failed", request["verb"])
+            kind = next(name for name, type_ in KINDS.items() if isinstance(told, type_))
+            return {"id": request["id"], "error": str(told), "kind": kind}
+
+    async def do_connect(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """Say which server; what it offers."""
+        self._ttl_s = request["ttl_s"]
+        self._server = Server(
+            request["url"], request["keeps_samplers"], lambda state: self._send({"state": state})
+        )
+        return await self._server.models()
+
+    async def do_open(self, request: dict[str, Any]) -> None:
+        self._runs[request["handle"]] = Run(self._server, Pointer(**request["source"]))
+
+    async def do_close(self, request: dict[str, Any]) -> None:
+        run = self._runs.pop(request["handle"], None)
+        if run is not None:
+            await run.close()
+
+    async def do_sample(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        from hud_tui.service.engines.tinker.sampling import sample
+
+        return await sample(self._server, self._run(request), request["requests"])
+
+    async def do_forward(self, request: dict[str, Any]) -> list[list[float]]:
+        from hud_tui.service.engines.tinker.training import forward
+
+        found = await forward(self._server, self._run(request), _datums(request))
+        return [row.tolist() for row in found]
+
+    async def do_forward_backward(self, request: dict[str, Any]) -> dict[str, float]:
+        from hud_tui.service.engines.tinker.training import forward_backward
+
+        return await forward_backward(
+            self._server,
+            self._run(request),
+            _datums(request),
+            request["loss_fn"],
+            request["config"],
+        )
+
+    async def do_backward(self, request: dict[str, Any]) -> dict[str, float]:
+        from hud_tui.service.engines.tinker.training import backward
+
+        run = self._run(request)
+        return await backward(self._server, run, _datums(request), request["weights"])
+
+    async def do_optim_step(self, request: dict[str, Any]) -> dict[str, Any]:
+        from hud_tui.service.engines.tinker.training import optim_step
+
+        run = self._run(request)
+        if not run.waiting:
+            raise EngineRefused(
+                "nothing was accumulated: no token moved the policy. Where the loss clips"
+                " every token, sample again from the head"
+            )
+        await run.trainer()
+        name = request["name"]
+        self._journal.intend(Intent(run.id, name, request["directory"]))
+        adam = Adam(**request["adam"])
+        stepped = await optim_step(self._server, run, adam, name, self._ttl_s)
+        return {**vars(stepped), "rank": run.rank}
+
+    async def do_stepped(self, request: dict[str, Any]) -> None:
+        """A step's pointer is written: the run stands there now."""
+        run = self._run(request)
+        run.stepped(Pointer(**request["source"]))
+        if request["lost"]:
+            await run.close()
+
+    async def do_tidy(self, request: dict[str, Any]) -> None:
+        """Delete what earlier processes saved and never counted."""
+        left, self._journal.left = self._journal.left, []
+        for intent in left:
+            if not intent.came_true:
+                await self._server.delete(intent.run, intent.name)
+        self._journal.settle(left)
+
+    async def goodbye(self) -> None:
+        """Let every run go, for a little while at most."""
+        closing = [run.close() for run in self._runs.values()]
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await asyncio.gather(*closing, return_exceptions=True)
+        except TimeoutError:
+            logging.info("left %d runs to the server", len(closing))
+
+    def _run(self, request: dict[str, Any]) -> Run:
+        run = self._runs.get(request["handle"])
+        if run is None:
+            raise EngineError("this policy is closed: open it again")
+        return run
+
+
+def _datums(request: dict[str, Any]) -> list[Datum]:
+    return [Datum(**row) for row in request["datums"]]
+
+
+async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
+    """Answer frames until there are no more."""
+
+    def send(reply: dict[str, Any]) -> None:
+        try:
+            stdout.write(frame(reply))
+            stdout.flush()
+        except BrokenPipeError:
+            os._exit(0)  # the service is gone, and a closed pipe cannot be flushed at exit
+
+    worker, tasks = Worker(send, directory), set[asyncio.Task[None]]()
+
+    async def reply(request: dict[str, Any]) -> None:
+        send(await worker.answer(request))
+
+    while (body := await asyncio.to_thread(read_frame, stdin)) is not None:
+        task = asyncio.create_task(reply(orjson.loads(body)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await worker.goodbye()
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints, prints into the log
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    for noisy in ("httpx", "httpcore", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    warnings.simplefilter("ignore")
+    asyncio.run(serve(stdin, stdout, Path(sys.argv[1])))
+    sys.stderr.flush()
+    os._exit(0)  # the SDK's threads may still poll
+
+
+if __name__ == "__main__":
+    main()
