@@ -23,6 +23,7 @@ from hud_tui.service.engines.base import (
     EngineError,
     EngineLost,
     EngineRefused,
+    PolicyLost,
     Sampled,
     SampleRequest,
     Saved,
@@ -77,6 +78,8 @@ class ToyEngine:
         self.opened = 0
         self.kill_next = ""
         """Name of the verb that the engine dies in, once."""
+        self.lose_next = ""
+        """Name of the verb in which only the policy that is called is lost, once."""
         self._right = _answers(self.tokens)
 
     def bases(self) -> Sequence[Base]:
@@ -113,7 +116,7 @@ class ToyEngine:
 
     async def sample(self, handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
         self._live("sample")
-        policy = self._policy(handle)
+        policy = self._policy(handle, "sample")
         checks.requests(requests, TOY.context, TOY.vocabulary)
         return [self._sample(policy, request) for request in requests]
 
@@ -130,7 +133,7 @@ class ToyEngine:
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
         self._live("forward_backward")
-        policy = self._policy(handle)
+        policy = self._policy(handle, "forward_backward")
         if loss_fn not in LOSSES:
             raise EngineError(f"unknown loss {loss_fn}")
         if config and not config.keys() <= {"beta", "clip_low_threshold", "clip_high_threshold"}:
@@ -164,7 +167,7 @@ class ToyEngine:
 
     async def optim_step(self, handle: str, adam: Adam, directory: Path) -> Saved:
         self._live("optim_step")
-        policy = self._policy(handle)
+        policy = self._policy(handle, "optim_step")
         if policy.gradient is None:
             raise EngineRefused("nothing was accumulated")
         gradient, policy.gradient = policy.gradient, None
@@ -203,7 +206,10 @@ class ToyEngine:
             self.policies.clear()
             raise EngineLost("the engine stopped")
 
-    def _policy(self, handle: str) -> ToyPolicy:
+    def _policy(self, handle: str, verb: str = "") -> ToyPolicy:
+        if verb and self.lose_next == verb:
+            self.lose_next = ""
+            raise PolicyLost("the policy was lost")
         if handle not in self.policies:
             raise EngineError("this policy is closed")
         return self.policies[handle]

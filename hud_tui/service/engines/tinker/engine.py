@@ -37,8 +37,13 @@ class TinkerEngine:
     """Implements `engines.base.Engine` on a server."""
 
     def __init__(self, options: Options, directory: Path) -> None:
-        """`directory`: for the journal and the log; made when missing."""
+        """
+        Args:
+            options: Which server, and how to train there.
+            directory: For the journal and the log; made when missing. Checkpoints are beside it.
+        """
         self._options = options
+        self._checkpoints = directory.parent / "checkpoints"
         self._link = Link(directory, options.environment(), self._hear)
         self._state: dict[str, Any] = {}
         self._bases: dict[str, Base] = {}
@@ -138,9 +143,7 @@ class TinkerEngine:
         base = self._base(handle)
         checks.adam(adam)
         name = f"hud-{directory.name}-{uuid4().hex[:8]}"
-        stepped = await self._link.ask(
-            "optim_step", handle=handle, adam=asdict(adam), name=name, directory=str(directory)
-        )
+        stepped = await self._link.ask("optim_step", handle=handle, adam=asdict(adam), name=name)
         place = Pointer(
             self._options.url,
             base.name,
@@ -216,7 +219,7 @@ class TinkerEngine:
 
     async def _tidy(self) -> None:
         try:
-            await self._link.ask("tidy")
+            await self._link.ask("tidy", checkpoints=str(self._checkpoints))
         except EngineError:
             self._tidied = False  # with the next policy, then
 

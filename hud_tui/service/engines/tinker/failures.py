@@ -89,6 +89,8 @@ def _billing(said: str, server: str) -> EngineError:
 
 
 def _gone(said: str, server: str) -> EngineError:
+    if not any(word in said.casefold() for word in ("checkpoint", "weights", "expired")):
+        return EngineError(f"{server}: {said} (404)")
     return StateGone(f"{server} no longer has this checkpoint ({said}): choose one that is kept")
 
 

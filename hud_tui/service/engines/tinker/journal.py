@@ -1,8 +1,8 @@
 """Journal of steps that were meant to be taken: what a crash leaves on the server is found by it.
 
-A line is on disk before the server is asked. A step counts once its pointer is written;
-names that no pointer came of are deleted from the server at the next start, for a stored
-checkpoint costs money.
+A line is on disk before the server is asked. A step counts once a checkpoint here points to
+it; names that none points to are deleted from the server at the next start, for what is
+stored there costs money.
 """
 
 import json
@@ -10,8 +10,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from hud_tui.service.engines.tinker.pointer import FILE
 
 
 @dataclass(frozen=True)
@@ -22,12 +20,6 @@ class Intent:
     """The server's name of the training run."""
     name: str
     """What the state and the sampler weights were to be saved as; never used twice."""
-    directory: str
-    """Where its pointer was to be written."""
-
-    @property
-    def came_true(self) -> bool:
-        return (Path(self.directory) / FILE).exists()
 
 
 class Journal:

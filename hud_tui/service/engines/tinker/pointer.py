@@ -58,3 +58,14 @@ def read(path: Path) -> Pointer:
         return Pointer(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise EngineError(f"no such state, or it is not whole: {path.name}") from error
+
+
+def states(checkpoints: Path) -> set[str]:
+    """Every state that a checkpoint here points to.
+
+    Raises:
+        EngineError: One of them cannot be read.
+        OSError: There is no such directory.
+    """
+    checkpoints.stat()
+    return {str(read(path).state_path) for path in checkpoints.glob(f"*/{FILE}")}

@@ -29,7 +29,7 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.engines.pipe import frame, read_frame
 from hud_tui.service.engines.tinker.failures import explain
 from hud_tui.service.engines.tinker.journal import Intent, Journal
-from hud_tui.service.engines.tinker.pointer import Pointer
+from hud_tui.service.engines.tinker.pointer import Pointer, states
 from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server
 
@@ -116,7 +116,7 @@ class Worker:
             )
         await run.trainer()
         name = request["name"]
-        self._journal.intend(Intent(run.id, name, request["directory"]))
+        self._journal.intend(Intent(run.id, name))
         adam = Adam(**request["adam"])
         stepped = await optim_step(self._server, run, adam, name, self._ttl_s)
         return {**vars(stepped), "rank": run.rank}
@@ -129,10 +129,15 @@ class Worker:
             await run.close()
 
     async def do_tidy(self, request: dict[str, Any]) -> None:
-        """Delete what earlier processes saved and never counted."""
+        """Delete what earlier processes saved and no checkpoint points to."""
         left, self._journal.left = self._journal.left, []
+        try:
+            counted = await asyncio.to_thread(states, Path(request["checkpoints"]))
+        except (OSError, EngineError) as error:
+            logging.info("nothing is tidied up: %s", error)
+            return
         for intent in left:
-            if not intent.came_true:
+            if f"tinker://{intent.run}/weights/{intent.name}" not in counted:
                 await self._server.delete(intent.run, intent.name)
         self._journal.settle(left)
 

@@ -1,0 +1,86 @@
+"""Every engine that keeps the contract: `tiny` always, `tinker` on a real server with -m skyrl."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from hud_tui.service.engines.base import Adam, Datum, Engine, Sampled, SampleRequest, Saved
+from hud_tui.service.engines.tinker.engine import TinkerEngine
+from hud_tui.service.engines.tinker.options import Options
+from hud_tui.service.engines.tiny.engine import TinyEngine
+from tests.engines.skyrl import SkyRL
+
+
+@pytest.fixture(scope="session")
+def skyrl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SkyRL]:
+    """A server that all tests share; who kills it starts one of their own."""
+    server = SkyRL(tmp_path_factory.mktemp("skyrl"))
+    server.start()
+    yield server
+    server.kill()
+
+
+def on(server: SkyRL, directory: Path) -> TinkerEngine:
+    """The tinker engine on a server, not started yet."""
+    return TinkerEngine(Options(server.url, has_key=False), directory / "tinker")
+
+
+@pytest.fixture(params=["tiny", pytest.param("tinker", marks=pytest.mark.skyrl)])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    """An engine that is not started yet."""
+    if request.param == "tiny":
+        return TinyEngine()
+    return on(request.getfixturevalue("skyrl"), tmp_path)
+
+
+@pytest.fixture
+async def engine(made: Engine) -> AsyncIterator[Engine]:
+    """A started engine."""
+    await made.start()
+    yield made
+    await made.stop()
+
+
+class Trial:
+    """An engine's first base, prompts for it, and steps in directories of their own."""
+
+    def __init__(self, engine: Engine, directory: Path) -> None:
+        self.engine = engine
+        self.base = engine.bases()[0]
+        self._directory = directory
+        self._steps = 0
+
+    async def prompt(self, text: str = "3 + 4 = ?") -> list[int]:
+        tokens = await self.engine.tokenizer(self.base.name)
+        return tokens.render([{"role": "user", "content": text}])
+
+    async def sample(self, handle: str, count: int = 4, seed: int = 1) -> list[Sampled]:
+        prompt = await self.prompt()
+        return await self.engine.sample(
+            handle, [SampleRequest(prompt, 6, seed=(seed, j)) for j in range(count)]
+        )
+
+    async def datums(self, handle: str, shift: float = 0.0) -> list[Datum]:
+        """Four turns with advantages of both signs; `shift` makes them stale by so much."""
+        prompt = await self.prompt()
+        return [
+            Datum(prompt, one.tokens, [lp + shift for lp in one.logprobs], advantage)
+            for one, advantage in zip(
+                await self.sample(handle), (1.0, -1.0, 0.5, -0.25), strict=True
+            )
+        ]
+
+    async def step(self, handle: str, rate: float = 3e-3) -> Saved:
+        self._steps += 1
+        directory = self._directory / "checkpoints" / f"step-{self._steps}"
+        directory.mkdir(parents=True)
+        return await self.engine.optim_step(handle, Adam(rate), directory)
+
+    async def logprobs(self, handle: str, datums: list[Datum]) -> list[float]:
+        return [value for row in await self.engine.forward(handle, datums) for value in row]
+
+
+@pytest.fixture
+def trial(engine: Engine, tmp_path: Path) -> Trial:
+    return Trial(engine, tmp_path)

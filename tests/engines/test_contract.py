@@ -1,0 +1,308 @@
+"""What `engines.base` promises, of every engine."""
+
+import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hud_tui.service.engines.base import (
+    LOSSES,
+    Datum,
+    EngineError,
+    EngineRefused,
+    SampleRequest,
+    Tokenizer,
+)
+from hud_tui.service.engines.tinker.engine import TinkerEngine
+from hud_tui.service.engines.tiny.checks import loss_config
+from hud_tui.service.engines.tiny.losses import token_weights
+from tests.engines.conftest import Trial
+
+CLOSE = 2e-4
+"""Sampler and trainer, and one batch and another, round differently."""
+
+
+async def test_bases_say_what_fits_them(trial: Trial) -> None:
+    tokens = await trial.engine.tokenizer(trial.base.name)
+    prompt = await trial.prompt("17 + 4 = ?")
+    assert "17 + 4 = ?" in tokens.decode(prompt)
+    assert max(prompt) < trial.base.vocabulary
+    assert len(prompt) < trial.base.context
+    assert tokens.decode(tokens.encode("a stop\n")) == "a stop\n"
+    assert len(tokens.pieces(prompt)) == len(prompt)
+    assert trial.engine.about().engine in ("tiny", "tinker")
+
+
+async def test_a_longer_conversation_continues_a_shorter_one(trial: Trial) -> None:
+    tokens = await trial.engine.tokenizer(trial.base.name)
+    said = [{"role": "user", "content": "3 + 4 = ?"}, {"role": "assistant", "content": "7"}]
+    more = [*said, {"role": "user", "content": "and 5?"}]
+    whole, follows = tokens.render(more), tokens.follow(more, 2)
+    assert follows == whole[-len(follows) :]
+    assert "and 5?" in tokens.decode(follows)
+    assert "3 + 4" not in tokens.decode(follows)
+
+
+async def test_samples_carry_the_logprobs_that_training_sees(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    sampled = await trial.sample(handle)
+    assert all(len(one.tokens) == len(one.logprobs) <= 6 for one in sampled)
+    assert all(value <= 1e-6 for one in sampled for value in one.logprobs)
+    datums = await trial.datums(handle)
+    drawn = [value for one in sampled for value in one.logprobs]
+    assert await trial.logprobs(handle, datums) == pytest.approx(drawn, abs=CLOSE)
+
+
+async def test_a_seed_decides_the_tokens(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    first, again = await trial.sample(handle), await trial.sample(handle)
+    assert [one.tokens for one in first] == [one.tokens for one in again]
+    other = await trial.sample(handle, seed=77)
+    assert [one.tokens for one in first] != [one.tokens for one in other]
+    [greedy] = await trial.engine.sample(handle, [SampleRequest(await trial.prompt(), 4, 0.0)])
+    [twin] = await trial.engine.sample(
+        handle, [SampleRequest(await trial.prompt(), 4, 0.0, seed=(9,))]
+    )
+    assert greedy.tokens == twin.tokens
+
+
+async def test_many_requests_come_back_in_order(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    prompts = [await trial.prompt(f"{a} + 4 = ?") for a in range(3)]
+    asked = [SampleRequest(prompt, 5, seed=(3, j)) for prompt in prompts for j in range(2)]
+    together = await trial.engine.sample(handle, asked)
+    alone = [(await trial.engine.sample(handle, [one]))[0] for one in asked]
+    assert [one.tokens for one in together] == [one.tokens for one in alone]
+
+
+@pytest.mark.parametrize("width", [1, 2])
+async def test_a_stop_ends_the_completion_and_stays_in_it(trial: Trial, width: int) -> None:
+    handle, prompt = await trial.engine.open(trial.base.name), await trial.prompt()
+    tokens = await trial.engine.tokenizer(trial.base.name)
+    for seed in range(100):
+        request = SampleRequest(prompt, 8, temperature=4.0, seed=(seed, 0))
+        [free] = await trial.engine.sample(handle, [request])
+        if stop := _plain(tokens, free.tokens, width):
+            break
+    [stopped] = await trial.engine.sample(handle, [replace(request, stop=(stop,))])
+    assert stopped.finish_reason == "stop"
+    assert stopped.tokens == free.tokens[: len(stopped.tokens)]
+    assert len(stopped.logprobs) == len(stopped.tokens) < len(free.tokens)
+    assert tokens.decode(stopped.tokens).endswith(tokens.decode(stop))
+
+
+def _plain(tokens: Tokenizer, sampled: list[int], width: int) -> tuple[int, ...]:
+    """Printable text within a completion that encodes as itself; empty where there is none."""
+    for start in range(1, len(sampled) - width):
+        found = tuple(sampled[start : start + width])
+        text = tokens.decode(found)
+        if text.isascii() and text.isprintable() and tuple(tokens.encode(text)) == found:
+            return found
+    return ()
+
+
+@pytest.mark.parametrize("loss_fn", LOSSES)
+async def test_every_loss_has_its_figures_and_raises_what_paid(trial: Trial, loss_fn: str) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    datums = await trial.datums(handle)
+    before = await trial.logprobs(handle, datums)
+    figures = await trial.engine.forward_backward(handle, datums, loss_fn)
+    assert figures["tokens"] == sum(len(datum.output) for datum in datums)
+    assert figures["ratio_max"] == pytest.approx(1.0, abs=1e-3)
+    assert figures["kl_sample_train"] == pytest.approx(0.0, abs=1e-3)
+    assert figures["clip_fraction"] == 0.0
+    assert {"loss:sum", "entropy"} <= figures.keys()
+    saved = await trial.step(handle)
+    assert saved.metrics["grad_norm"] > 0
+    gained = np.subtract(await trial.logprobs(handle, datums), before)
+    counts = [len(datum.output) for datum in datums]
+    worth = np.repeat([datum.advantage for datum in datums], counts)
+    assert float(worth @ gained) > 0
+
+
+@pytest.mark.parametrize("loss_fn", LOSSES)
+async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: str) -> None:
+    """Of a stale batch, against weights −dC/dlogprob that are worked out here."""
+    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    datums = await trial.datums(one, shift=-0.3)
+    await trial.engine.forward_backward(one, datums, loss_fn)
+    await trial.step(one)
+    rows = await trial.engine.forward(other, datums)
+    weights = []
+    for datum, row in zip(datums, rows, strict=True):
+        lp, q = np.array(row), np.array(datum.logprobs)
+        worth = np.full(len(row), datum.advantage)
+        found, _ = token_weights(loss_fn, loss_config(loss_fn, None), lp, q, worth)
+        weights.append(found.tolist())
+    await trial.engine.backward(other, datums, weights)
+    await trial.step(other)
+    stepped = await trial.logprobs(one, datums)
+    assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
+
+
+@pytest.mark.parametrize("loss_fn", ["importance_sampling", "cross_entropy", "custom"])
+async def test_losses_are_sums_over_tokens(trial: Trial, loss_fn: str) -> None:
+    """So a turn that is cut in two has the gradient of the whole one, whatever the lengths."""
+    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    whole = await trial.datums(one)
+    parts = [part for datum in whole for part in _cut(datum)]
+    for handle, datums in ((one, whole), (other, parts)):
+        weights = [[datum.advantage] * len(datum.output) for datum in datums]
+        if loss_fn == "custom":
+            await trial.engine.backward(handle, datums, weights)
+        else:
+            await trial.engine.forward_backward(handle, datums, loss_fn)
+    first, second = await trial.step(one), await trial.step(other)
+    assert first.metrics["grad_norm"] == pytest.approx(second.metrics["grad_norm"], rel=1e-2)
+    stepped = await trial.logprobs(one, whole)
+    assert await trial.logprobs(other, whole) == pytest.approx(stepped, abs=2e-3)
+
+
+def _cut(datum: Datum) -> list[Datum]:
+    """The first token of a turn, and the rest as an answer to that."""
+    prompt, output, logprobs = list(datum.prompt), list(datum.output), list(datum.logprobs)
+    head = replace(datum, output=output[:1], logprobs=logprobs[:1])
+    rest = replace(datum, prompt=[*prompt, *output[:1]], output=output[1:], logprobs=logprobs[1:])
+    return [head, rest] if output[1:] else [head]
+
+
+async def test_passes_accumulate(trial: Trial) -> None:
+    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    datums = await trial.datums(one)
+    await trial.engine.forward_backward(one, datums, "ppo")
+    for datum in datums:
+        await trial.engine.forward_backward(other, [datum], "ppo")
+    first, second = await trial.step(one), await trial.step(other)
+    assert first.metrics["grad_norm"] == pytest.approx(second.metrics["grad_norm"], rel=1e-2)
+    stepped = await trial.logprobs(one, datums)
+    assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
+
+
+async def test_a_saved_node_continues_as_if_it_had_never_been_left(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    datums = await trial.datums(handle)
+    await trial.engine.forward_backward(handle, datums, "importance_sampling")
+    saved = await trial.step(handle)
+    after = await trial.logprobs(handle, datums)
+    await trial.engine.forward_backward(handle, datums, "cross_entropy")
+    await trial.step(handle)
+    went_on = await trial.logprobs(handle, datums)
+    back = await trial.engine.open(Path(saved.state_path))
+    assert await trial.logprobs(back, datums) == pytest.approx(after, abs=CLOSE)
+    await trial.engine.forward_backward(back, datums, "cross_entropy")
+    await trial.step(back)
+    assert await trial.logprobs(back, datums) == pytest.approx(went_on, abs=CLOSE)
+
+
+async def test_a_step_is_what_is_sampled_next(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    for _ in range(2):
+        datums = await trial.datums(handle)
+        await trial.engine.forward_backward(handle, datums, "importance_sampling")
+        await trial.step(handle)
+    sampled = await trial.sample(handle)
+    drawn = [value for one in sampled for value in one.logprobs]
+    assert await trial.logprobs(handle, await trial.datums(handle)) == pytest.approx(
+        drawn, abs=CLOSE
+    )
+
+
+async def test_an_older_node_is_sampled_without_touching_what_trains(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    datums = await trial.datums(handle)
+    await trial.engine.forward_backward(handle, datums, "importance_sampling")
+    first = await trial.step(handle)
+    drawn = await trial.sample(handle)
+    await trial.engine.forward_backward(handle, datums, "importance_sampling")
+    await trial.step(handle, rate=1e-2)
+    newest = await trial.logprobs(handle, datums)
+    older = await trial.engine.open(Path(first.state_path))
+    assert [one.tokens for one in await trial.sample(older)] == [one.tokens for one in drawn]
+    assert await trial.logprobs(handle, datums) == pytest.approx(newest, abs=1e-5)
+    assert await trial.logprobs(older, datums) != pytest.approx(newest, abs=1e-3)
+
+
+async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_path: Path) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    datums = await trial.datums(handle)
+    await trial.engine.forward_backward(handle, datums, "cross_entropy")
+    saved = await trial.step(handle)
+    (tmp_path / "thin").mkdir()
+    path = await trial.engine.slim(Path(saved.state_path), tmp_path / "thin")
+    thin, whole = (
+        await trial.engine.open(Path(path)),
+        await trial.engine.open(Path(saved.state_path)),
+    )
+    assert [one.tokens for one in await trial.sample(thin)] == [
+        one.tokens for one in await trial.sample(whole)
+    ]
+    for handle in (thin, whole):
+        await trial.engine.forward_backward(handle, datums, "cross_entropy")
+        await trial.step(handle)
+    stepped = await trial.logprobs(whole, datums)
+    assert await trial.logprobs(thin, datums) != pytest.approx(stepped, abs=1e-4)
+
+
+async def test_policies_at_once_do_not_mix(trial: Trial) -> None:
+    still, moves = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    datums = await trial.datums(still)
+    before = await trial.logprobs(still, datums)
+
+    async def train() -> None:
+        await trial.engine.forward_backward(moves, datums, "cross_entropy")
+        await trial.step(moves, rate=1e-2)
+
+    drawn, _ = await asyncio.gather(trial.sample(still), train())
+    assert [one.tokens for one in drawn] == [one.tokens for one in await trial.sample(still)]
+    assert await trial.logprobs(still, datums) == pytest.approx(before, abs=CLOSE)
+
+
+async def test_what_is_refused_says_why_and_leaves_the_gradients(
+    trial: Trial, tmp_path: Path
+) -> None:
+    engine = trial.engine
+    with pytest.raises(EngineError, match="no base 'nope/nope'"):
+        await engine.open("nope/nope")
+    with pytest.raises(EngineError, match="no base 'nope/nope'"):
+        await engine.tokenizer("nope/nope")
+    with pytest.raises(EngineError, match="no such state"):
+        await engine.open(tmp_path / "missing.json")
+    handle = await engine.open(trial.base.name)
+    with pytest.raises(EngineRefused, match="nothing was accumulated"):
+        await trial.step(handle)
+    datums = await trial.datums(handle)
+    await engine.forward_backward(handle, datums, "ppo")
+    with pytest.raises(EngineRefused, match="unknown loss 'nope'"):
+        await engine.forward_backward(handle, datums, "nope")
+    with pytest.raises(EngineRefused, match="no config key 'zz'"):
+        await engine.forward_backward(handle, datums, "ppo", {"zz": 1.0})
+    with pytest.raises(EngineRefused, match="outside the vocabulary"):
+        await engine.forward(handle, [replace(datums[0], output=[trial.base.vocabulary])])
+    with pytest.raises(EngineRefused, match="context_length_exceeded"):
+        await engine.sample(handle, [SampleRequest([65] * trial.base.context, 4)])
+    assert (await trial.step(handle)).metrics["grad_norm"] > 0
+    await engine.close(handle)
+    await engine.close(handle)
+    with pytest.raises(EngineError, match="closed"):
+        await engine.forward(handle, datums)
+
+
+async def test_logprobs_are_tempered_as_they_were_sampled(trial: Trial) -> None:
+    if isinstance(trial.engine, TinkerEngine):
+        pytest.skip("Tinker's losses know no temperature: its logprobs are untempered throughout")
+    handle, prompt = await trial.engine.open(trial.base.name), await trial.prompt()
+    [said] = await trial.engine.sample(handle, [SampleRequest(prompt, 6, temperature=2.0)])
+    datum = Datum(prompt, said.tokens, said.logprobs, 1.0, temperature=2.0)
+    assert await trial.logprobs(handle, [datum]) == pytest.approx(said.logprobs, abs=CLOSE)
+
+
+async def test_a_hot_sample_still_starts_at_a_ratio_of_one(trial: Trial) -> None:
+    handle, prompt = await trial.engine.open(trial.base.name), await trial.prompt()
+    [said] = await trial.engine.sample(handle, [SampleRequest(prompt, 6, temperature=1.5)])
+    datum = Datum(prompt, said.tokens, said.logprobs, 1.0, temperature=1.5)
+    figures = await trial.engine.forward_backward(handle, [datum], "ppo")
+    assert figures["ratio_max"] == pytest.approx(1.0, abs=1e-3)
+    assert math.isfinite(figures["loss:sum"])
