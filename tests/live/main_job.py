@@ -1,6 +1,6 @@
 """The main job, headless, by an installed ``hud-tui`` and nothing else of this project.
 
-Run: python3 tests/live/main_job.py PATH/TO/hud-tui [--steps 20]
+Run: python3 tests/live/main_job.py PATH/TO/hud-tui [--steps 20] [--engine tinker]
 
 Forks a base, checks the taskset, trains, rolls the head back and trains on, in a home
 of its own, and stops the service. Standard library only: it drives the program as a
@@ -31,6 +31,13 @@ class Program:
             "HUD_TUI_CONFIG_DIR": str(home / "config"),
         }
 
+    def serve(self, engine: str) -> None:
+        """Start a service with an engine, which `--local` then finds; `stop` ends it."""
+        command = [self.path, "serve", "--engine", engine]
+        service = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE)
+        if service.stdout is None or not service.stdout.readline():
+            fail(f"serve --engine {engine} ended with {service.wait()}")
+
     def lines(self, *argv: str, code: int = 0) -> list[dict[str, Any]]:
         """Every document a command printed; its exit code must be `code`."""
         command = [self.path, "--headless", "--local", *argv]
@@ -55,9 +62,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("--steps", default="20")
+    parser.add_argument("--engine", default="tiny", help="serve this one first; tiny needs no word")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
         program = Program(args.program, Path(home))
+        if args.engine != "tiny":
+            program.serve(args.engine)
         try:
             main_job(program, args.steps)
         finally:
