@@ -16,7 +16,7 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.ids import canonical, wanted_id
 from hud_tui.service.parts import Parts
-from hud_tui.service.plan import EFFORT_TOKENS
+from hud_tui.service.plan import effort_tokens
 from hud_tui.service.refusals import Refused, bad_field
 from hud_tui.service.store import Db, jobs, models, traces
 from hud_tui.service.store.models import ModelRow
@@ -112,7 +112,7 @@ class Hosted:
         if not isinstance(given, Mapping):
             raise bad_field("agent.config.completion_kwargs", "expected an object")
         base = self._parts.base(model)
-        effort = EFFORT_TOKENS.get(str(given.get("reasoning_effort")), base.defaults.max_tokens)
+        effort = effort_tokens(str(given.get("reasoning_effort")), base)
         messages = [{"role": "user", "content": scenario.prompt(body.args)}]
         if config.get("system_prompt"):
             messages.insert(0, {"role": "system", "content": str(config["system_prompt"])})

@@ -69,7 +69,7 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
         Refused: 422, an unknown loss, or no room for a completion.
     """
     defaults = base.defaults
-    effort = round(defaults.max_tokens * EFFORT.get(given.reasoning_effort or "", 1.0))
+    effort = effort_tokens(given.reasoning_effort, base)
     loss_fn = given.loss_fn or "importance_sampling"
     filled = {
         "reasoning_effort": given.reasoning_effort,
@@ -88,6 +88,11 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
     except Refused as refused:
         raise bad_field("config.parameters.loss_fn", refused.detail[0]["msg"]) from refused
     return filled
+
+
+def effort_tokens(effort: str | None, base: Base) -> int:
+    """max_tokens of a reasoning_effort; the base's own where there is none."""
+    return round(base.defaults.max_tokens * EFFORT.get(effort or "", 1.0))
 
 
 def make_plan(
