@@ -68,8 +68,9 @@ def _said(error: "ValidationError", at: str) -> str:
     if rule == "enum":
         return f"{place}: expected one of {one_line(wanted, 80)}"
     if rule == "required":
-        name = next(name for name in wanted if name not in value)
-        return f"{place}.{one_line(name, 40)}: missing"
+        missing = [one_line(name, 40) for name in wanted if name not in value]
+        several = f": {', '.join(missing)} are missing"
+        return place + (several if len(missing) > 1 else f".{missing[0]}: missing")
     if rule == "additionalProperties" and wanted is False:
         known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
         name = next((name for name in value if name not in known), "")

@@ -52,6 +52,11 @@ def free_name(source: str, models: Iterable[Model]) -> str:
     return name
 
 
+def slug_of(name: str) -> str:
+    """What the embedded service makes of a name, where nobody has that slug already."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-.")[:60] or "model"
+
+
 def name_problem(name: str, models: Sequence[Model]) -> str:
     """Why a fork cannot have this name, in one line; empty when it can."""
     if not name.strip():

@@ -22,10 +22,11 @@ async def may_leave(app: HudApp, job: JobStatus) -> bool:
     where = "in the background" if app.mode == "local" else "on HUD"
     lines = [
         f"{_name(job)} is at step {job.step or 0} of {job.steps or '?'}.",
-        f"It goes on training {where}; hud-tui shows it again when you come back.",
+        f"It can go on training {where}; hud-tui shows it again when you come back.",
     ]
-    choices = [("stop", "stop the run and quit"), ("leave", "leave it training")]
-    answer = await app.push_screen_wait(ChoiceDialog("Quit while a run trains", lines, choices))
+    choices = [("stop", "End the run"), ("leave", "Keep training")]
+    dialog = ChoiceDialog("Quit while a run trains", lines, choices, yes="leave", keep="Stay")
+    answer = await app.push_screen_wait(dialog)
     if answer != "stop":
         return answer == "leave"
     try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudConflict, HudError, HudUnreachable
-from hud_tui.rl.catalog import free_name, name_problem
+from hud_tui.rl.catalog import free_name, name_problem, slug_of
 from hud_tui.rl.text import one_line
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import Model
@@ -53,9 +53,14 @@ async def ask_fork(
             value=proposed,
             check=lambda text: name_problem(text, models),
             accept=accept,
+            foresee=_slug if app.mode == "local" else lambda text: "",
         )
     )
     return forked[0] if forked else None
+
+
+def _slug(name: str) -> str:
+    return f"commands and code call it {slug_of(name)}"
 
 
 async def fork(client: HudClient, source: Model, name: str) -> Model:

@@ -48,7 +48,7 @@ async def ask_cancel(view: HudScreen, job: Job) -> str | None:
         "It stops between two rollouts. Every step taken so far stays in the tree,",
         "and the head stays where it is.",
     ]
-    dialog = ConfirmDialog("Stop a job", lines, "Stop the job", danger=True)
+    dialog = ConfirmDialog("Stop a job", lines, "Stop the job", True, "Keep it running")
     if not await view.app.push_screen_wait(dialog):
         return None
     done = await view.client.cancel_job(job.id)

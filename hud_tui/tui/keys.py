@@ -121,6 +121,8 @@ DIALOG = (
     Action("dialog", "confirm", "y", "Do it", "Do what the dialog says.", False),
     Action("dialog", "cancel", "escape,n", "Cancel", "Leave everything as it is.", False),
     Action("dialog", "next", "right,down,l,j", "Next", "Go to the next button.", False),
+    Action("dialog", "scroll_lines(1)", "pagedown", "More", "Go on in a long text.", False),
+    Action("dialog", "scroll_lines(-1)", "pageup", "Back", "Go back in it.", False),
     Action("dialog", "previous", "left,up,h,k", "Previous", "Go to the one before.", False),
 )
 

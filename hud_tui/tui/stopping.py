@@ -21,7 +21,7 @@ async def cancel(screen: HudScreen, job: JobStatus) -> None:
         f"It has taken {job.step or 0} of {job.steps or '?'} steps.",
         "Its checkpoints and its head stay. R takes it up again where it was.",
     ]
-    dialog = ConfirmDialog(f"Cancel {job_name(job)}", lines, "Cancel the run")
+    dialog = ConfirmDialog(f"End {job_name(job)}", lines, "End the run", keep="Keep training")
     if job.id is not None and await screen.app.push_screen_wait(dialog):
         ended = await screen.attempt(screen.client.cancel_job(job.id))
         if ended is not None:

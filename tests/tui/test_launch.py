@@ -76,7 +76,7 @@ async def test_enter_checks_the_taskset_under_the_cursor(served: Served) -> None
         found = await checked(app)
         for line in (
             "✔ rows load",
-            "132 tasks, v6",
+            "arith: 132 tasks, v6",
             "✔ model",
             "arith-rl is trainable",
             "✔ args fit",

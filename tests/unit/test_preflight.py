@@ -105,6 +105,11 @@ def test_args_against_a_json_schema(args: dict[str, Any], problem: str) -> None:
     assert misfit(SCHEMA, args) == problem
 
 
+def test_every_missing_arg_is_named() -> None:
+    schema = {"type": "object", "required": ["a", "b\x1b", "c"]}
+    assert misfit(schema, {"c": 1}) == "args: a, b␛ are missing"
+
+
 @pytest.mark.parametrize(
     "schema", [{}, {"type": 3}, {"properties": [], "required": 1}, {"type": "vector"}]
 )

@@ -1,10 +1,10 @@
 """The catalog: bases that the engine offers, and forks that can be trained."""
 
-import re
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hud_tui.rl.catalog import slug_of
 from hud_tui.service.clock import now
 from hud_tui.service.ids import canonical, named_id, new_id
 from hud_tui.service.refusals import Refused, not_found
@@ -106,7 +106,7 @@ def fork(db: Db, source: ModelRow, name: str) -> ModelRow:
 
 
 def _free_slug(db: Db, name: str, id_: str) -> str:
-    slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-.")[:60] or "model"
+    slug = slug_of(name)
     taken = db.execute("SELECT 1 FROM model WHERE slug = ? OR name_key = ?", (slug, slug))
     return slug if taken.fetchone() is None else f"{slug}-{id_[:6]}"
 

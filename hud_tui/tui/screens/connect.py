@@ -32,6 +32,7 @@ ASK = (
     ("h", "HUD, with a key", "typed in; kept for this session only"),
     ("q", "quit", "set HUD_API_KEY to go to HUD at once"),
 )
+WAIT = (("q", "quit", ""),)
 AGAIN = (
     ("r", "try again", ""),
     ("l", "the embedded service", "a tiny model, trained here: no key"),
@@ -77,7 +78,7 @@ class ConnectScreen(Screen[None]):
 
     def wait(self, text: str) -> None:
         """Say what is being waited for; it is told as the connection proceeds."""
-        self._show("waiting", Content(clean(text, 200)), ASK[-1:])
+        self._show("waiting", Content(clean(text, 200)), WAIT)
 
     def fail(self, error: HudError) -> None:
         """Say what went wrong and what to do about it."""

@@ -22,12 +22,19 @@ from hud_tui.tui.keys import bindings
 
 T = TypeVar("T")
 Line = str | Text | Content
+HINTS = "enter does it · esc leaves"
+WIDTHS = [(0, "-slim"), (60, "-roomy")]
+HEIGHTS = [(0, "-short"), (20, "-tall")]
 
 
 class Dialog(ModalScreen[T]):
     """A titled box over the view: lines, fields, buttons."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("dialog")
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    hints = HINTS
+    """Which keys work, on the box's lower edge."""
 
     def __init__(
         self,
@@ -35,6 +42,7 @@ class Dialog(ModalScreen[T]):
         lines: Sequence[Line],
         choices: Sequence[tuple[str, str]],
         danger: bool = False,
+        keep: str = "Cancel",
     ) -> None:
         """
         Args:
@@ -42,19 +50,22 @@ class Dialog(ModalScreen[T]):
             lines: What it will do, one line each; text from a server already cleaned.
             choices: (id, label) of each button after Cancel; an id is a CSS identifier.
             danger: Whether it cannot be undone.
+            keep: Label of the first button, which changes nothing.
         """
         super().__init__()
         self.heading, self.lines, self.choices, self.danger = title, lines, choices, danger
+        self.keep = keep
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog", classes="danger" if self.danger else "") as box:
             box.border_title = Content(one_line(self.heading, 100)).markup
+            box.border_subtitle = self.hints
             with VerticalScroll(id="dialog-lines", can_focus=False):
                 for line in self.lines:
                     yield Static(line, markup=False, classes="dialog-line")
             yield from self.fields()
             with Horizontal(id="dialog-buttons"):
-                yield Button("Cancel", id="cancel", compact=True)
+                yield Button(Content(self.keep), id="cancel", compact=True)
                 for name, label in self.choices:
                     yield Button(Content(label), id=name, compact=True, classes="action")
 
@@ -71,15 +82,25 @@ class Dialog(ModalScreen[T]):
     def action_previous(self) -> None:
         self.focus_previous()
 
+    def action_scroll_lines(self, pages: int) -> None:
+        """Where the lines are more than the screen has."""
+        lines = self.query_one("#dialog-lines", VerticalScroll)
+        lines.scroll_relative(y=pages * max(1, lines.size.height - 1), animate=False)
+
 
 class ConfirmDialog(Dialog[bool]):
     """Ask before one act: True to do it, False to leave everything as it is."""
 
     def __init__(
-        self, title: str, lines: Sequence[Line], action_label: str, danger: bool = False
+        self,
+        title: str,
+        lines: Sequence[Line],
+        action_label: str,
+        danger: bool = False,
+        keep: str = "Cancel",
     ) -> None:
-        """`action_label` is the verb on the button."""
-        super().__init__(title, lines, [("confirm", f"{action_label}  (y)")], danger)
+        """`action_label` is what the button does, `keep` what the other leaves as it is."""
+        super().__init__(title, lines, [("confirm", f"{action_label}  (y)")], danger, keep)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "confirm")
@@ -94,11 +115,24 @@ class ConfirmDialog(Dialog[bool]):
 class ChoiceDialog(Dialog[str | None]):
     """Ask which of several: the id of the choice, or None for none of them."""
 
+    def __init__(
+        self,
+        title: str,
+        lines: Sequence[Line],
+        choices: Sequence[tuple[str, str]],
+        yes: str,
+        keep: str = "Cancel",
+    ) -> None:
+        """`yes` is the id of the choice that the key y takes."""
+        marked = [(id_, f"{label}  (y)" if id_ == yes else label) for id_, label in choices]
+        super().__init__(title, lines, marked, keep=keep)
+        self.yes = yes
+
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(None if event.button.id == "cancel" else event.button.id)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "confirm"
+    def action_confirm(self) -> None:
+        self.dismiss(self.yes)
 
 
 class InputDialog(Dialog[str | None]):
@@ -114,6 +148,7 @@ class InputDialog(Dialog[str | None]):
         accept: Callable[[str], Awaitable[str]] | None = None,
         password: bool = False,
         placeholder: str = "",
+        foresee: Callable[[str], str] = lambda text: "",
     ) -> None:
         """
         Args:
@@ -121,10 +156,12 @@ class InputDialog(Dialog[str | None]):
             check: What is wrong with a text, in one line; empty when it will do.
             accept: Acts on the text while the dialog waits; the same kind of answer.
             password: Whether to show dots in place of what is typed.
+            foresee: What comes of a text that will do, in one line.
         """
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
         self.value, self.check, self.accept = value, check, accept
-        self.password, self.placeholder = password, placeholder
+        self._said = Static("", id="dialog-problem", markup=False)
+        self.password, self.placeholder, self.foresee = password, placeholder, foresee
 
     def fields(self) -> Iterable[Widget]:
         yield Input(
@@ -135,13 +172,17 @@ class InputDialog(Dialog[str | None]):
             max_length=400,
             compact=True,
         )
-        yield Static("", id="dialog-problem", markup=False)
+        yield self._said
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self.complain(self.check(event.value.strip()) if event.value.strip() else "")
+        text = event.value.strip()
+        problem = self.check(text) if text else ""
+        self.complain(problem)
+        if text and not problem:
+            self._said.update(Content.styled(self.foresee(text), "$text-muted"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.submit(event.value.strip())
@@ -167,7 +208,7 @@ class InputDialog(Dialog[str | None]):
             self.dismiss(text)
 
     def complain(self, problem: str) -> None:
-        self.query_one("#dialog-problem", Static).update(problem)
+        self._said.update(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         return action != "confirm"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import PurePath
 from typing import ClassVar
 
 from textual import on, work
@@ -21,6 +22,7 @@ from hud_tui.errors import HudError
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import defaults
+from hud_tui.rl.text import one_line
 from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.keys import bindings
@@ -197,6 +199,7 @@ class LaunchScreen(HudScreen):
             return
         draft, blocked = self.draft, self.blocked
         shown = self.query_one(Findings)
+        shown.source = one_line(PurePath(draft.source or "").name, 40)
         shown.findings, shown.checking = draft.findings, draft.checking
         chosen = draft.source is not None and not draft.checking
         self.button.disabled = bool(blocked) and chosen

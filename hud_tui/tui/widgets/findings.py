@@ -47,11 +47,16 @@ class Findings(Static):
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
     checking: reactive[bool] = reactive(False, init=False)
+    source: reactive[str] = reactive("", init=False)
+    """What is checked, by its name."""
 
     def watch_findings(self) -> None:
         self._draw()
 
     def watch_checking(self) -> None:
+        self._draw()
+
+    def watch_source(self) -> None:
         self._draw()
 
     def on_resize(self) -> None:
@@ -70,6 +75,8 @@ class Findings(Static):
             return []
         glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
         said = ", ".join(_passed(finding) for finding in found) or "…" * self.checking
+        if check == "rows" and self.source:
+            said = f"{self.source}: {said}"
         label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if found else "$text-muted")
         text = Content.assemble((f"{glyph} ", style), label, (said, "$text-muted"))
         return [text.truncate(max(1, self.content_size.width), ellipsis=True)]

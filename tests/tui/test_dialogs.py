@@ -1,0 +1,112 @@
+"""What is asked fits the screen, says what each button does, and leaves the buttons in sight."""
+
+import pytest
+from textual.widgets import Button
+from textual.widgets._toast import Toast
+
+from hud_tui.start import Start
+from hud_tui.tui.keys import VIEWS
+from tests.conftest import Served, fork
+from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.test_app import caller, cancel, in_training, status, training
+from tests.tui.test_plain_terminals import drawn
+
+SIZES = [(80, 24), (120, 40), (40, 12), (60, 19)]
+
+
+def labels(app: Opened) -> list[str]:
+    return [str(button.label) for button in app.screen.query(Button)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_fork_s_dialog_shows_its_buttons_and_the_slug(
+    served: Served, size: tuple[int, int]
+) -> None:
+    async with opened(Connector(served), Start("models"), size=size) as app:
+        await app.until_view("models")
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("F")
+        await app.until_dialog()
+        await app.press("ctrl+u", *"My Own 2")
+        await app.until(lambda: "call it my-own-2" in " ".join(drawn(app).split()))
+        for label in ("Cancel", "Fork  (enter)"):
+            assert label in drawn(app)
+        await app.press("enter")
+        await app.until_view("launch")
+        assert app.app.run_now.model is not None
+        assert app.app.run_now.model.model_name == "my-own-2"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_y_leaves_the_run_training(served: Served, size: tuple[int, int]) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served), size=size) as app:
+        await in_training(app)
+        await app.press("q")
+        await app.until_dialog()
+        assert labels(app) == ["Stay", "End the run", "Keep training  (y)"]
+        for label in labels(app):
+            assert label in drawn(app)
+        assert "esc leaves" in drawn(app)
+        await app.press("y")
+        await app.until(lambda: app.app._exit)
+    assert await status(served, job_id) == "running"
+    await cancel(served, job_id)
+
+
+async def test_ending_a_run_says_what_either_button_does(served: Served) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served)) as app:
+        await in_training(app)
+        await app.press("X")
+        await app.until_dialog()
+        assert labels(app) == ["Keep training", "End the run  (y)"]
+        await app.press("enter")
+        await app.until_view("live")
+    assert await status(served, job_id) == "running"
+    await cancel(served, job_id)
+
+
+async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
+    async with caller(served) as http:
+        await fork(http)
+    async with opened(Connector(served), Start("run"), size=(40, 12)) as app:
+        await app.until_view("launch")
+        screen = app.screen
+        await app.until(lambda: screen.query_one("#tasksets").key == "mixed")
+        await app.press("enter")
+        await app.until(lambda: "rollouts" in app.said("#summary"))
+        await app.press("enter")
+        await app.until_dialog()
+        assert "Submit  (y)" in drawn(app)
+        assert "rollouts     " not in drawn(app)
+        await app.press("pagedown", "pagedown", "pagedown")
+        await app.until(lambda: "rollouts     " in drawn(app))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_no_toast_covers_a_button_or_the_keys(served: Served, size: tuple[int, int]) -> None:
+    async with caller(served) as http:
+        await fork(http)
+    async with opened(Connector(served), Start("run"), size=size) as app:
+        await app.until_view("launch")
+        for key in range(1, len(VIEWS) + 1):
+            await app.press(str(key))
+            await app.until_view(VIEWS[key - 1])
+            app.app.say("something happened")
+            await app.until(lambda: app.screen.query(Toast))
+            toast = app.screen.query(Toast).last().region
+            keys = app.screen.query_one("KeyLine").region
+            assert toast.y >= 1
+            assert not toast.overlaps(keys)
+            if VIEWS[key - 1] == "launch":
+                assert not toast.overlaps(app.screen.query_one("#submit").region)
+
+
+async def test_what_needs_no_key_does_not_talk_of_one() -> None:
+    async with opened(Connector(None), mode=None) as app:
+        assert "HUD_API_KEY" in drawn(app)
+        app.app.connect_screen.wait("starting the embedded service … 1 s")
+        await app.until(lambda: "starting" in drawn(app))
+        assert "KEY" not in drawn(app)
+        assert "quit" in drawn(app)
