@@ -80,7 +80,7 @@ async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
         await app.until_dialog()
         assert "Submit  (y)" in drawn(app)
         assert "rollouts     " not in drawn(app)
-        await app.press("pagedown", "pagedown", "pagedown")
+        await app.press(*["pagedown"] * 8)
         await app.until(lambda: "rollouts     " in drawn(app))
 
 

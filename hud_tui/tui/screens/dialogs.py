@@ -22,7 +22,7 @@ from hud_tui.tui.keys import bindings
 
 T = TypeVar("T")
 Line = str | Text | Content
-HINTS = "enter does it · esc leaves"
+HINTS = "tab chooses · esc leaves"
 WIDTHS = [(0, "-slim"), (60, "-roomy")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 
