@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
@@ -37,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _doctor(args)
         if args.command == "init":
             return _init(args)
+        if args.command == "convert":
+            return _convert(args)
+        _find_source(args)
         if headless:
             return _headless(args)
         return _app(args)
@@ -152,10 +156,30 @@ def _doctor(args: argparse.Namespace) -> int:
     return doctor(paths, args.local, args.headless, args.fail_on == "warning")
 
 
+def _find_source(args: argparse.Namespace) -> None:
+    """Without SOURCE the tasks are the primary data set of the lock file here; the app, where
+    there is none, lets people choose."""
+    if args.command not in ("preflight", "run") or args.source is not None:
+        return
+    from hud_tui.older.lock_file import primary_source
+
+    try:
+        args.source = primary_source(Path())
+    except HudUsage:
+        if args.headless:
+            raise
+
+
 def _init(args: argparse.Namespace) -> int:
     from hud_tui.headless.init import init
 
     return init(args, _connector(args))
+
+
+def _convert(args: argparse.Namespace) -> int:
+    from hud_tui.headless.convert import convert
+
+    return convert(args)
 
 
 def _version(headless: bool) -> int:

@@ -212,7 +212,8 @@ def _seed(text: str) -> int:
 
 
 def _source(parser: Parser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="file, directory, or taskset")
+    about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
     parser.add_argument("-m", "--model", metavar="MODEL", help="default: your only trainable one")
 
 

@@ -10,6 +10,7 @@ Add = Callable[..., ArgumentParser]
 def add_file_commands(add: Add) -> None:
     """Add them to the command line."""
     _init(add)
+    _convert(add)
 
 
 def _init(add: Add) -> None:
@@ -26,3 +27,26 @@ def _init(add: Add) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
     parser.add_argument("--force", action="store_true", help="write over a file that exists")
     parser.add_argument("--show", metavar="FILE", help="read this configuration; run nothing in it")
+
+
+def _convert(add: Add) -> None:
+    parser = add(
+        "convert",
+        "write tasks as a Hugging Face data set, and push it",
+        "convert tasks.json --name my-org/my-tasks",
+        "convert tasks.json --name my-org/my-tasks --private -y",
+        "--headless convert tasks.jsonl --name my-tasks --no-push -o data/my-tasks",
+    )
+    parser.add_argument(
+        "tasks", metavar="TASKS", help="a .json, .jsonl or .parquet, or a directory"
+    )
+    parser.add_argument("--name", required=True, metavar="ORG/NAME", help="the data set's")
+    parser.add_argument("--private", action="store_true", help="only its owner may read it")
+    parser.add_argument("--no-push", action="store_true", help="keep it on this machine")
+    parser.add_argument("-o", "--output", metavar="DIR", help="default: NAME, here")
+    parser.add_argument(
+        "-y",
+        "--yes",
+        action="store_true",
+        help="do not ask; pushing without a terminal needs it",
+    )

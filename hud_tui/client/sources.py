@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudBadTasks, HudNotFound, HudUsage, Problem
+from hud_tui.older.dataset_rows import from_rows
 from hud_tui.older.lock_file import find_lock
 from hud_tui.older.lock_rows import Completion
+from hud_tui.older.parquet import parquet_files, read_parquet
 from hud_tui.rl.formats import read_rows
 from hud_tui.rl.names import close_names
 from hud_tui.rl.task_files import MAX_BYTES, read_file, try_file
@@ -28,8 +30,8 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
 
     Args:
         client: Asked where the source is not a path.
-        source: A file or directory that exists, or a path that ends in .json or .jsonl; else
-            a taskset's name or id.
+        source: A file (JSON or Parquet) or directory that exists, or a path that ends in
+            .json or .jsonl; else a taskset's name or id.
 
     Returns:
         The tasks, and where they are from: ``source`` as given, ``name``, ``loaded_from``
@@ -40,27 +42,36 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
         HudBadTasks: Rows that cannot be read, with all that is wrong with them.
         HudUsage: No such file or taskset.
     """
-    path, taskset_id = _path(source), None
-    lock = find_lock(*([path if path.is_dir() else path.parent] if path else []), Path())
-    complete = Completion(lock)
+    path = path_of(source)
     if path is not None and source == path.name and path.is_dir():
         path = await _prefer_taskset(client, path)
-    if path is None:
-        tasks, name, taskset_id = await _taskset(client, source)
-        loaded_from = "taskset"
-    elif path.is_dir():
-        tasks, name = await asyncio.to_thread(_directory, path, complete), path.resolve().name
-        loaded_from = "directory"
+    if path is not None:
+        return await asyncio.to_thread(load_path, source, path)
+    tasks, name, taskset_id = await _taskset(client, source)
+    origin = _origin(source, name, "taskset", tasks, find_lock(Path()))
+    return tasks, origin | {"taskset_id": taskset_id}
+
+
+def load_path(source: str, path: Path) -> tuple[list[Task], dict[str, Any]]:
+    """`load_source` of a file or directory, as `path_of` gives it."""
+    lock = find_lock(path if path.is_dir() else path.parent, Path())
+    complete = Completion(lock)
+    if path.is_dir():
+        tasks, name, kind = _directory(path, complete), path.resolve().name, "directory"
     else:
-        tasks, name = await asyncio.to_thread(_file, path, complete), path.stem or path.name
-        loaded_from = "file"
+        tasks, name, kind = _file(path, complete), path.stem or path.name, "file"
+    return tasks, _origin(source, name, kind, tasks, lock)
+
+
+def _origin(
+    source: str, name: str, loaded_from: str, tasks: list[Task], lock: Path | None
+) -> dict[str, Any]:
     origin = {"source": source, "name": name, "loaded_from": loaded_from}
     beside = {"lock": str(lock)} if lock else {}
-    beside |= {"taskset_id": taskset_id} if taskset_id else {}
-    return tasks, origin | {"format": form_of(tasks)} | beside
+    return origin | {"format": form_of(tasks)} | beside
 
 
-def _path(source: str) -> Path | None:
+def path_of(source: str) -> Path | None:
     """The file or directory that is meant; None where it is a name.
 
     Raises:
@@ -79,6 +90,9 @@ def _path(source: str) -> Path | None:
 
 
 def _file(path: Path, complete: Completion) -> list[Task]:
+    if path.suffix.lower() == ".parquet":
+        rows = from_rows(read_parquet(path))
+        return read_rows(map(complete, rows), f"{one_line(path.name, 120)} row")
     return read_file(path.stem + path.suffix.lower(), _bytes(path), complete)
 
 
@@ -92,7 +106,8 @@ def _bytes(path: Path) -> bytes:
 
 
 def _directory(folder: Path, complete: Completion) -> list[Task]:
-    """The tasks of every task file in it and below, hidden ones left out."""
+    """The tasks of every task file in it and below, hidden ones left out; or of the Parquet
+    files of a data set."""
     tasks: list[Task] = []
     problems: list[Problem] = []
     size, count, hint = 0, 0, ""
@@ -108,8 +123,10 @@ def _directory(folder: Path, complete: Completion) -> list[Task]:
         hint = hint or (found.hint if found.problems else "")
     if problems:
         raise HudBadTasks(problems, hint)
-    if not count:
+    parquet = [] if count else parquet_files(folder)
+    if not count and not parquet:
         raise HudUsage(f"{one_line(folder)}: no .json or .jsonl file in it", "check the path")
+    tasks += [task for file in parquet for task in _file(file, complete)]
     return tasks
 
 

@@ -9,6 +9,7 @@ from hud_tui.doctor.report import Finding
 SHOWN = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlette", "ruamel.yaml")
 OPTIONAL = {
     "tinker": "only the tinker engine needs it",
+    "datasets": "only convert needs it: pip install 'hud-tui[hf]'",
     "hud": "the official SDK and CLI, which nothing here needs",
 }
 """What each is for."""

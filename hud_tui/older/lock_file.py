@@ -25,6 +25,24 @@ def load_lock(file: Path) -> Lock:
     return read_lock(str(file), read_bounded(file))
 
 
+def primary_source(directory: Path) -> str:
+    """Where the tasks are that a directory's lock file calls its primary data set: the folder
+    that it names, where that is still there, else the data set's name.
+
+    Raises:
+        HudUsage: No lock file, or it names none.
+    """
+    file = find_lock(directory)
+    if file is None:
+        raise HudUsage("give SOURCE: a file, a directory or a taskset", f"there is no {NAME} here")
+    dataset = load_lock(file).dataset
+    if dataset is None:
+        hint = "hud-tui convert makes a data set, and notes it there"
+        raise HudUsage(f"give SOURCE: {one_line(file)} names no primary_dataset", hint)
+    folder = file.parent / dataset.path
+    return str(folder) if dataset.path and folder.exists() else dataset.name
+
+
 def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
     """A file's bytes, at most one more than `most`.
 

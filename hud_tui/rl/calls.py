@@ -18,6 +18,7 @@ from hud_tui.rl.text import one_line
 
 Call = dict[str, Any]
 """``{"name": …, "arguments": {…}}``."""
+NO_CALL = ("", "{}", "null")
 HUBS = ("setup", "evaluate")
 """Tools that hold others: what they are called with names one of them."""
 CALL = 'a call: {"name": TOOL, "arguments": {…}}, {TOOL: {…}}, a list of calls, or JSON of those'
@@ -25,9 +26,9 @@ FUNCTION = 'a function: "NAME ARGS", {"function": NAME, "args": […]}, or a lis
 
 
 def read_calls(fields: Fields, key: str) -> list[Call]:
-    """The calls of a v4 field; empty where it is absent."""
+    """The calls of a v4 field; empty where it is absent, or as ``hud hf`` wrote that: ``{}``."""
     value = fields.row.get(key)
-    if value is None or value == "":
+    if value is None or value == {} or (isinstance(value, str) and value.strip() in NO_CALL):
         return []
     return list(_calls(fields, key, value))
 

@@ -28,7 +28,7 @@ def check_older(tasks: Sequence[Task], known: Collection[str], embedded: bool) -
     older = [task for task in tasks if task.is_older]
     if not older:
         return []
-    findings = [*_graded(older), *_variables(older, known), *_keys(older)]
+    findings = [*graded(older), *_variables(older, known), *_keys(older)]
     return findings + (_embedded(older) if embedded else [*_gyms(older), *_remote(older)])
 
 
@@ -41,7 +41,8 @@ def _embedded(tasks: Sequence[Task]) -> list[Finding]:
     return [Finding("environments", "failure", message, places(tasks), fix)]
 
 
-def _graded(tasks: Sequence[Task]) -> list[Finding]:
+def graded(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether something grades every task; of rows up to v4."""
     blind = [task for task in tasks if not task.scenario]
     if not blind:
         return [Finding("graded", "ok", "every task says what grades it")]

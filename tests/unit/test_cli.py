@@ -22,6 +22,7 @@ COMMANDS = [
     "serve",
     "doctor",
     "init",
+    "convert",
     "stop",
 ]
 
@@ -70,7 +71,6 @@ def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
         "nonsense",
         "fork tiny",
         "head m --set a --back 1",
-        "run",
         "run t --steps many",
         "run t --reasoning-effort huge",
         "run t --seed 9223372036854775808",

@@ -1,0 +1,277 @@
+"""``hud-tui convert``: real Parquet files, and a Hub that may misbehave."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud_tui.cli import main
+from hud_tui.older import hub as hub_module
+from tests.conftest import Served
+from tests.service.clients import documents
+from tests.service.headless import Command, Result, commands
+from tests.service.hub import Hub, hub
+from tests.unit.older.locks import V1_3
+
+pytest.importorskip("datasets")
+ROWS = [
+    {
+        "id": f"beat-{n}",
+        "prompt": f"Beat the dealer in {n} hands",
+        "setup_tool": [{"name": "deal", "arguments": {"hands": n}}, {"name": "deal"}],
+        "evaluate_tool": {"name": "evaluate", "arguments": {"name": "score"}},
+    }
+    for n in range(12)
+]
+NOTE = "org/tasks"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdef")
+    (tmp_path / "hud.lock.yaml").write_text(V1_3)
+    write(tmp_path, ROWS)
+    return tmp_path
+
+
+@pytest.fixture
+def the_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with hub() as state:
+        monkeypatch.setenv("HF_ENDPOINT", state.url)
+        yield state
+
+
+def write(folder: Path, rows: Any) -> None:
+    (folder / "tasks.json").write_text(json.dumps(rows))
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> Result:
+    capsys.readouterr()
+    code = main(["--headless", "convert", *argv])
+    out, err = capsys.readouterr()
+    return Result(code, documents(out), err)
+
+
+LOCAL = ("tasks.json", "--name", NOTE, "--no-push", "-o", "out")
+
+
+def test_the_parquet_file_is_what_datasets_reads(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(capsys, *LOCAL)
+    assert (result.code, result.kind, result.data["verdict"]) == (0, "dataset", "ok")
+    assert result.data["file"] == "out/data/train-00000-of-00001.parquet"
+    assert (result.data["tasks"], result.data["pushed"]) == (12, None)
+    from datasets import Dataset
+
+    found = Dataset.from_parquet(result.data["file"], cache_dir=str(place / "cache"))
+    assert found.column_names[:5] == ["id", "prompt", "mcp_config", "setup_tool", "evaluate_tool"]
+    row = found[3]
+    assert row["id"] == "beat-3"
+    assert json.loads(row["mcp_config"])["hud"]["headers"]["Mcp-Image"].endswith("cards:0.2")
+    assert [call["arguments"] for call in json.loads(row["setup_tool"])] == [{"hands": 3}, {}]
+    assert json.loads(row["evaluate_tool"])["name"] == "evaluate"
+    assert "load_dataset" in (place / "out" / "README.md").read_text()
+
+
+def test_the_lock_file_notes_it_and_keeps_its_comments(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, *LOCAL)
+    lock = (place / "hud.lock.yaml").read_text()
+    assert "name: org/tasks  # the good one" in lock
+    assert "task_count: 12" in lock
+    assert "path: out" in lock
+    assert "# chosen in spring" in lock
+
+
+async def test_it_is_the_taskset_where_none_is_named(
+    served: Served,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hud: Command = commands(served, monkeypatch, capsys)
+    arith = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
+    write(place, [{**arith, "args": {"a": n, "b": 2}, "slug": f"s{n}"} for n in range(12)])
+    base = (await hud("models")).data["models"][0]["model_name"]
+    await hud("fork", base, "--name", "m", "-y")
+    assert (await hud("convert", *LOCAL)).code == 0
+    result = await hud("preflight", "-m", "m")
+    assert (result.code, result.data["format"], result.data["tasks"]) == (0, "v6", 12)
+    assert result.data["source"] == "out"
+    one = await hud("preflight", "out/data/train-00000-of-00001.parquet", "-m", "m")
+    assert (one.data["tasks"], one.data["format"]) == (12, "v6")
+    (place / "hud.lock.yaml").write_text("image: org/x:1")
+    nothing = await hud("preflight", "-m", "m")
+    assert (nothing.code, "no primary_dataset" in nothing.error["message"]) == (2, True)
+    (place / "hud.lock.yaml").unlink()
+    assert "give SOURCE" in (await hud("run", "-y")).error["message"]
+
+
+def test_twice_replaces_it_and_nothing_else_is_replaced(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, *LOCAL).code == 0
+    write(place, ROWS[:11])
+    again = run(capsys, *LOCAL)
+    assert (again.code, again.data["tasks"]) == (0, 11)
+    (place / "out" / "thesis.tex").write_text("years of work")
+    refused = run(capsys, *LOCAL)
+    assert (refused.code, "something else" in refused.error["message"]) == (2, True)
+    (place / "file").write_text("")
+    assert run(capsys, *LOCAL[:-1], "file").code == 2
+    assert run(capsys, *LOCAL[:-1], "file/below").code == 2
+    assert [path.name for path in place.iterdir() if path.name.startswith(".hud")] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([*ROWS, {**ROWS[0]}], "used more than once: beat-0"),
+        ([{**ROWS[0], "evaluate_tool": None}], "nothing grades 1 task"),
+        ([], "the taskset is empty"),
+        ([*ROWS, {"env": "arith", "id": "add"}], "several forms"),
+        ([{**ROWS[0], "prompt": "my hf_0123456789abcdef"}], "the value of HF_TOKEN stands in"),
+    ],
+)
+def test_a_useless_or_telling_set_is_not_written(
+    rows: Any, message: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(place, rows)
+    result = run(capsys, *LOCAL)
+    assert (result.code, result.data["verdict"]) == (5, "failure")
+    assert message in json.dumps(result.data["findings"])
+    assert "hf_0123456789abcdef" not in json.dumps(result.documents) + result.err
+    assert not (place / "out").exists()
+    assert (place / "hud.lock.yaml").read_text() == V1_3
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("nothing.json", "--name", "a/b", "--no-push"), "nothing.json"),
+        (("arith", "--name", "a/b", "--no-push"), "no such file"),
+        (("tasks.json", "--name", "a b", "--no-push"), "not a data set's name"),
+        (("tasks.json", "--name", "a/b/c", "--no-push"), "not a data set's name"),
+        (("tasks.json", "--name", "../b", "--no-push"), "not a data set's name"),
+        (("tasks.json", "--name", "b", "-y"), "needs its owner"),
+        (("tasks.json", "--name", "a/b"), "nobody can be asked"),
+        (("tasks.json",), "--name"),
+    ],
+)
+def test_what_cannot_be(
+    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(capsys, *argv)
+    assert (result.code, result.kind) == (2, "error")
+    assert message in result.error["message"]
+
+
+def test_bad_rows_are_all_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(place, [{"prompt": "p", "evaluate_tool": 3}, {"prompt": ""}, 7])
+    result = run(capsys, *LOCAL)
+    assert result.code == 2
+    assert {problem["where"] for problem in result.error["problems"]} == {
+        "tasks.json row 1",
+        "tasks.json row 2",
+        "tasks.json row 3",
+    }
+
+
+def test_a_file_that_is_no_parquet(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "t.parquet").write_bytes(b"PAR1 and nothing more PAR1")
+    result = run(capsys, "t.parquet", *LOCAL[1:])
+    assert (result.code, "not a Parquet file" in result.error["message"]) == (2, True)
+
+
+# the Hub
+
+PUSH = ("tasks.json", "--name", NOTE, "-o", "out", "-y")
+
+
+def test_it_is_pushed_once(the_hub: Hub, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(capsys, *PUSH, "--private")
+    assert (result.code, result.data["pushed"]) == (0, f"{the_hub.url}/datasets/org/tasks")
+    assert the_hub.created is not None
+    assert "private" in json.dumps(the_hub.created)  # a flag or, since 2.0, a visibility
+    lines = [json.loads(line) for line in the_hub.committed.splitlines()]
+    sent = {line["value"]["path"]: line["value"] for line in lines if line["key"] == "file"}
+    assert sorted(sent) == ["README.md", "data/train-00000-of-00001.parquet"]
+    body = base64.b64decode(sent["data/train-00000-of-00001.parquet"]["content"])
+    assert body == (place / result.data["file"]).read_bytes()
+    assert "Bearer hf_0123456789abcdef" in the_hub.tokens
+    assert [path for _, path in the_hub.asked if "/commit/" in path] == [
+        "/api/datasets/org/tasks/commit/main"
+    ]
+
+
+def test_what_was_to_be_private_is_not_pushed_where_all_can_read(
+    the_hub: Hub, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    the_hub.existing = {"id": "org/tasks", "private": False}
+    result = run(capsys, *PUSH, "--private")
+    assert (result.code, "is public" in result.error["message"]) == (2, True)
+    assert the_hub.committed == b""
+    assert run(capsys, *PUSH).code == 0
+    assert the_hub.created is None
+
+
+@pytest.mark.parametrize(
+    ("part", "status", "code", "kind"),
+    [
+        ("/repos/create", 401, 4, "unauthorized"),
+        ("/repos/create", 403, 4, "unauthorized"),
+        ("/preupload/", 400, 1, "refused"),
+        ("/commit/", 409, 1, "conflict"),
+    ],
+)
+def test_the_hub_says_no(
+    the_hub: Hub,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
+    status: int,
+    code: int,
+    kind: str,
+) -> None:
+    the_hub.fail = {part: status}
+    result = run(capsys, *PUSH)
+    assert (result.code, result.error["type"], result.error["status"]) == (code, kind, status)
+    assert "hf_0123456789abcdef" not in json.dumps(result.documents) + result.err
+    assert (place / "out" / "README.md").exists()
+    assert (place / "hud.lock.yaml").read_text() == V1_3
+
+
+def test_no_answer(
+    the_hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hub_module, "PUSH_S", 1.0)
+    the_hub.silent = "/repos/create"
+    result = run(capsys, *PUSH)
+    assert (result.code, result.error["type"]) == (3, "unreachable")
+    assert "has not answered" in result.error["message"]
+
+
+def test_nothing_listens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert run(capsys, *PUSH).code == 3
+
+
+def test_people_are_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", *LOCAL]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote out/data/train-00000-of-00001.parquet: 12 tasks; "
+        "id, prompt, mcp_config, setup_tool, evaluate_tool, metadata",
+        "noted as primary_dataset in hud.lock.yaml",
+    ]
+    write(place, [])
+    assert main(["convert", *LOCAL]) == 5
+    assert capsys.readouterr().out == "nothing was written\n"
