@@ -76,6 +76,7 @@ def start_of(args: argparse.Namespace) -> Start:
         checkpoint=given.get("checkpoint"),
         name=given.get("name"),
         parameters=parameters(args),
+        sample=given.get("sample"),
     )
 
 

@@ -20,3 +20,5 @@ class Start:
     """The new model's name, for fork."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Parameters of a run that were given, by their wire names."""
+    sample: int | None = None
+    """Groups that preflight is to roll out."""

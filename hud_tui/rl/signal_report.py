@@ -57,7 +57,7 @@ def judge(tasks: Sequence[TaskSignal], size: Size) -> Finding:
     group, able = size.group_size, teaching(seen, size.group_size)
     share = expected_share(seen, group)
     message = (
-        f"{len(able)} of {count(len(seen), 'sampled task')} teach at group size {group}:"
+        f"{len(able)} of {len(seen)} sampled tasks teach at group size {group}:"
         f" {share:.0%} of the groups should have gradient"
     )
     dead = names([task.slug for task in seen if task not in able])

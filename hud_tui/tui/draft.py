@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from textual.content import Content
 
@@ -14,6 +14,7 @@ from hud_tui.rl.run_form import Cost, Value, cost
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.tui.submitting import about
+from hud_tui.tui.trial import Trial
 from hud_tui.tui.widgets.findings import worst
 
 LEADS = {
@@ -34,6 +35,9 @@ class Draft:
     tasks: tuple[Task, ...] = ()
     findings: tuple[Finding, ...] = ()
     checking: bool = False
+    taskset_id: str | None = None
+    """Of a taskset of the service."""
+    trial: Trial = field(default_factory=Trial)
     waiting: bool = False
     """Whether it is to be submitted as soon as the checks have passed."""
 
@@ -42,12 +46,22 @@ class Draft:
         return replace(self, findings=(*self.findings, finding))
 
     @property
+    def chosen(self) -> tuple[Task, ...]:
+        """The tasks that are submitted: those that are not left out."""
+        return self.trial.chosen(self.tasks)
+
+    @property
+    def found_in_all(self) -> tuple[Finding, ...]:
+        """What the checks and the trial found."""
+        return (*self.findings, *self.trial.findings())
+
+    @property
     def failed(self) -> bool:
-        return verdict(self.findings) == "failure"
+        return verdict(self.found_in_all) == "failure"
 
     @property
     def warnings(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.level == "warning"]
+        return [finding for finding in self.found_in_all if finding.level == "warning"]
 
     def blocked(self, run: Run, faults: Sequence[str]) -> str:
         """Why it cannot be submitted, in one clean line; empty when it can.
@@ -63,21 +77,29 @@ class Draft:
         if self.checking:
             return "checking …"
         if self.failed:
-            problem = worst(self.findings)
+            problem = worst(self.found_in_all)
             return one_line(f"not submitted: {problem.message if problem else ''}", 300)
+        if self.tasks and all(task.heldout for task in self.chosen):
+            return "every task to train on is left out: x takes one in again"
         return f"correct {', '.join(faults)}" if faults else ""
 
     def lead(self, first: bool, listed: bool) -> str:
         """What Enter does now, in a line; `listed` is whether there are tasksets to choose."""
+        if self.trial.running:
+            return self.trial.bar
         ready = self.source is not None and not self.failed
         if first:
             return LEADS["first checked" if ready else "first"]
         return LEADS["checked" if ready else "choose" if listed else "type"]
 
     def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
-        """What it costs, at the pace of the model's last steps."""
+        """What it costs, at the pace of the model's last steps, else of the trial."""
         pace, traces = step_seconds(run), run.head.num_traces if run.head is not None else None
-        return cost(values, self.tasks, pace / traces if pace and traces else None)
+        seen = self.trial.pace
+        rollout_s = pace / traces if pace and traces else None
+        if rollout_s is None and seen is not None and seen.rollouts:
+            rollout_s = seen.seconds / seen.rollouts
+        return cost(values, self.chosen, rollout_s)
 
     def summary(self, run: Run, values: Mapping[str, Value] | None, blocked: str) -> Content:
         """The line above the button: what it will do, or why it cannot."""
@@ -89,9 +111,10 @@ class Draft:
         return Content.assemble((busy, "$warning"), *self._size(self.cost(run, values)))
 
     def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:
-        held = sum(task.heldout for task in self.tasks)
+        held, out = sum(task.heldout for task in self.chosen), len(self.tasks) - len(self.chosen)
         apart = f" · {held} tasks held out" if held else ""
+        apart += f" · {out} left out" if out else ""
         if size is None:
-            return [f"{len(self.tasks)} tasks · HUD decides how many rollouts"]
+            return [f"{len(self.chosen)} tasks · HUD decides how many rollouts"]
         count = f"{size.rollouts:,} rollouts".replace(",", " ")
         return [(count, "bold"), (f"{about(size)}{apart}", "$text-muted")]

@@ -7,6 +7,8 @@ from textual.content import Content
 
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
+from hud_tui.tui.trial import Trial
+from hud_tui.tui.trial_rows import COLUMNS, trial_row
 from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import Taskset
 
@@ -40,17 +42,23 @@ def taskset_rows(tasksets: Iterable[Taskset], chosen: str | None) -> list[Row]:
     ]
 
 
-def task_rows(tasks: Sequence[Task]) -> list[Row]:
-    """The first rows of a taskset, and how many more there are."""
-    rows = [_task_row(number, task) for number, task in enumerate(tasks[:MOST])]
+def task_rows(tasks: Sequence[Task], trial: Trial) -> list[Row]:
+    """The first rows of a taskset as the trial orders them, and how many more there are."""
+    make = trial_row if trial.signals or trial.left_out else _task_row
+    rows = [make(place, tasks[place], trial) for place in trial.order(tasks)[:MOST]]
     if len(tasks) > MOST:
         more = Content.styled(f"… and {len(tasks) - MOST} more", "$text-muted")
         rows.append(Row("more", (more,), heading=True))
     return rows
 
 
-def _task_row(number: int, task: Task) -> Row:
-    args = json.dumps(task.args, ensure_ascii=False) if task.args else ""
+def task_columns(trial: Trial) -> Sequence[Column]:
+    """The columns of those rows."""
+    return COLUMNS if trial.signals or trial.left_out else TASK_COLUMNS
+
+
+def _task_row(number: int, task: Task, trial: Trial) -> Row:
+    args = json.dumps(task.args, ensure_ascii=False) if task.args else task.more.get("prompt", "")
     return Row(
         str(number),
         (

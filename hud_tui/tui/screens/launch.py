@@ -21,15 +21,19 @@ from hud_tui.client.preflight import load_source, preflight
 from hud_tui.errors import HudError
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run import Run
-from hud_tui.rl.run_form import defaults
+from hud_tui.rl.run_form import defaults, parameters
 from hud_tui.rl.text import one_line
 from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.launch_trial import LaunchTrial
 from hud_tui.tui.submitting import job_of, what_is_sent
-from hud_tui.tui.task_rows import TASK_COLUMNS, TASKSET_COLUMNS, task_rows, taskset_rows
+from hud_tui.tui.task_rows import (
+    TASK_COLUMNS,
+    TASKSET_COLUMNS,
+    taskset_rows,
+)
 from hud_tui.tui.widgets.findings import Findings
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.row_list import RowList
@@ -39,14 +43,13 @@ FIRST_TASKSET = "mixed"
 """The taskset that a first start begins with, where the service has it."""
 
 
-class LaunchScreen(HudScreen):
+class LaunchScreen(LaunchTrial):
     VIEW = "launch"
     BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
 
     def __init__(self) -> None:
         super().__init__()
         self.tasksets: list[Taskset] = []
-        self.draft = Draft()
         self._sending = False
         self._checked_for: str | None = None
         self._filled_for: str | None = None
@@ -73,10 +76,6 @@ class LaunchScreen(HudScreen):
     @property
     def sources(self) -> RowList:
         return self.query_one("#tasksets", RowList)
-
-    @property
-    def form(self) -> RunForm:
-        return self.query_one(RunForm)
 
     @property
     def button(self) -> Button:
@@ -159,6 +158,7 @@ class LaunchScreen(HudScreen):
     def check(self, source: str) -> None:
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
         model = self.run.model
+        self.stop_trial()
         self.draft = Draft(source, checking=True)
         self._checked_for = model.id if model is not None else None
         self.show_tasks()
@@ -168,7 +168,8 @@ class LaunchScreen(HudScreen):
     async def _check(self, source: str, model_id: str | None) -> None:
         try:
             tasks, origin = await load_source(self.client, source)
-            self.draft = replace(self.draft, tasks=tuple(tasks))
+            taskset_id = origin.get("taskset_id")
+            self.draft = replace(self.draft, tasks=tuple(tasks), taskset_id=taskset_id)
             self.show_tasks()
             async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
                 self.draft = self.draft.found(finding)
@@ -180,12 +181,20 @@ class LaunchScreen(HudScreen):
         self.show_state()
         if waited and not self.blocked:
             self.ask_and_send()
+        elif self.hud.start.sample and source == self.hud.start.source and not self.draft.failed:
+            self._try_as_asked()
+
+    def _try_as_asked(self) -> None:
+        """The trial that the command line asked for."""
+        model, values = self.run.model, self.form.read()
+        if model is not None and values is not None:
+            self.try_tasks(model, parameters(values), self.hud.start.sample)
 
     def show_tasks(self) -> None:
         if not self.is_built:
             return
         self._list_sources()
-        self.query_one("#tasks", RowList).show(task_rows(self.draft.tasks))
+        super().show_tasks()
         self.show_state()
 
     @property
@@ -200,7 +209,7 @@ class LaunchScreen(HudScreen):
         draft, blocked = self.draft, self.blocked
         shown = self.query_one(Findings)
         shown.source = one_line(PurePath(draft.source or "").name, 40)
-        shown.findings, shown.checking = draft.findings, draft.checking
+        shown.findings, shown.checking = draft.found_in_all, draft.checking
         chosen = draft.source is not None and not draft.checking
         self.button.disabled = bool(blocked) and chosen
         self.button.set_class(bool(blocked), "blocked")
@@ -237,7 +246,7 @@ class LaunchScreen(HudScreen):
             return
         if draft.warnings or not self.first:
             size = draft.cost(self.run, values)
-            said = what_is_sent(model, draft.source, draft.tasks, values, size, draft.warnings)
+            said = what_is_sent(model, draft.source, draft.chosen, values, size, draft.warnings)
             dialog = ConfirmDialog("Submit this run", said, "Submit")
             if not await self.app.push_screen_wait(dialog):
                 return
@@ -245,7 +254,7 @@ class LaunchScreen(HudScreen):
 
         self._sending = True
         try:
-            sent = await self.attempt(submit(self.client, job_of(model, draft.tasks, values)))
+            sent = await self.attempt(submit(self.client, job_of(model, draft.chosen, values)))
         finally:
             self._sending = False
         if sent is not None:
@@ -273,13 +282,14 @@ class LaunchScreen(HudScreen):
 
     def action_copy(self) -> None:
         """Copy the slug of the task under the cursor."""
-        key = self.query_one("#tasks", RowList).key
-        if key is not None and key.isdigit():
-            self.copy(self.draft.tasks[int(key)].slug)
+        if self.place is not None:
+            self.copy(self.draft.tasks[self.place].slug)
 
     def action_leave(self) -> None:
-        """Esc: withdraw a submission that waits; else back to the tasksets."""
-        if self.draft.waiting:
+        """Esc: stop the trial; withdraw a submission that waits; else back to the tasksets."""
+        if self.draft.trial.running:
+            self.stop_trial()
+        elif self.draft.waiting:
             self.draft = replace(self.draft, waiting=False)
             self.show_state()
         else:

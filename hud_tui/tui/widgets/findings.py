@@ -36,6 +36,8 @@ CHECKS = {
 """Every check, in the order they are shown."""
 SHOWN = frozenset(list(CHECKS)[:7])
 """Checks that have a line when they pass; the others have one only where they found something."""
+TOLD = ("signal",)
+"""Checks that are made on demand, and then have a line when they pass too."""
 BY_NAME = ("environments", "scenarios", "args")
 """Checks made once an environment: where they pass, its name says enough."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
@@ -71,7 +73,7 @@ class Findings(Static):
         bad = [finding for finding in found if finding.level != "ok"]
         if bad:
             return [line for finding in bad for line in self._bad(finding)]
-        if check not in SHOWN:
+        if check not in SHOWN and not (found and check in TOLD):
             return []
         glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
         said = ", ".join(_passed(finding) for finding in found) or "…" * self.checking

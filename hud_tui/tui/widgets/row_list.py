@@ -92,6 +92,12 @@ class RowList(ScrollView, can_focus=True):
         """The key of the row under the cursor."""
         return self.rows[self.cursor].key if 0 <= self.cursor < len(self.rows) else None
 
+    def lay(self, columns: Sequence[Column]) -> None:
+        """Take other columns; the rows that fit them come with the next `show`."""
+        if columns != self.columns:
+            self.columns = columns
+            self.refresh()
+
     def show(self, rows: Sequence[Row]) -> None:
         """Replace the rows; the cursor stays on its key, else near where it was."""
         before, key, offset = self.rows, self.key, self.cursor

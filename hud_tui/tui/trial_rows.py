@@ -1,0 +1,65 @@
+"""Rows of tasks that were tried: their rewards, how far they spread, and what that means."""
+
+import json
+
+from textual.content import Content
+
+from hud_tui.rl.signal import TaskSignal, histogram
+from hud_tui.rl.tasks import Task
+from hud_tui.rl.text import one_line
+from hud_tui.tui.trial import Trial
+from hud_tui.tui.widgets.palette import eighth
+from hud_tui.tui.widgets.row_list import Column, Row
+
+BINS = 8
+COLUMNS = (
+    Column("task", 22),
+    Column("rewards", BINS),
+    Column("mean", 5, right=True, rank=1),
+    Column("spread", 6, right=True),
+    Column("flat", 5, right=True, rank=2),
+    Column("cut", 5, right=True, rank=4),
+    Column("tokens", 6, right=True, rank=5),
+    Column("verdict", 9),
+    Column("args", rank=3),
+)
+"""``flat`` is the expected share of groups without gradient, ``cut`` of truncated rollouts."""
+STYLES = {"teaches": "$success", "failed": "$error", "": "$text-disabled"}
+
+
+def trial_row(number: int, task: Task, trial: Trial) -> Row:
+    """A task's row; `number` is its place in the taskset."""
+    signal, label = trial.signals.get(task.slug), trial.label(task.slug)
+    out = task.slug in trial.left_out
+    name = Content.styled(
+        f"{'✘ ' if out else ''}{one_line(task.slug, 120)}", "$text-disabled" if out else ""
+    )
+    word = "left out" if out else "held out" if task.heldout and not label else label
+    args = json.dumps(task.args, ensure_ascii=False) if task.args else ""
+    figures = [Content("")] * 6 if signal is None else _figures(signal, trial.group_size)
+    said = Content.styled(word, "$text-disabled" if out else STYLES.get(label, "$warning"))
+    return Row(str(number), (name, *figures, said, Content(one_line(args, 400))))
+
+
+def _figures(signal: TaskSignal, group_size: int) -> list[Content]:
+    flat = signal.zero_gradient(group_size)
+    return [
+        bars(signal.rewards),
+        Content(_decimal(signal.mean)),
+        Content(_decimal(signal.spread)),
+        Content("" if flat is None else f"{flat:.0%}"),
+        Content("" if signal.truncated is None else f"{signal.truncated:.0%}"),
+        Content("" if signal.tokens is None else f"{signal.tokens:.0f}"),
+    ]
+
+
+def bars(rewards: list[float]) -> Content:
+    """Rewards from 0, or the least, to 1, or the largest, as BINS bars."""
+    if not rewards:
+        return Content("")
+    counts = histogram(rewards, BINS, min(0.0, *rewards), max(1.0, *rewards))
+    return Content("".join(eighth(count / max(counts)) for count in counts))
+
+
+def _decimal(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}".replace("0.", ".", 1)

@@ -1,0 +1,99 @@
+"""What Launch shows of tasks that were tried, and which it submits."""
+
+import pytest
+
+from hud_tui.rl.formats import read_rows
+from hud_tui.rl.signal import Outcome, TaskSignal
+from hud_tui.rl.signal_progress import Progress
+from hud_tui.rl.signal_report import Pace, Size
+from hud_tui.rl.tasks import HELD_OUT
+from hud_tui.tui.draft import Draft
+from hud_tui.tui.task_rows import TASK_COLUMNS, task_columns, task_rows
+from hud_tui.tui.trial import Trial
+from hud_tui.tui.trial_rows import BINS, COLUMNS, bars
+
+SLUGS = ("even", "dead", "easy", "new", "held")
+TASKS = tuple(
+    read_rows(
+        [
+            {"env": "e", "id": "s", "args": {"n": n}, "slug": slug}
+            | ({"columns": {"split": HELD_OUT}} if slug == "held" else {})
+            for n, slug in enumerate(SLUGS)
+        ]
+    )
+)
+REWARDS = {"even": (0.0, 1.0), "dead": (0.0, 0.0), "easy": (1.0, 1.0)}
+SIGNALS = {
+    slug: TaskSignal(slug, tuple(Outcome(reward, 5) for reward in rewards))
+    for slug, rewards in REWARDS.items()
+}
+TRIED = Trial(SIGNALS, Size(8, 2, 10, 4), Pace(6, 3.0), 6, 6)
+
+
+def cells(trial: Trial) -> list[list[str]]:
+    return [[cell.plain for cell in row.cells] for row in task_rows(TASKS, trial)]
+
+
+def test_dead_tasks_are_left_out_together_and_taken_in_again() -> None:
+    dead = TRIED.dead(TASKS)
+    assert dead == {"dead", "easy"}
+    out = TRIED.toggled(dead)
+    assert [task.slug for task in out.chosen(TASKS)] == ["even", "new", "held"]
+    assert out.toggled(dead) == TRIED
+    one = TRIED.toggled(frozenset({"easy"}))
+    assert one.toggled(dead).left_out == dead
+
+
+def test_the_verdict_is_of_what_is_left_in() -> None:
+    assert [finding.level for finding in TRIED.findings()] == ["warning"]
+    assert [one.level for one in TRIED.toggled(frozenset({"dead", "easy"})).findings()] == ["ok"]
+    assert Trial().findings() == []
+    assert Trial(SIGNALS, TRIED.size, running=True).findings() == []
+
+
+def test_a_failure_of_the_trial_blocks_until_the_dead_are_out() -> None:
+    signals = {slug: SIGNALS[slug] for slug in ("dead", "easy")}
+    draft = Draft("s", TASKS, trial=Trial(signals, TRIED.size))
+    assert draft.failed
+    out = Draft("s", TASKS, trial=draft.trial.toggled(frozenset(signals)))
+    assert not out.failed
+    assert [task.slug for task in out.chosen] == ["even", "new", "held"]
+
+
+def test_tasks_are_ordered_by_their_spread_those_not_tried_last() -> None:
+    assert TRIED.order(TASKS) == [0, 1, 2, 3, 4]
+    by_spread = Trial(SIGNALS, TRIED.size, by_spread=True)
+    assert by_spread.order(TASKS) == [0, 1, 2, 3, 4]
+    turned = TASKS[::-1]
+    assert [turned[place].slug for place in by_spread.order(turned)] == [
+        "even", "easy", "dead", "held", "new",
+    ]  # fmt: skip
+
+
+def test_rows_say_what_was_seen() -> None:
+    assert task_columns(Trial()) == TASK_COLUMNS
+    assert task_columns(TRIED) == COLUMNS
+    even, dead, easy, new, held = cells(TRIED.toggled(frozenset({"dead"})))
+    assert even[:8] == ["even", "█      █", ".50", ".50", "1%", "0%", "5", "teaches"]
+    assert (dead[0], dead[7]) == ("✘ dead", "left out")
+    assert easy[7] == "too easy"
+    assert new[1:8] == [""] * 7
+    assert held[7] == "held out"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "shape"),
+    [([0.0], "█       "), ([1.0, 1.0], "       █"), ([-1.0, 1.0], "█      █"), ([], "")],
+)
+def test_bars(rewards: list[float], shape: str) -> None:
+    assert bars(rewards).plain == shape
+    assert len(shape) in (0, BINS)
+
+
+def test_the_bar_says_how_far_it_is() -> None:
+    heard = Trial(size=TRIED.size, running=True).heard(
+        Progress(5, 20, tuple(SIGNALS.values()), Pace(6, 1.0))
+    )
+    assert heard.signals == SIGNALS
+    assert "█████░░░" in heard.bar
+    assert "5 of 20 rollouts" in Draft("s", TASKS, trial=heard).lead(False, True)
