@@ -130,6 +130,8 @@ class Group(Response):
     """Shape (G,), in the taskset's reward unit."""
     trace_ids: list[str] = Field(default_factory=list)
     """Shape (G,), in the order of `rewards`."""
+    num_tokens: list[int] = Field(default_factory=list)
+    """Generated tokens of each rollout, shape (G,)."""
 
 
 class Checkpoint(Response):

@@ -16,6 +16,7 @@ PLACES = {
     "dialog": "In a dialog",
     "connect": "While connecting",
     "charts": "Live: the list of charts",
+    "group": "Live: one group",
     "overlays": "Live: what to compare with",
 }
 """What the README calls the places that are not one of the five views."""

@@ -10,6 +10,7 @@ arXiv:2503.20783): it overweights tasks nearly always solved or failed.
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from statistics import fmean, pstdev
 
 RESIDUE = 1e-6
@@ -48,4 +49,11 @@ def spread(rewards: Sequence[float]) -> float:
 def has_signal(rewards: Sequence[float]) -> bool:
     """Whether this group moves the policy: its rewards are not all equal, but for residue."""
     largest = max(map(abs, rewards), default=0.0)
-    return spread(rewards) > RESIDUE * max(SMALLEST, largest)
+    residue = RESIDUE * max(SMALLEST, largest)
+    if isfinite(sum(rewards)) and len(rewards) > 1:  # bounds settle all but a hair's breadth
+        width = max(rewards) - min(rewards)
+        if width <= residue:
+            return False
+        if width > residue * 2 * len(rewards):
+            return True
+    return spread(rewards) > residue

@@ -9,7 +9,7 @@ from hud_tui.rl.groups import GroupStats, group_stats
 from hud_tui.rl.history import GroupHistory
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import label
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Group
 
 Rewards = tuple[float, ...]
 _stats = lru_cache(4096)(group_stats)
@@ -37,6 +37,16 @@ class GroupRow:
         """None while no rollout has come."""
         return _stats(self.rewards) if self.rewards else None
 
+    def group(self, node: Checkpoint | None) -> Group:
+        """The row as its step's checkpoint has it; without one, the rewards alone."""
+        own = (group for group in (node.groups if node is not None else ()) if group.rewards)
+        found = [group for group in own if group.task_slug == self.task_slug]
+        return (
+            found[0]
+            if len(found) == 1
+            else Group(task_slug=self.task_slug, rewards=list(self.rewards))
+        )
+
     @property
     def whole(self) -> bool:
         """Whether all rollouts have come."""
@@ -50,6 +60,8 @@ class GroupRows:
     rows: Sequence[GroupRow] = ()
     name: str = ""
     """The step they are of: ``step 214`` while it is sampled, ``step-000213`` when taken."""
+    node: Checkpoint | None = None
+    """The step's checkpoint; None while it is sampled."""
     low: float = 0.0
     """The foot of the reward scale: 0, or the least reward where that is below."""
     high: float = 1.0
@@ -90,6 +102,7 @@ def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = N
     return GroupRows(
         sorted(rows, key=lambda row: _place(row, history, order)),
         f"step {run.rollouts_step}" if sampling else label(node),
+        None if sampling else node,
         min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
         max(1.0, *known) if known else 1.0,
     )

@@ -6,6 +6,9 @@ from statistics import fmean
 
 from hud_tui.rl.advantage import has_signal, spread
 
+MIDDLE = 0.5
+"""A group without spread is all good from this mean up: the middle of a 0…1 reward."""
+
 
 @dataclass(frozen=True)
 class GroupStats:
@@ -21,12 +24,12 @@ class GroupStats:
     @property
     def all_good(self) -> bool:
         """No spread, and at least the middle of a 0…1 reward: too easy."""
-        return not self.teaches and self.mean >= 0.5
+        return not self.teaches and self.mean >= MIDDLE
 
     @property
     def all_bad(self) -> bool:
         """No spread, and below the middle: too hard."""
-        return not self.teaches and self.mean < 0.5
+        return not self.teaches and self.mean < MIDDLE
 
 
 def group_stats(rewards: Sequence[float]) -> GroupStats:

@@ -1,14 +1,17 @@
 """History: how each task's group fared, each time it was sampled."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hud_tui.rl.groups import group_stats
+from hud_tui.rl.groups import MIDDLE, group_stats
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint
 
 RECENT = 100
 """Steps looked back over."""
+LOOKED_AT = 2000
+"""Steps whose marks are kept."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,11 @@ class Mark:
     mean: float
     spread: float
     teaches: bool
+
+    @property
+    def all_good(self) -> bool:
+        """No spread, and at least the middle of a 0…1 reward."""
+        return not self.teaches and self.mean >= MIDDLE
 
 
 class GroupHistory:
@@ -57,6 +65,29 @@ class GroupHistory:
     def _add(self, checkpoint: Checkpoint) -> None:
         for group in checkpoint.groups:
             if group.rewards:
-                stats = group_stats(group.rewards)
                 marks = self._marks.setdefault(group.task_slug, deque(maxlen=RECENT))
-                marks.append(Mark(stats.mean, stats.spread, stats.teaches))
+                marks.append(mark(group.rewards))
+
+
+def mark(rewards: Sequence[float]) -> Mark:
+    """One group's rewards, shape (G,), G ≥ 1, as its mark."""
+    stats = group_stats(rewards)
+    return Mark(stats.mean, stats.spread, stats.teaches)
+
+
+class StepMarks:
+    """The groups of single steps, best mean first; of the steps looked at last."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Mark, ...]] = {}
+
+    def of(self, checkpoint: Checkpoint) -> tuple[Mark, ...]:
+        """The marks of a step's groups, shape (groups,)."""
+        found = self._known.get(checkpoint.id)
+        if found is None:
+            if len(self._known) >= LOOKED_AT:
+                self._known.clear()
+            marks = (mark(group.rewards) for group in checkpoint.groups if group.rewards)
+            found = tuple(sorted(marks, key=lambda one: -one.mean))
+            self._known[checkpoint.id] = found
+        return found

@@ -74,6 +74,7 @@ class Batch:
                 task_slug=part[0].task_slug or f"group {number}",
                 rewards=[t.reward for t in part],
                 trace_ids=[t.trace_id for t in part if t.trace_id],
+                num_tokens=[sum(len(turn.output) for turn in t.turns) for t in part],
             )
             for number, part in enumerate(_parts(self.trajectories, self.group_size), 1)
         ]

@@ -167,7 +167,12 @@ LIVE: tuple[Action, ...] = (
     Action("live", "axis", "x", "x axis", "Measure by steps, by time or by tokens."),
     Action("live", "clip", "c", "clip", "Let outliers leave the chart, or not."),
     Action("live", "groups", "g", "groups", "Go to the groups."),
+    Action("live", "face", "w", "strip", "The groups by reward, step by step, or by waste."),
     Action("live", "order", "o", "order", "Sort the groups: by task, or teaching first."),
+    Action("live", "full", "plus", "full pane", "Give the pane all of the view, or fold it back."),
+    Action(
+        "live", "leave", "escape", "back", "Out of the full pane; the crosshair; compare.", False
+    ),
     Action("live", "cursor(1)", "right", "later", "The crosshair one step later.", False),
     Action("live", "cursor(-10)", "shift+left", "10 back", "Ten steps earlier.", False),
     Action("live", "cursor(10)", "shift+right", "10 on", "Ten steps later.", False),
@@ -223,6 +228,18 @@ CHARTS: tuple[Action, ...] = (
     Action("charts", "reset", "0", "as at first", "Show all, in the order they come in."),
     Action("charts", "leave", "escape", "back", "Close the list.", False),
 )
+GROUP: tuple[Action, ...] = (
+    Action("group", "rollout(1)", "right,l", "next", "The next rollout, not so good."),
+    Action("group", "rollout(-1)", "left,h", "before", "The rollout before, better."),
+    Action("group", "move(1)", "down,j", "down", "Scroll the texts down."),
+    Action("group", "move(-1)", "up,k", "up", "Scroll the texts up."),
+    Action("group", "page(1)", "pagedown,ctrl+d", "page down", "One page down."),
+    Action("group", "page(-1)", "pageup,ctrl+u", "page up", "One page up."),
+    Action("group", "group(1)", "right_curly_bracket", "next group", "The step's next group."),
+    Action("group", "group(-1)", "left_curly_bracket", "last group", "The step's group before."),
+    Action("group", "copy", "y", "copy", "Copy what the rollout said."),
+    Action("group", "leave", "escape", "back", "Back to the run."),
+)
 OVERLAYS: tuple[Action, ...] = (
     Action("overlays", "choose", "enter", "compare", "Lay it over the curves."),
     Action("overlays", "leave", "escape", "back", "Leave the curves as they are.", False),
@@ -246,7 +263,7 @@ JOBS: tuple[Action, ...] = (
 
 ACTIONS = (
     *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG),
-    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *OVERLAYS, *JOBS),
+    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS),
 )
 
 

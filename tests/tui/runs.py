@@ -13,7 +13,7 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model, Trace, TraceEvent, TraceEvents
 
 START = 1_780_000_000.0
 """When the runs begin, Unix seconds."""
@@ -72,7 +72,15 @@ def slug(task: int) -> str:
 
 
 def groups(step: int, tasks: int, size: int = 8) -> list[Group]:
-    return [Group(task_slug=slug(t), rewards=rewards(step, t, size)) for t in range(tasks)]
+    return [
+        Group(
+            task_slug=slug(task),
+            rewards=rewards(step, task, size),
+            trace_ids=[f"{step}/{task}/{rollout}" for rollout in range(size)],
+            num_tokens=[3 + (step + task + rollout) % 5 for rollout in range(size)],
+        )
+        for task in range(tasks)
+    ]
 
 
 def checkpoints(steps: int, tasks: int = 12, grouped: int = 120) -> tuple[Checkpoint, ...]:
@@ -215,6 +223,23 @@ class Catalog:
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         return list(self.known[model_id][1])
+
+    async def trace(self, trace_id: str) -> Trace:
+        step, task, rollout = map(int, trace_id.split("/"))
+        reward = rewards(step, task, 8)[rollout]
+        return Trace(id=trace_id, task_slug=slug(task), reward=reward, stop_reason="done")
+
+    async def trace_events(self, trace_id: str) -> TraceEvents:
+        _, task, rollout = map(int, trace_id.split("/"))
+        said = "The answer is \x1b[1m" if rollout == 5 else "I think it is "
+        told = f"{said}{task * 10 + rollout}." + " And so on, and on." * (rollout % 4)
+        asked = f"Answer with the result only.\n{slug(task).replace('-', ' ')} = ?"
+        return TraceEvents(
+            events=[
+                TraceEvent(id="0", seq=0, kind="user_message", text=asked),
+                TraceEvent(id="1", seq=1, kind="agent_message", text=told),
+            ]
+        )
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -202,9 +202,9 @@ async def test_o_sorts_the_groups() -> None:
         await pilot.press("o")
         assert grid.order is Order.TEACHES
         assert "teaching first" in text_of(grid)
-        assert "═ all bad" not in text_of(grid).splitlines()[2]
-        await pilot.press("g", "end", "down", "down", "j", "pagedown")
-        assert "═ all" in text_of(grid)
+        assert "all bad" not in text_of(grid).splitlines()[2]
+        await pilot.press("g", "down", "down", "j", "pagedown")
+        assert "┄ all bad" in text_of(grid)
 
 
 async def test_groups_are_shown_as_rollouts_arrive() -> None:
@@ -224,9 +224,12 @@ async def test_the_strip_needs_room() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
         grid = stage.live.query_one(GroupGrid)
-        assert "height the spread" in text_of(grid)
-        await pilot.resize_terminal(90, 40)
-        await until(lambda: "height the spread" not in text_of(grid))
+        assert "height spread" in text_of(grid)
+        await pilot.resize_terminal(80, 40)
+        await until(lambda: "height spread" not in text_of(grid))
+        assert "until now" in text_of(grid)
+        await pilot.resize_terminal(60, 40)
+        await until(lambda: "until now" not in text_of(grid))
 
 
 async def test_events_are_read_in_peace_while_others_arrive() -> None:

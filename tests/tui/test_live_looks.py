@@ -4,9 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from textual.pilot import Pilot
 
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns
+from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
 
@@ -27,6 +30,10 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
     "charts": (lambda: runs.run_of(60), USUAL, ["m", "down", "space"], LIVE),
     "charts-small": (lambda: runs.run_of(60), SMALL, ["m", "down", "J"], LIVE),
     "compare": (lambda: runs.branched(60, 30, 40), SMALL, ["v", "down"], LIVE),
+    "strip": (lambda: runs.run_of(60), USUAL, ["shift+left", "g", "w", "plus"], LIVE),
+    "strip-small": (lambda: runs.run_of(300), SMALL, ["shift+left", "g", "w"], LIVE),
+    "waste": (lambda: runs.run_of(60), USUAL, ["g", "w", "w"], LIVE),
+    "waste-small": (lambda: runs.run_of(60), SMALL, ["g", "w", "w", "plus"], LIVE),
     "failed": (lambda: runs.failed_run(30), SMALL, [], LIVE),
     "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
 }
@@ -47,3 +54,20 @@ def test_looks(scene: str, snap_compare: Callable[..., bool]) -> None:
     make, size, keys, freshness = SCENES[scene]
     stage = Stage(make(), freshness, client=runs.Catalog({}))
     assert snap_compare(stage, press=keys, terminal_size=size)
+
+
+@pytest.mark.parametrize("size", [SMALL, USUAL], ids=["small", "usual"])
+def test_a_group_looks(size: tuple[int, int], snap_compare: Callable[..., bool]) -> None:
+    async def read(pilot: Pilot[None]) -> None:
+        await pilot.press("shift+left", "g", "down", "down", "enter")
+
+        async def whole() -> bool:
+            await pilot.pause()
+            columns = pilot.app.screen.query(RolloutColumns)
+            return bool(columns) and all(one.text for one in columns.first().answers)
+
+        await until(whole)
+        await pilot.press("right")
+
+    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    assert snap_compare(stage, run_before=read, terminal_size=size)

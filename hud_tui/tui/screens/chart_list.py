@@ -34,6 +34,7 @@ class ChartList(ModalScreen[None]):
 
     VIEW: ClassVar = "charts"
     BINDINGS: ClassVar[list[BindingType]] = bindings("charts")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(self, below: ChartingScreen) -> None:
         """`below` is the screen whose charts these are."""

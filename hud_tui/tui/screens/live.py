@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
@@ -19,6 +19,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.charting import ChartingScreen
+from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.stopping import RESUMABLE, cancel, resume
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
@@ -40,8 +41,32 @@ HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
 VIEW_ACTIONS = frozenset(
     {
-        *("open", "cursor", "first", "last", "smooth", "axis", "log", "clip", "envelope"),
-        *("charts", "overlay", "zoom", "pan", "freeze", "groups", "order", "pane", "move", "page"),
+        *(
+            "full",
+            "leave",
+            "open",
+            "cursor",
+            "first",
+            "last",
+            "smooth",
+            "axis",
+            "log",
+            "clip",
+            "envelope",
+        ),
+        *(
+            "charts",
+            "overlay",
+            "zoom",
+            "pan",
+            "freeze",
+            "groups",
+            "face",
+            "order",
+            "pane",
+            "move",
+            "page",
+        ),
     }
 )
 """What changes the view of a run alone."""
@@ -58,6 +83,9 @@ class LiveScreen(ChartingScreen):
     frozen: reactive[bool] = reactive(False, repaint=False)
     pane: reactive[str] = reactive(PANES[0], repaint=False)
     """The pane that has the focus; where there is room for one only, the one that is seen."""
+
+    full: reactive[bool] = reactive(False, repaint=False)
+    """Whether that pane has all of the view."""
 
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
@@ -124,6 +152,22 @@ class LiveScreen(ChartingScreen):
         """Go to the next pane, or the one before."""
         self.show_pane(PANES[(PANES.index(self.pane) + step) % len(PANES)])
 
+    def action_full(self) -> None:
+        """Give the pane all of the view, or fold it back."""
+        self.full = not self.full
+
+    def watch_full(self, full: bool) -> None:
+        self.set_class(full, "-full")
+
+    def action_leave(self) -> None:
+        """One layer out: the full pane, then the crosshair, then the comparison."""
+        if self.full:
+            self.full = False
+        elif self.cursor is not None:
+            self.action_last()
+        else:
+            self.compare(None)
+
     def action_groups(self) -> None:
         self.show_pane("groups")
 
@@ -140,19 +184,43 @@ class LiveScreen(ChartingScreen):
         """Move among the metrics, or scroll the other panes."""
         if self.pane == "metrics":
             self.metrics.move(columns, rows)
+        elif self.pane == "groups":
+            self.query_one(GroupGrid).move(rows)
         else:
             self.focused_pane.scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
+        rows = pages * max(1, self.focused_pane.body_rows)
         if self.pane == "metrics":
             self.metrics.move_page(pages)
+        elif self.pane == "groups":
+            self.query_one(GroupGrid).move(rows)
         else:
-            self.focused_pane.scroll_rows(pages * max(1, self.focused_pane.size.height - 1))
+            self.focused_pane.scroll_rows(rows)
 
     def action_open(self) -> None:
         """From the charts to the groups of the step; from there into a group."""
-        if self.pane != "groups":
+        if self.pane == "groups":
+            self.query_one(GroupGrid).open()
+        else:
             self.show_pane("groups")
+
+    def action_face(self) -> None:
+        """The groups of the step, of many steps, or what they wasted."""
+        groups = self.query_one(GroupGrid)
+        groups.face = groups.face.following
+
+    @on(GroupGrid.Pointed)
+    def point_at_step(self, message: GroupGrid.Pointed) -> None:
+        self.point(message.row)
+
+    @on(GroupGrid.Opened)
+    def open_group(self, message: GroupGrid.Opened) -> None:
+        """Read the group of a task in the step that is shown, else in the last that had it."""
+        found = self.query_one(GroupGrid).groups_of(message.task_slug)
+        if found is not None:
+            name, groups, place = found
+            self.app.push_screen(GroupScreen(self.hud.client, groups, place, name))
 
     def action_freeze(self) -> None:
         self.frozen = not self.frozen

@@ -41,6 +41,7 @@ class OverlayList(ModalScreen[None]):
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(self, below: ChartingScreen) -> None:
         """`below` is the screen whose curves are compared."""

@@ -1,44 +1,73 @@
-"""GroupGrid: each task's rewards of the step under way, and how it fared before."""
+"""GroupGrid: the groups of a step, of many steps, or what they wasted: one pane, three faces."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from rich.segment import Segment
+from textual.events import Click
+from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.rl.group_rows import GroupRow, GroupRows, Order, group_rows
-from hud_tui.rl.groups import GroupStats, histogram
-from hud_tui.rl.history import GroupHistory, Mark
-from hud_tui.rl.metrics import short
+from hud_tui.rl.group_rows import GroupRows, Order, group_rows
+from hud_tui.rl.history import GroupHistory, StepMarks
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
-from hud_tui.tui.widgets.palette import eighth, reward_style
+from hud_tui.rl.tree import label
+from hud_tui.rl.waste import TaskWaste, Waste
+from hud_tui.tui.widgets.lines import LinesView, line
+from hud_tui.tui.widgets.reward_face import RewardFace
+from hud_tui.tui.widgets.strip_face import MARGIN, StripFace
+from hud_tui.tui.widgets.waste_face import WasteFace, said
+from hud_tui.wire import Group
 
-BINS = 10
-VERDICT = 10
-NUMBERS = 17
-"""Cells of ``mean ± spread`` and the space after it."""
 NAMES_FROM = 8
 """Rows of the pane from which there is room for the columns' names."""
-NARROW = 58
-"""Cells across below which there is no room for the verdict."""
-STRIP_FROM = 100
-"""Cells across from which there is room for the strip."""
+
+
+class Face(StrEnum):
+    """What the pane shows."""
+
+    REWARDS = "rewards"
+    STRIP = "step by step"
+    WASTE = "waste"
+
+    @property
+    def following(self) -> Face:
+        faces = list(Face)
+        return faces[(faces.index(self) + 1) % len(faces)]
 
 
 class GroupGrid(LinesView):
-    """One row a task. In the strip, colour is the mean and height the spread."""
+    """A cursor goes through the tasks, and stays on its task whatever arrives."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
     order: reactive[Order] = reactive(Order.TASK, repaint=False)
+    face: reactive[Face] = reactive(Face.REWARDS, repaint=False)
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
-    """The row under the crosshair; None for the step under way."""
+    """The row of the lineage under the crosshair; None for the step under way."""
+    picked: reactive[str] = reactive("", repaint=False)
+    """The task under the cursor; the first where it is not among those shown."""
+
+    @dataclass
+    class Opened(Message):
+        """The user wants to read the group of this task."""
+
+        task_slug: str
+
+    @dataclass
+    class Pointed(Message):
+        """The user wants the crosshair at this row of the lineage."""
+
+        row: int
 
     def __init__(self) -> None:
         super().__init__()
-        self.history = GroupHistory()
+        self.history, self.marks, self.waste = GroupHistory(), StepMarks(), Waste()
         self.groups = GroupRows()
+        self._wasted: Sequence[TaskWaste] = ()
 
     def watch_run(self, before: Run, run: Run) -> None:
         same = run.rollouts is before.rollouts and run.head is before.head
@@ -51,104 +80,158 @@ class GroupGrid(LinesView):
     def watch_cursor(self) -> None:
         self._follow()
 
-    def _follow(self) -> None:
-        self.history.follow(self.run)
-        row, series = self.cursor, self.run.series
-        held = row is not None and row < series.length
-        at = self.run.tree.find(series.id_at(row or 0)) if held else None
-        self.groups = group_rows(self.run, self.history, self.order, at)
+    def watch_face(self) -> None:
+        self.scroll_to(y=0, animate=False)
+        self._follow()
+
+    def watch_picked(self) -> None:
         self.redraw()
 
+    @property
+    def pointed(self) -> int | None:
+        """The row under the crosshair, as far as there is such a row."""
+        row = self.cursor
+        return row if row is not None and row < self.run.series.length else None
+
+    @property
+    def position(self) -> int | None:
+        """The checkpoint under the crosshair, in the tree; None without one."""
+        row = self.pointed
+        return None if row is None else self.run.tree.find(self.run.series.id_at(row))
+
+    def _follow(self) -> None:
+        self.history.follow(self.run)
+        self._count()
+        self.groups = group_rows(self.run, self.history, self.order, self.position)
+        self.redraw()
+
+    def _count(self) -> bool:
+        """Count the waste; of a long run some steps now, the rest between two frames."""
+        done = self.waste.follow(self.run)
+        if not done and self.is_attached:
+            self.call_later(self._count_on)
+        self._wasted = self.waste.tasks() if self.face is Face.WASTE else ()
+        return done
+
+    def _count_on(self) -> None:
+        if self._count() or self.face is Face.WASTE:
+            self.redraw()
+
+    # What is drawn
+
     def title(self, width: int) -> str:
-        if not self.groups.rows:
-            return "groups"
-        words = [one_line(self.groups.name, 40), self.groups.summary, str(self.order)]
-        if len(" · ".join(words)) > width:
+        words = self._words()
+        while len(words) > 1 and len(" · ".join(words)) > width:
             words.pop()
         return " · ".join(words)
 
+    def _words(self) -> list[str]:
+        row = self.pointed
+        total = self.waste.total(None if row is None else row + 1)
+        wasted = said(total, self.waste.exact)
+        idle = [f"{total.share:.0%} of rollouts wasted so far"] if total.rollouts else []
+        if self.face is Face.WASTE:
+            short_of = self.run.series.length - self.waste.length
+            return ["waste", wasted, f"{short_of} steps to count" if short_of else "worst first"]
+        if self.face is Face.STRIP:
+            return ["groups step by step", *idle]
+        if not self.groups.rows:
+            return ["groups"]
+        name = one_line(self.groups.name, 40)
+        return [name, self.groups.summary, *idle, str(self.order)]
+
+    @property
+    def slugs(self) -> list[str]:
+        """The tasks that the cursor goes through."""
+        if self.face is Face.WASTE:
+            return [task.task_slug for task in self._wasted]
+        return [row.task_slug for row in self.groups.rows] if self.face is Face.REWARDS else []
+
+    @property
+    def index(self) -> int:
+        """Where the cursor is among them."""
+        slugs = self.slugs
+        return slugs.index(self.picked) if self.picked in slugs else 0
+
+    @property
+    def named(self) -> int:
+        """1 where there is room for a line with the columns' names."""
+        least = NAMES_FROM if self.face is Face.REWARDS else 3
+        return int(bool(self.slugs) and self.body_rows >= least)
+
     @property
     def count(self) -> int:
-        """The groups, and a line with the columns' names where there is room for it."""
-        return len(self.groups.rows) + (not self.groups.rows or self.body_rows >= NAMES_FROM)
+        if self.face is Face.STRIP:
+            return self.body_rows
+        return len(self.slugs) + self.named or 1
 
     def draw(self, width: int, rows: range) -> list[Strip]:
-        if not self.groups.rows:
-            coming = "Rewards appear here, task by task, as rollouts arrive."
-            text = coming if self.run.training else "This step came without groups."
-            return [line((f" {text}", self.tone("dim")))]
-        named = self.count - len(self.groups.rows)
-        body = [self._row(self.groups.rows[row - named], width) for row in rows if row >= named]
-        return [self._names(width), *body] if len(body) < len(rows) else body
+        if self.face is Face.STRIP:
+            strip = StripFace(self.tone, self.run, self.marks, self.pointed)
+            return strip.lines(width, len(rows))
+        if not self.slugs:
+            return [line((f" {self._nothing()}", self.tone("dim")))]
+        index = self.index if self.has_focus else -1
+        return [self._line(row - self.named, width, row - self.named == index) for row in rows]
 
-    def _names(self, width: int) -> Strip:
-        scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
-        text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'spread':<8}{scale}"
-        past = "until now: colour is the mean, height the spread"
-        room = width - len(text)
-        return line((text + (past.rjust(room - 1) if room > len(past) else ""), self.tone("faint")))
+    def _line(self, at: int, width: int, picked: bool) -> Strip:
+        """A task's row; the columns' names where `at` is below 0."""
+        if self.face is Face.WASTE:
+            waste = WasteFace(self.tone, self.waste.exact)
+            return waste.names(width) if at < 0 else waste.row(self._wasted[at], width, picked)
+        rewards = RewardFace(self.tone, self.groups, self.history)
+        return rewards.names(width) if at < 0 else rewards.row(self.groups.rows[at], width, picked)
 
-    def _row(self, row: GroupRow, width: int) -> Strip:
-        slug = _slug_width(width)
-        parts = [
-            Segment(f" {fit_text(one_line(row.task_slug, 60), slug)} ", self.tone("plain")),
-            *self._numbers(row.stats),
-            *self._bars(row),
-            Segment("  "),
-            Segment(fit_text(verdict(row), VERDICT), self.tone("dim")),
-        ]
-        used = slug + 2 + NUMBERS + BINS + 2 + VERDICT
-        if width >= STRIP_FROM:
-            parts += strip(self.history.of(row.task_slug), width - used - 3, self.groups)
-        return Strip(parts)
+    def _nothing(self) -> str:
+        if self.run.training and self.cursor is None:
+            return "Rewards appear here, task by task, as rollouts arrive."
+        return "This step came without groups."
 
-    def _numbers(self, stats: GroupStats | None) -> list[Segment]:
-        if stats is None:
-            return [Segment(" " * NUMBERS, self.tone("plain"))]
-        return [
-            Segment(f"{short(stats.mean):>6}", self.tone("plain")),
-            Segment(f" ± {short(stats.spread):<6}  ", self.tone("dim")),
-        ]
+    # The cursor
 
-    def _bars(self, row: GroupRow) -> list[Segment]:
-        """The histogram: one bar a bin, the fullest as high as the row."""
-        low, high = self.groups.low, self.groups.high
-        counts = histogram(row.rewards, BINS, low, high)
-        bars = []
-        for place, count in enumerate(counts):
-            if count:
-                middle = low + (high - low) * place / (BINS - 1)
-                bars.append(Segment(eighth(count / max(counts)), reward_style(middle, low, high)))
-            else:
-                bars.append(Segment("·", self.tone("faint")))
-        return bars
+    def move(self, rows: int) -> None:
+        """Put the cursor so many tasks further, as far as there are any, and show it."""
+        slugs = self.slugs
+        if slugs:
+            at = max(0, min(len(slugs) - 1, self.index + rows))
+            self.picked = slugs[at]
+            low = at + self.named + 1 - self.body_rows
+            self.scroll_to(y=min(at, max(low, self.scroll_offset.y)), animate=False)
 
+    def open(self) -> None:
+        """Ask for the group under the cursor; from the strip, first for the step's rewards."""
+        if self.face is Face.STRIP:
+            self.face = Face.REWARDS
+        elif self.slugs:
+            self.post_message(self.Opened(self.slugs[self.index]))
 
-def _slug_width(width: int) -> int:
-    """Cells of a task's name; where it is narrow, what the numbers and bars leave."""
-    if width < NARROW:
-        return max(6, width - NUMBERS - BINS - 2)
-    return 24 if width >= 140 else 20 if width >= STRIP_FROM else 16
+    def groups_of(self, task_slug: str) -> tuple[str, list[Group], int] | None:
+        """The step's name, its groups in the order shown, and the place of a task's.
 
+        Of a task that the step did not sample, those of the last step that did; None where
+        no step has.
+        """
+        if any(row.task_slug == task_slug and row.rewards for row in self.groups.rows):
+            node, rows = self.groups.node, self.groups.rows
+            slugs = [row.task_slug for row in rows if row.rewards]
+            own = [row.group(node) for row in rows if row.rewards]
+            return self.groups.name, own, slugs.index(task_slug)
+        for position in self.run.tree.lineage(self.run.tree.head):
+            node = self.run.tree[position]
+            own = [group for group in node.groups if group.rewards]
+            slugs = [group.task_slug for group in own]
+            if task_slug in slugs:
+                return label(node), own, slugs.index(task_slug)
+        return None
 
-def verdict(row: GroupRow) -> str:
-    """What a group teaches, in few words; nothing where it teaches."""
-    if row.stats is None:
-        return "waiting"
-    if not row.whole:
-        return f"{len(row.rewards)} of {row.size}"
-    return "═ all good" if row.stats.all_good else "═ all bad" if row.stats.all_bad else ""
-
-
-def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
-    """A task's history, newest at the right, in `width` cells and a space."""
-    newest = list(marks)[-width:] if width > 0 else []
-    middle = (groups.high - groups.low) / 2  # no group in [low, high] can spread further
-    cells = [
-        Segment(
-            eighth(max(0.01, mark.spread / middle)),
-            reward_style(mark.mean, groups.low, groups.high),
-        )
-        for mark in newest
-    ]
-    return [Segment(" " * (width - len(newest) + 1)), *cells]
+    def on_click(self, event: Click) -> None:
+        at = event.y - 1 + self.scroll_offset.y - self.named
+        if self.face is Face.STRIP:
+            strip = StripFace(self.tone, self.run, self.marks, self.pointed)
+            start, stop = strip.columns(max(1, self.width - 2 * MARGIN))
+            if start <= (row := start + event.x - MARGIN) < stop:
+                self.post_message(self.Pointed(row))
+        elif event.y and 0 <= at < len(self.slugs):
+            self.picked = self.slugs[at]
+            if event.chain == 2:
+                self.open()

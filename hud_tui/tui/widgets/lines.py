@@ -1,7 +1,7 @@
 """LinesView: lines drawn by hand; those in sight are drawn, those that changed repainted."""
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -14,6 +14,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
+
+Toned = Callable[[str], Style]
+"""A pane's style by its name."""
 
 
 class _AbstractWidget(ABCMeta, _MessagePumpMeta):

@@ -1,0 +1,165 @@
+"""GroupScreen: one group of one step: its task, and its rollouts side by side."""
+
+from __future__ import annotations
+
+from asyncio import gather
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from hud_tui.errors import HudError
+from hud_tui.rl.conversation import answer_of, prompt_of
+from hud_tui.rl.groups import group_stats
+from hud_tui.rl.metrics import short
+from hud_tui.rl.text import clean, one_line
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.widgets.reward_face import bars
+from hud_tui.tui.widgets.rollout_columns import Answer, RolloutColumns, answers
+from hud_tui.wire import Group
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+AT_ONCE = 4
+"""Rollouts that are read at the same time."""
+FOOT = "←→ rollout  ↑↓ scroll  { } group  y copy  esc back"
+
+
+class GroupScreen(ModalScreen[None]):
+    """Reads the rollouts best first, and shows each as it comes."""
+
+    VIEW: ClassVar = "group"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("group")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(
+        self, client: HudClient | None, groups: Sequence[Group], place: int, name: str
+    ) -> None:
+        """
+        Args:
+            client: Reads the rollouts; None where there is no service.
+            groups: The step's, each with at least one rollout, in the order of { and }.
+            place: Which of them.
+            name: What the step is called.
+        """
+        super().__init__()
+        self.client, self.groups, self.place, self.name_ = client, groups, place, name
+
+    @property
+    def group(self) -> Group:
+        return self.groups[self.place]
+
+    @property
+    def columns(self) -> RolloutColumns:
+        return self.query_one(RolloutColumns)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="group") as box:
+            box.border_title = "group"
+            yield Static("", id="group-facts", markup=False)
+            with VerticalScroll(id="group-task", can_focus=False):
+                yield Static("", id="group-prompt", markup=False)
+            yield RolloutColumns()
+            yield Static(FOOT, id="group-foot", markup=False)
+
+    def on_mount(self) -> None:
+        self.show_group()
+
+    def show_group(self) -> None:
+        """Show the group, then read its rollouts."""
+        self.query_one("#group-facts", Static).update(facts(self.group, self.name_))
+        self.query_one("#group-prompt", Static).update("")
+        self.columns.picked = 0
+        self.columns.answers = answers(self.group)
+        self.columns.scroll_to(y=0, animate=False)
+        self.columns.focus()
+        self.read_rollouts()
+
+    @work(exclusive=True, group="read")
+    async def read_rollouts(self) -> None:
+        """Some at a time, best first; a failure is told in its column."""
+        known = self.columns.answers
+        for first in range(0, len(known), AT_ONCE):
+            part = known[first : first + AT_ONCE]
+            read = await gather(*(self._read(one) for one in part))
+            if not self.is_attached:
+                return
+            now = list(self.columns.answers)
+            now[first : first + AT_ONCE] = read
+            self.columns.answers = now
+
+    async def _read(self, one: Answer) -> Answer:
+        if one.trace_id is None or self.client is None:
+            return one
+        try:
+            trace = await self.client.trace(one.trace_id)
+            events = (await self.client.trace_events(one.trace_id)).events
+        except HudError as error:
+            return replace(one, text=f"It cannot be read: {error.message}")
+        prompt = self.query_one_optional("#group-prompt", Static)
+        if prompt is not None and (asked := prompt_of(events)):
+            prompt.update(clean(asked))
+        return replace(
+            one,
+            text=answer_of(events) or trace.completion or "",
+            tokens=trace.num_tokens if one.tokens is None else one.tokens,
+            ended=trace.stop_reason or "",
+        )
+
+    def action_rollout(self, places: int) -> None:
+        """To the next rollout, or the one before."""
+        self.columns.move(places)
+
+    def action_group(self, places: int) -> None:
+        """To the next group of the step, or the one before."""
+        place = self.place + places
+        if 0 <= place < len(self.groups):
+            self.place = place
+            self.show_group()
+
+    def action_move(self, rows: int) -> None:
+        self.columns.scroll_rows(rows)
+
+    def action_page(self, pages: int) -> None:
+        self.columns.scroll_rows(pages * max(1, self.columns.body_rows))
+
+    def action_copy(self) -> None:
+        """The text of the rollout under the cursor; its id where it has none."""
+        one = self.columns.answers[self.columns.picked]
+        text = clean(one.text) if one.text else one.trace_id
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"copied {one_line(text, 60)}", markup=False, timeout=2)
+
+    def action_leave(self) -> None:
+        self.dismiss()
+
+
+def facts(group: Group, name: str) -> Content:
+    """The group in a line: whose it is, its rewards, and what it teaches."""
+    stats = group_stats(group.rewards)
+    low, high = min(0.0, *group.rewards, 0.0), max(1.0, *group.rewards, 1.0)
+    drawn = bars(group.rewards, low, high, Segment("·"))
+    verdict = "all good" if stats.all_good else "all bad" if stats.all_bad else ""
+    told = f"{verdict}: every advantage is 0, so it taught nothing" if verdict else ""
+    return Content.assemble(
+        (one_line(group.task_slug, 60), "bold"),
+        (f"  {one_line(name, 40)}  ", "$text-muted"),
+        f"{short(stats.mean)} ± {short(stats.spread)}  ",
+        *((bar.text, _colour(bar)) for bar in drawn),
+        (f"  {told}", "$warning"),
+    )
+
+
+def _colour(bar: Segment) -> str:
+    colour = bar.style.color if bar.style is not None else None
+    return colour.name if colour is not None else "$text-muted"

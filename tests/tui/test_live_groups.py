@@ -1,0 +1,213 @@
+"""The groups of a run: by reward, step by step, by waste, and one of them read in full."""
+
+from dataclasses import replace
+
+import pytest
+
+from hud_tui.errors import HudUnreachable
+from hud_tui.events import TreeRead
+from hud_tui.rl.run import Run
+from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.tui.widgets.focus_chart import FocusChart
+from hud_tui.tui.widgets.group_grid import Face, GroupGrid
+from hud_tui.tui.widgets.palette import ALL_BAD, ALL_GOOD
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
+from hud_tui.wire import Group, TraceEvents
+from tests.conftest import until
+from tests.tui import runs
+from tests.tui.stage import Stage
+from tests.tui.test_live import text_of
+
+
+def groups_of(stage: Stage) -> GroupGrid:
+    return stage.live.query_one(GroupGrid)
+
+
+async def opened(stage: Stage) -> GroupScreen:
+    """The group that opens, once every rollout is read."""
+    await until(lambda: isinstance(stage.screen, GroupScreen) and stage.screen.is_mounted)
+    screen = stage.screen
+    assert isinstance(screen, GroupScreen)
+    await until(lambda: all(one.text is not None for one in screen.columns.answers))
+    return screen
+
+
+async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(120, 50)) as pilot:
+        await pilot.press("g", "w")
+        grid = groups_of(stage)
+        assert grid.face is Face.STRIP
+        lines = text_of(grid).splitlines()
+        assert lines[2][1:61] == lines[2][1] * 3 + ALL_GOOD * 57  # upper-05, from step 4 on
+        assert any(line[1:61] == ALL_BAD * 60 for line in lines)
+        assert "step-000001 … step-000060" in text_of(grid)
+        await pilot.press("shift+left")
+        assert lines[1].strip() == ""
+        assert text_of(grid).splitlines()[1].index("▼") == 51
+
+
+async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("w")
+        await pilot.click(GroupGrid, offset=(21, 4))
+        await until(lambda: stage.live.cursor == 20)
+        await pilot.press("g", "enter")
+        assert groups_of(stage).face is Face.REWARDS
+        assert "step-000021" in text_of(groups_of(stage))
+
+
+async def test_the_strip_follows_the_crosshair_out_of_sight() -> None:
+    stage = Stage(runs.run_of(300))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("w", "home")
+        await until(lambda: "step-000001 …" in text_of(groups_of(stage)))
+        await pilot.press("end")
+        await until(lambda: "… step-000300" in text_of(groups_of(stage)))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
+async def test_waste_is_summed_up_worst_task_first(size: tuple[int, int]) -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=size) as pilot:
+        await pilot.press("g", "w", "w", "plus")
+        grid = groups_of(stage)
+        await until(lambda: "mul-02" in text_of(grid))
+        text = text_of(grid)
+        if size[0] >= 80:
+            assert "no gradient from 32% of 5.8k rollouts, 32% of 29k tokens" in text
+            assert "480 of 480" in text
+            assert f"{ALL_GOOD} good  {ALL_BAD} bad" in text
+        assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")
+        assert all(strip.cell_length == grid.width for strip in grid.shown)
+
+
+async def test_waste_is_that_of_the_steps_up_to_the_crosshair() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("w", "w", "home")
+        await until(lambda: "of 96 rollouts" in text_of(groups_of(stage)))
+
+
+async def test_a_pane_takes_the_whole_view_and_escape_folds_it_back() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        small = stage.live.metrics.size.height
+        await pilot.press("plus")
+        await until(lambda: stage.live.metrics.size.height > small)
+        await pilot.press("tab")
+        await until(lambda: groups_of(stage).size.height > 30)
+        assert not stage.live.query_one(FocusChart).display
+        await pilot.press("tab")
+        await until(lambda: stage.live.query_one(EventLog).size.height > 30)
+        await pilot.press("left", "escape")
+        await until(lambda: stage.live.metrics.size.height == small)
+        assert stage.live.cursor is not None
+        await pilot.press("escape")
+        assert stage.live.cursor is None
+
+
+async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> None:
+    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("shift+left", "enter")
+        await until(lambda: stage.focused is groups_of(stage))
+        await pilot.press("down", "down", "enter")
+        screen = await opened(stage)
+        said = str(screen.query_one("#group-facts").render())
+        assert "count-01  step-000051  .719 ± .195" in said
+        assert "count 01 = ?" in str(screen.query_one("#group-prompt").render())
+        shown = text_of(screen.columns)
+        rewards = [one.reward for one in screen.columns.answers]
+        assert rewards == sorted(rewards, reverse=True)
+        assert "8 rollouts, best first · 1–4 in sight" in shown
+        assert "reward 1" in shown
+        assert "advantage +.281" in shown
+        assert "I think it is 13." in shown
+
+
+async def test_every_key_of_a_group_works() -> None:
+    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("g", "enter")
+        screen = await opened(stage)
+        columns = screen.columns
+        await pilot.press("right", "l", "right", "left", "h")
+        assert columns.picked == 1
+        place = next(at for at, one in enumerate(columns.answers) if one.number == 6)
+        await pilot.press(*["right"] * (place - 1), "y")
+        assert columns.picked == place
+        assert stage.clipboard.startswith("The answer is ␛[1m")
+        assert "␛ removed ×1" in text_of(columns)
+        await pilot.press("down", "j", "up", "k", "pagedown", "ctrl+d", "pageup", "ctrl+u")
+        await pilot.press("right_curly_bracket")
+        await until(lambda: "add-06" in str(screen.query_one("#group-facts").render()))
+        assert columns.picked == 0
+        await pilot.press("left_curly_bracket", "left_curly_bracket")
+        await until(lambda: "add-00" in str(screen.query_one("#group-facts").render()))
+        assert all(strip.cell_length == columns.width for strip in columns.shown)
+        await pilot.press("question_mark", "escape", "escape")
+        await until(lambda: stage.screen is stage.live)
+
+
+async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:
+    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", *["down"] * 4, "enter")
+        screen = await opened(stage)
+        said = str(screen.query_one("#group-facts").render())
+        assert "all bad: every advantage is 0, so it taught nothing" in said
+        assert "advantage 0" in text_of(screen.columns)
+
+
+class Refusing(runs.Catalog):
+    async def trace_events(self, trace_id: str) -> TraceEvents:
+        raise HudUnreachable("no answer \x1b[31m", "")
+
+
+async def test_a_rollout_that_cannot_be_read_says_so() -> None:
+    stage = Stage(runs.run_of(60), client=Refusing({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "enter")
+        screen = await opened(stage)
+        assert "It cannot be read: no" in text_of(screen.columns)
+        await pilot.press("escape")
+
+
+async def test_rewards_without_rollouts_are_shown_alone() -> None:
+    run = runs.sampling(runs.run_of(5), 20)
+    stage = Stage(run, client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "enter")
+        await until(lambda: isinstance(stage.screen, GroupScreen) and bool(stage.screen.focused))
+        columns = stage.screen.query_one(RolloutColumns)
+        assert "The service does not say" in text_of(columns)
+        await pilot.press("y", "escape", *["down"] * 8, "enter")
+        before = await opened(stage)
+        assert "step-000005" in str(before.query_one("#group-facts").render())
+
+
+async def test_the_waste_of_a_task_opens_its_last_group() -> None:
+    run = runs.run_of(60)
+    nodes = list(run.tree)
+    last = nodes[-1].model_copy(update={"groups": nodes[-1].groups[:2]})
+    stage = Stage(
+        replace(Run(model=runs.MODEL).fold(TreeRead(checkpoints=(*nodes[:-1], last)))),
+        client=runs.Catalog({}),
+    )
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "w", "w", "enter")
+        screen = await opened(stage)
+        said = str(screen.query_one("#group-facts").render())
+        assert "mul-02  step-000059" in said
+
+
+def test_rollouts_without_ids_are_not_told_by_the_wrong_ones() -> None:
+    found = answers(Group(task_slug="a", rewards=[0.0, 1.0], trace_ids=["only-one"]))
+    assert [(one.number, one.reward, one.trace_id) for one in found] == [
+        (2, 1.0, None),
+        (1, 0.0, None),
+    ]
+    assert [one.advantage for one in found] == [0.5, -0.5]

@@ -1,0 +1,115 @@
+"""What moved nothing: counted as the run grows, exactly as counting it all at once would."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.events import CheckpointAdded, HeadMoved
+from hud_tui.rl.advantage import RESIDUE, SMALLEST, has_signal, spread
+from hud_tui.rl.history import StepMarks
+from hud_tui.rl.run import Run
+from hud_tui.rl.waste import Waste
+from hud_tui.wire import Checkpoint, Group
+from tests.tui import runs
+
+FLAT, MIXED, SOLVED = [0.0, 0.0], [0.0, 1.0], [1.0, 1.0]
+
+
+def node(step: int, parent: int, tokens: int | None = None, **rewards: list[float]) -> Checkpoint:
+    groups = [
+        Group(
+            task_slug=slug,
+            rewards=found,
+            num_tokens=[tokens] * len(found) if tokens is not None else [],
+        )
+        for slug, found in rewards.items()
+    ]
+    before = f"c{parent}" if parent else None
+    return Checkpoint(
+        id=f"c{step}",
+        prev_model_checkpoint_id=before,
+        is_active=True,
+        groups=groups,
+        num_tokens=100,
+    )
+
+
+def grown(*nodes: Checkpoint) -> Run:
+    run = Run()
+    for one in nodes:
+        run = run.fold(CheckpointAdded(checkpoint=one))
+    return run
+
+
+def test_tasks_that_taught_nothing_come_first() -> None:
+    waste = Waste()
+    run = grown(
+        node(1, 0, 5, a=MIXED, b=FLAT, c=SOLVED),
+        node(2, 1, 7, a=MIXED, b=FLAT),
+        node(3, 2, 1, c=[1.0, 1.0, 1.0]),
+    )
+    assert waste.follow(run)
+    assert [task.task_slug for task in waste.tasks()] == ["c", "b", "a"]
+    [c, b, a] = waste.tasks()
+    assert (c.groups, c.all_good, c.all_bad, c.rollouts, c.idle) == (2, 2, 0, 5, 5)
+    assert (b.all_good, b.all_bad, b.share, b.idle_tokens) == (0, 2, 1.0, 24)
+    assert (a.idle, a.share) == (0, 0.0)
+    assert waste.exact
+
+
+def test_sums_are_known_up_to_every_step() -> None:
+    waste = Waste()
+    waste.follow(grown(node(1, 0, 5, a=MIXED, b=FLAT), node(2, 1, 5, a=FLAT)))
+    assert waste.total(0).share == 0
+    assert waste.total(1).share == pytest.approx(0.5)
+    assert (waste.total().rollouts, waste.total().idle) == (6, 4)
+    assert waste.total().token_share == pytest.approx(4 / 6)
+
+
+def test_tokens_that_are_not_said_are_shared_out_evenly() -> None:
+    waste = Waste()
+    waste.follow(grown(node(1, 0, None, a=MIXED, b=FLAT)))
+    assert not waste.exact
+    assert waste.total().tokens == pytest.approx(100)
+    assert waste.total().idle_tokens == pytest.approx(50)
+
+
+def test_a_branch_that_was_left_does_not_count() -> None:
+    waste = Waste()
+    run = grown(node(1, 0, 5, a=FLAT), node(2, 1, 5, a=FLAT), node(3, 2, 5, b=FLAT))
+    waste.follow(run)
+    back = run.fold(HeadMoved(checkpoint_id="c1", cause="set"))
+    waste.follow(back)
+    assert [(task.task_slug, task.idle) for task in waste.tasks()] == [("a", 2)]
+    waste.follow(back.fold(CheckpointAdded(checkpoint=node(4, 1, 5, a=MIXED))))
+    assert waste.total().share == pytest.approx(0.5)
+
+
+def test_a_long_run_is_counted_a_part_at_a_time() -> None:
+    run, slow, whole = runs.run_of(50), Waste(), Waste()
+    whole.follow(run)
+    parts = 1
+    while not slow.follow(run, most=7):
+        parts += 1
+        assert slow.length == 7 * (parts - 1)
+    assert parts == 8
+    assert slow.total() == whole.total()
+    assert slow.tasks() == whole.tasks()
+    assert whole.total().rollouts == 50 * 12 * 8
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.1, 1 / 3, 1.0, 1e-9, 1 + 1e-7, 1 + 3e-6, -2.0]), max_size=9)
+)
+def test_a_quick_look_at_rewards_finds_what_the_deviation_says(rewards: list[float]) -> None:
+    largest = max(map(abs, rewards), default=0.0)
+    assert has_signal(rewards) == (spread(rewards) > RESIDUE * max(SMALLEST, largest))
+
+
+def test_a_step_s_groups_stand_best_first() -> None:
+    marks = StepMarks().of(node(1, 0, a=FLAT, b=SOLVED, c=MIXED, d=[]))
+    assert [(mark.mean, mark.teaches, mark.all_good) for mark in marks] == [
+        (1.0, False, True),
+        (0.5, True, False),
+        (0.0, False, False),
+    ]
