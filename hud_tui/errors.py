@@ -7,6 +7,10 @@ NAMED = 10
 """Problems that one message names; the others are counted."""
 
 
+START_AGAIN = "start the service again: hud-tui --local, or serve"
+"""The hint where the embedded service does not answer; the app can do it itself."""
+
+
 class HudError(Exception):
     """Base of every failure shown to the user.
 

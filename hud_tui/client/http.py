@@ -12,7 +12,7 @@ import httpx
 
 from hud_tui.client.bodies import error_detail, parse
 from hud_tui.client.retry import read_retry_after, retry_delay
-from hud_tui.errors import HudError, HudRefused, HudUnreachable, refused
+from hud_tui.errors import START_AGAIN, HudError, HudRefused, HudUnreachable, refused
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
 from hud_tui.wire import Request
@@ -142,7 +142,11 @@ class Connection:
 
     def _unless_closed(self, method: str, url: str, error: RuntimeError) -> Exception:
         """httpx has no class of its own for a request on a client that was closed, or is."""
-        return self._unreachable(method, url, error) if self.http.is_closed else error
+        if not self.http.is_closed:
+            return error
+        unsent = method == "GET" or "Cannot send" in str(error)
+        said = f"{method} {_path(url)}: the connection was closed"
+        return HudUnreachable(said, "do it again" if unsent else UNCLEAR)
 
     def _unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
         reason = self._without_key(one_line(str(error) or type(error).__name__))
@@ -150,7 +154,7 @@ class Connection:
         if method != "GET" and not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             return HudUnreachable(message, UNCLEAR)
         if self.settings.local:
-            return HudUnreachable(message, "start the service again: hud-tui --local, or serve")
+            return HudUnreachable(message, START_AGAIN)
         return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
 
     def _hint(self, status: int, method: str) -> str:

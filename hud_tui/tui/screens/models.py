@@ -21,7 +21,7 @@ from hud_tui.errors import HudError
 from hud_tui.rl.catalog import Kind, free_name, kind, own
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import one_line
+from hud_tui.tui.first_choice import WELCOME, enter_does, first_choice
 from hud_tui.tui.forking import ask_fork, fork
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.model_rows import COLUMNS, Facts, facts_of, model_rows
@@ -31,15 +31,6 @@ from hud_tui.wire import Model
 
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""
-FIRST_BASE = "mixed"
-"""The base a first start begins with, where its name has this word."""
-WELCOME = """\
-[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains a tiny \
-language model on the CPU. Nothing leaves this machine, and nothing costs anything.
-
-[b $accent]1[/]  Enter forks a base: a copy that is yours to train     [$text-muted]you are here[/]
-[b]2[/]  Enter checks the tasks it will learn from, and shows the run
-[b]3[/]  Enter submits the run, and you watch the reward rise"""
 
 
 class ModelsScreen(HudScreen):
@@ -128,10 +119,7 @@ class ModelsScreen(HudScreen):
 
     def _begin(self) -> None:
         """Put the cursor where Enter does what is wanted most likely."""
-        models = self.models or ()
-        bases = [model for model in models if kind(model) is Kind.BASE]
-        first = [model for model in bases if FIRST_BASE in model.model_name]
-        wanted = self.run.model or next(iter([*own(models), *first, *bases]), None)
+        wanted = self.run.model or first_choice(self.models or ())
         if wanted is not None:
             self.rows.select(wanted.id)
 
@@ -152,23 +140,7 @@ class ModelsScreen(HudScreen):
         self.query_one("#note", Static).update(self._note_text())
 
     def _note_text(self) -> Content:
-        model = self.chosen
-        if model is None:
-            return Content("no model has this text · esc shows all" if self.models else "no models")
-        name = one_line(model.model_name, 50)
-        match kind(model):
-            case Kind.OWN:
-                return Content.assemble(("enter", "bold"), f"  follows {name}")
-            case Kind.BASE if self.first_start:
-                new = free_name(model.model_name, self.models or ())
-                enter = Content.assemble(("enter", "bold $accent"), f"  forks {name} as ")
-                return Content.assemble(
-                    enter, (new, "bold"), "   ", ("F", "bold"), "  another name"
-                )
-            case Kind.BASE:
-                return Content.assemble(("enter", "bold"), f"  forks {name}: a copy to train")
-            case Kind.SERVED:
-                return Content(f"{name} is served, but cannot be trained or forked")
+        return enter_does(self.chosen, self.models or (), self.first_start)
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:

@@ -1,0 +1,136 @@
+"""FollowingApp: one model is followed, and the view on the screen shows its run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual import work
+
+from hud_tui.errors import HudError
+from hud_tui.tui.telling import TellingApp
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.events import Event
+    from hud_tui.rl.progress import Liveness
+    from hud_tui.rl.run import Run
+    from hud_tui.tui.follow import Follower
+    from hud_tui.tui.journal import Journal
+    from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.wire import JobStatus, Model
+
+
+class FollowingApp(TellingApp):
+    """Holds the client and what is known of the followed model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: HudClient | None = None
+        self.at: str | None = None
+        """Id of the checkpoint under the crosshair, in every view; None for the newest."""
+        self.reconnected = False
+        """Whether the followed job is yet to be heard of since; it may want to be resumed."""
+        self._asked_to_resume: set[str] = set()
+        """Ids of jobs; nobody is asked about the same one twice."""
+        self._follower: Follower | None = None
+        self._journals: dict[str, Journal] = {}
+
+    @property
+    def connected(self) -> HudClient:
+        """The client, for code that runs only once there is one."""
+        assert self.client is not None
+        return self.client
+
+    @property
+    def run_now(self) -> Run:
+        """The followed model's run, as it is on the screen."""
+        from hud_tui.rl.run import Run
+
+        return self._follower.run if self._follower is not None else Run()
+
+    @property
+    def freshness(self) -> Liveness:
+        """How fresh `run_now` is."""
+        from hud_tui.tui.follow import CONNECTING
+
+        return self._follower.freshness if self._follower is not None else CONNECTING
+
+    def choose(self, model: Model) -> None:
+        """Follow this model from now on."""
+        from hud_tui.tui.follow import Follower
+        from hud_tui.tui.journal import Journal
+
+        journal = self._journals.setdefault(model.id, Journal())
+        if self.run_now.model is None or self.run_now.model.id != model.id:
+            self.at = None
+        self._follower = Follower(self.connected, self.run_now, model, journal)
+        self.follow(self._follower)
+        self.show_run()
+
+    @work(exclusive=True, group="follow")
+    async def follow(self, follower: Follower) -> None:
+        """Read the model's events; what they add up to is shown once a frame."""
+        from hud_tui.tui.follow import FRAME_S
+
+        frame = self.set_interval(FRAME_S, lambda: self._frame(follower))
+        try:
+            await follower.follow(self._hear)
+        except HudError as error:
+            self.tell(error)
+        finally:
+            frame.stop()
+
+    def _frame(self, follower: Follower) -> None:
+        if follower is self._follower and follower.frame():
+            self.show_run()
+
+    def show_run(self) -> None:
+        """Hand the run to the view on the screen, under a dialog too; a hidden one waits."""
+        view = self.shown_view
+        if view is not None:
+            view.hear(self.run_now, self.freshness)
+
+    @property
+    def shown_view(self) -> HudScreen | None:
+        """The view on the screen; None before there is one."""
+        from hud_tui.tui.screens.base import HudScreen
+
+        views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, HudScreen))
+        return next(views, None)
+
+    @property
+    def journal(self) -> Journal:
+        """Where the followed model's head was set, for undoing it."""
+        assert self._follower is not None
+        return self._follower.journal
+
+    def catch_up(self) -> Run:
+        """Show at once what the next frame would."""
+        assert self._follower is not None
+        self._frame(self._follower)
+        return self._follower.run
+
+    def fold(self, event: Event) -> Run:
+        """Take in what was read outside the feed, and show it at once."""
+        assert self._follower is not None
+        run = self._follower.fold(event)
+        self._frame(self._follower)
+        return run
+
+    def _hear(self, event: Event) -> None:
+        """Tell what the user must know whatever is on the screen."""
+        from hud_tui.events import HeadMoved, JobChanged
+
+        if isinstance(event, HeadMoved) and (move := self.journal.heard(event)) is not None:
+            from hud_tui.rl.head import named
+
+            to = named(self.run_now, move.after)
+            self.say(f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
+        elif isinstance(event, JobChanged) and self.reconnected:
+            self.reconnected, job = False, event.job
+            if job.status == "interrupted" and job.id not in self._asked_to_resume:
+                self._asked_to_resume.add(job.id or "")
+                self.interrupted(job)
+
+    def interrupted(self, job: JobStatus) -> None:
+        """Called once a session for a job that the end of the service cut short."""

@@ -1,0 +1,54 @@
+"""TellingApp: what failed is told, on any terminal, and a crash leaks nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from textual.app import App
+from textual.filter import Monochrome
+from textual.worker import WorkerFailed
+
+from hud_tui.errors import START_AGAIN, HudError
+from hud_tui.rl.text import clean
+from hud_tui.tui.plain import PlainFilter
+from hud_tui.tui.widgets.palette import ascii_filter
+
+
+class TellingApp(App[None]):
+    """Failures become notices; what nobody expected is kept in `crash`, and ends the app."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crash: Exception | None = None
+        """What ended the app, where nobody expected it."""
+        if self.no_color:  # Textual's own filter for it sends greys
+            self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
+            self._filters.append(PlainFilter())
+        self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
+
+    def tell(self, error: HudError) -> None:
+        """Show a failure with what to do next."""
+        message, hint = error.message, error.hint
+        if hint == START_AGAIN:  # the app can do that itself
+            message, hint = "The service does not answer.", "ctrl+r starts it"
+        text = clean(f"{message}\n{hint}".strip(), 600)
+        self.notify(text, severity="error", markup=False, timeout=10)
+
+    def say(self, text: str) -> None:
+        """Show a line for a few seconds."""
+        self.notify(clean(text, 200), markup=False)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A worker's `HudError` is told, and the app goes on; anything else ends it."""
+        failure = error.error if isinstance(error, WorkerFailed) else error
+        if isinstance(failure, HudError) and self.is_running:
+            self.tell(failure)
+            return
+        if self.crash is None and isinstance(failure, Exception):
+            self.crash = failure
+        super()._handle_exception(error)
+        self._exit_renderables.clear()  # `crash` is reported once the terminal is restored
+
+    def _fatal_error(self) -> None:
+        """End. Textual would print the variables of every frame, and a key may be among them."""
+        self._close_messages_no_wait()
