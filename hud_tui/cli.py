@@ -116,11 +116,13 @@ def _headless(args: argparse.Namespace) -> int:
 
 
 def _app(args: argparse.Namespace) -> int:
+    from hud_tui.config import config_dir, read_config
     from hud_tui.tui.main import run
 
     mode = "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)
-    return run(_connector(args), mode, start_of(args), lambda: paths().state)
+    config = read_config(config_dir(os.environ))
+    return run(_connector(args), mode, start_of(args), lambda: paths().state, config)
 
 
 def _serve(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
+from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.job_words import is_active
 from hud_tui.rl.series import Series
 from hud_tui.rl.tree import Tree, label
@@ -51,6 +52,8 @@ class Run:
     """Newest last, at most LOG."""
     loaded: bool = False
     """Whether the tree was read at all."""
+    alarms: Report = field(default_factory=Report)
+    """What the detectors say of the head's lineage, as far as they have read it."""
 
     @property
     def head(self) -> Checkpoint | None:

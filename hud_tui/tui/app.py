@@ -16,10 +16,10 @@ from textual.binding import BindingType
 from textual.widgets import Input
 
 from hud_tui.start import Start
+from hud_tui.tui.alarming import AlarmingApp
 from hud_tui.tui.asking import may_leave, offer_resume
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
-from hud_tui.tui.following import FollowingApp
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -28,6 +28,7 @@ from hud_tui.tui.theme import DARK, LIGHT, THEMES
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.wire import JobStatus
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
@@ -38,7 +39,7 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 
 
-class HudApp(FollowingApp):
+class HudApp(AlarmingApp):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
@@ -52,6 +53,7 @@ class HudApp(FollowingApp):
         start: Start,
         clock: Callable[[], float] = time,
         shelf: Shelf | None = None,
+        thresholds: Thresholds | None = None,
     ) -> None:
         """
         Args:
@@ -60,11 +62,12 @@ class HudApp(FollowingApp):
             start: What the command line asked for.
             clock: Unix seconds, for ages on the screen.
             shelf: Keeps what the user chose; None forgets it at the end.
+            thresholds: What the detectors of alarms go by; None for the usual ones.
         """
         super().__init__()
         self.connect, self.mode, self.start, self.clock = connect, mode, start, clock
         self.connect_screen = ConnectScreen()
-        self.shelf = shelf or Shelf()
+        self.shelf, self.thresholds = shelf or Shelf(), thresholds
         self.first_fork: str | None = None
         """Id of the model made by the first start's fork; its run needs no second asking."""
         self.key: str | None = None
@@ -155,7 +158,7 @@ class HudApp(FollowingApp):
         """Views are there once there is a service."""
         if action == "reconnect":
             return self.client is not None or self.connect_screen.state == "failed"
-        return action != "view" or self.client is not None
+        return action not in ("view", "alarms") or self.client is not None
 
     def action_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name

@@ -14,6 +14,7 @@ from hud_tui.rl.run import Run
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.events import Event
+    from hud_tui.tui.alarm_watch import AlarmWatch
     from hud_tui.tui.journal import Journal
     from hud_tui.wire import Model
 
@@ -29,18 +30,21 @@ CONNECTING = Liveness(State.CONNECTING, "connecting", None)
 class Follower:
     """What is known of the model that is followed, and how fresh that is."""
 
-    def __init__(self, client: HudClient, run: Run, model: Model, journal: Journal) -> None:
+    def __init__(
+        self, client: HudClient, run: Run, model: Model, journal: Journal, alarms: AlarmWatch
+    ) -> None:
         """
         Args:
             client: The service.
             run: What is known already; of the same model it stays on the screen meanwhile.
             model: The model to follow.
             journal: Where its head was set so far.
+            alarms: The detectors that judge its run.
         """
         known = run.model is not None and run.model.id == model.id
         self.run = replace(run, model=model) if known else Run(model=model)
         self.freshness = CONNECTING
-        self.journal = journal
+        self.journal, self.alarms = journal, alarms
         self._lost_at: float | None = None
         """`time.monotonic()` since when the service does not answer; None while it does."""
         self._gone = GONE if client.settings.local else UNREACHABLE
@@ -67,10 +71,18 @@ class Follower:
 
     def frame(self) -> bool:
         """Take what has come since the last frame; whether there is anything to repaint."""
+        self.judge()
         run, freshness = self._latest, self._judge(monotonic())
         news = run is not self.run or freshness != self.freshness
         self.run, self.freshness = run, freshness
         return news
+
+    def judge(self) -> None:
+        """Let the detectors read on; the next frame shows what they say."""
+        silent = None if self._event_at is None else monotonic() - self._event_at
+        report = self.alarms.look(self._latest, _whole(silent) if self._latest.training else None)
+        if report is not self._latest.alarms:
+            self._latest = replace(self._latest, alarms=report)
 
     def _judge(self, now: float) -> Liveness:
         """Ages in whole seconds: a screen that shows them repaints once a second."""

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from textual import work
 
 from hud_tui.errors import HudError
+from hud_tui.tui.shelf import Shelf
 from hud_tui.tui.telling import TellingApp
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.events import Event
+    from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.rl.progress import Liveness
     from hud_tui.rl.run import Run
     from hud_tui.tui.follow import Follower
@@ -26,6 +28,10 @@ class FollowingApp(TellingApp):
     def __init__(self) -> None:
         super().__init__()
         self.client: HudClient | None = None
+        self.shelf = Shelf()
+        """Keeps what the user chose."""
+        self.thresholds: Thresholds | None = None
+        """What the detectors of alarms go by; None for the usual ones."""
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.reconnected = False
@@ -57,13 +63,16 @@ class FollowingApp(TellingApp):
 
     def choose(self, model: Model) -> None:
         """Follow this model from now on."""
+        from hud_tui.tui.alarm_book import AlarmBook
+        from hud_tui.tui.alarm_watch import AlarmWatch
         from hud_tui.tui.follow import Follower
         from hud_tui.tui.journal import Journal
 
         journal = self._journals.setdefault(model.id, Journal())
         if self.run_now.model is None or self.run_now.model.id != model.id:
             self.at = None
-        self._follower = Follower(self.connected, self.run_now, model, journal)
+        alarms = AlarmWatch(self.thresholds, AlarmBook(self.shelf, model.id))
+        self._follower = Follower(self.connected, self.run_now, model, journal, alarms)
         self.follow(self._follower)
         self.show_run()
 
@@ -83,6 +92,10 @@ class FollowingApp(TellingApp):
     def _frame(self, follower: Follower) -> None:
         if follower is self._follower and follower.frame():
             self.show_run()
+            self.framed(follower)
+
+    def framed(self, follower: Follower) -> None:
+        """Called after each frame that had something new."""
 
     def show_run(self) -> None:
         """Hand the run to the view on the screen, under a dialog too; a hidden one waits."""

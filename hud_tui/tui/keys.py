@@ -47,6 +47,7 @@ _QUOTES = str.maketrans("", "", "')\"")
 _SPELLED = {
     "question_mark": "?",
     "slash": "/",
+    "exclamation_mark": "!",
     "escape": "esc",
     "left_curly_bracket": "{",
     "right_curly_bracket": "}",
@@ -75,8 +76,8 @@ def spell(key: str) -> str:
     return "".join("^" if one == "ctrl" else f"{one}+" for one in held) + written
 
 
-VIEWS = ("models", "launch", "live", "checkpoints", "jobs")
-"""The views, in the order of their keys 1 … 5."""
+VIEWS = ("models", "launch", "live", "checkpoints", "jobs", "alarms")
+"""The views, in the order of their keys 1 … 6."""
 
 APP = (
     Action("app", "view('models')", "1", "Models", "Choose or fork a model."),
@@ -84,6 +85,7 @@ APP = (
     Action("app", "view('live')", "3", "Live", "Watch the run."),
     Action("app", "view('checkpoints')", "4", "Checkpoints", "Steer the checkpoint tree."),
     Action("app", "view('jobs')", "5", "Jobs", "Read jobs, traces and rollouts."),
+    Action("app", "alarms", "6,exclamation_mark", "Alarms", "What is wrong, and what to do."),
     Action("app", "help", "question_mark,f1", "help", "All keys of this view; Enter runs one."),
     Action("app", "command_palette", "ctrl+p", "palette", "Find any action by name.", False),
     Action(
@@ -260,10 +262,18 @@ JOBS: tuple[Action, ...] = (
     Action("jobs", "copy", "y", "copy", "Copy the answer that is shown, or the id."),
     Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
 )
+ALARMS: tuple[Action, ...] = (
+    Action("alarms", "open", "enter", "onset", "Go to the step it began with, in Live."),
+    Action("alarms", "set_head", "H", "set head", "Serve the last checkpoint before it; asks."),
+    Action("alarms", "acknowledge", "a", "acknowledge", "It is seen; again to take that back."),
+    Action("alarms", "snooze", "A", "snooze", "Keep its detector quiet for 100 steps; or wake it."),
+    Action("alarms", "copy", "y", "copy", "Copy what the alarm says."),
+    Action("alarms", "leave", "escape", "back", "Back to Live.", False),
+)
 
 ACTIONS = (
     *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG),
-    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS),
+    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS),
 )
 
 

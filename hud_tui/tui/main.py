@@ -12,10 +12,17 @@ from hud_tui.errors import HudUsage
 from hud_tui.start import Start
 
 if TYPE_CHECKING:
+    from hud_tui.config import Config
     from hud_tui.tui.app import Connect, HudApp
 
 
-def run(connect: Connect, mode: str | None, start: Start, state: Callable[[], Path]) -> int:
+def run(
+    connect: Connect,
+    mode: str | None,
+    start: Start,
+    state: Callable[[], Path],
+    config: Config | None = None,
+) -> int:
     """Run the app until it is left; returns the exit code.
 
     Args:
@@ -23,6 +30,7 @@ def run(connect: Connect, mode: str | None, start: Start, state: Callable[[], Pa
         mode: ``local``, ``hud``, or None to ask.
         start: What the app opens with.
         state: Finds the state directory, for what the user chose and the traceback of a crash.
+        config: What the config file says; None where there is none.
 
     Raises:
         HudUsage: This is no terminal.
@@ -31,7 +39,8 @@ def run(connect: Connect, mode: str | None, start: Start, state: Callable[[], Pa
     from hud_tui.tui.app import HudApp  # 100 ms that a pipe need not wait
     from hud_tui.tui.shelf import Shelf
 
-    app = HudApp(connect, mode, start, shelf=Shelf(state))
+    limits = None if config is None else config.alarms
+    app = HudApp(connect, mode, start, shelf=Shelf(state), thresholds=limits)
     crash: Exception | None = None
     try:
         app.run()

@@ -1,9 +1,10 @@
 """What a key of the Checkpoints view would make the head, or why it cannot."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.ages import age
+from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.head import name, named, refusal
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
@@ -47,6 +48,19 @@ def to_parent(run: Run) -> Wanted:
     if parent == ROOT:
         raise HudUsage(f"{name(run.head)} is a first step: it has no parent to roll back to.")
     return _served(run, parent)
+
+
+def to_before(run: Run, alarm: Alarm) -> Wanted:
+    """Serve the last checkpoint before an alarm began.
+
+    Raises:
+        HudUsage: There is none, or it has expired.
+    """
+    position = run.tree.find(alarm.before_id)
+    if position is None:
+        raise HudUsage("It began with the first step: there is no checkpoint before it.")
+    wanted = _served(run, position)
+    return replace(wanted, note=f"{alarm.title} began with step {alarm.onset}.")
 
 
 def to_undo(run: Run, journal: Journal) -> Wanted:

@@ -119,15 +119,15 @@ async def put_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -
 
 @asynccontextmanager
 async def cockpit(
-    served: Served, start: Start, size: tuple[int, int] = (120, 40)
+    served: Served, start: Start, size: tuple[int, int] = (120, 40), **more: Any
 ) -> AsyncIterator[Cockpit]:
-    """The app, opened as the command line asks, once it shows a view."""
+    """The app, opened as the command line asks, once it shows a view; `more` is the app's."""
     net = Lossy()
 
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
         return HudClient(settings_of(served), net)
 
-    app = HudApp(connect, "local", start)
+    app = HudApp(connect, "local", start, **more)
     headers = bearer(served.api_key)
     async with (
         httpx.AsyncClient(base_url=served.url, headers=headers) as http,

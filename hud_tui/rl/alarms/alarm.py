@@ -100,15 +100,23 @@ class Report:
     """Alarms of steps that the head has left for another lineage."""
     waiting: int = 0
     """How many steps are still to be judged."""
+    quiet: frozenset[str] = frozenset()
+    """Ids of alarms that somebody has acknowledged or snoozed."""
 
     @property
     def active(self) -> tuple[Alarm, ...]:
         return tuple(alarm for alarm in self.alarms if alarm.active)
 
     @property
-    def worst(self) -> Level | None:
-        """The worst level that holds now."""
-        return max((a.level for a in self.active), key=lambda level: level.rank, default=None)
+    def loud(self) -> tuple[Alarm, ...]:
+        """Active ones that nobody has acknowledged or snoozed, the worst first."""
+        return tuple(alarm for alarm in self.active if alarm.id not in self.quiet)
+
+    @property
+    def onsets(self) -> frozenset[str]:
+        """Ids of the checkpoints that alarms began with, those that are over and left too."""
+        known = (alarm.checkpoint_id for alarm in (*self.alarms, *self.left))
+        return frozenset(id_ for id_ in known if id_ is not None)
 
 
 def ordered(alarms: list[Alarm]) -> tuple[Alarm, ...]:

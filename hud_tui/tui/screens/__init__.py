@@ -1,4 +1,4 @@
-"""The five views, by name. A view is imported when it is first shown."""
+"""The six views, by name. A view is imported when it is first shown."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,6 +12,7 @@ _CLASSES = {
     "live": "LiveScreen",
     "checkpoints": "CheckpointsScreen",
     "jobs": "JobsScreen",
+    "alarms": "AlarmsScreen",
 }
 
 

@@ -28,7 +28,7 @@ HEIGHTS = [(0, "-short"), (20, "-tall")]
 
 
 class HudScreen(Screen[None]):
-    """One of the five views. `run` and `freshness` follow the app's while it is shown."""
+    """One of the six views. `run` and `freshness` follow the app's while it is shown."""
 
     VIEW: ClassVar[str]
     HORIZONTAL_BREAKPOINTS = WIDTHS

@@ -94,6 +94,7 @@ class FocusChart(RunChart, can_focus=False):
         if not self.drawable:
             return []
         figure = self._kept(width, len(rows))
+        lines = self._flagged(figure)
         cursor = self.pointed
         column = (
             None
@@ -101,11 +102,23 @@ class FocusChart(RunChart, can_focus=False):
             else self.sight.column(self.run, self.lens, cursor, 2 * figure.cells)
         )
         if column is None:
-            return figure.lines
+            return lines
         cell = figure.left + column // 2
-        *plotted, below = [self._crossed(strip, cell) for strip in figure.lines[:-1]]
+        *plotted, below = [self._crossed(strip, cell) for strip in lines[:-1]]
         foot = Segment("▲", self.tone("strong"))
-        return [*plotted, _put(below, cell, foot), figure.lines[-1]]
+        return [*plotted, _put(below, cell, foot), lines[-1]]
+
+    def _flagged(self, figure: Figure) -> Sequence[Strip]:
+        """The figure with a flag on its x axis where each alarm began."""
+        run, axis = self.run, figure.lines[-2]
+        columns = {
+            self.sight.column(run, self.lens, alarm.row, 2 * figure.cells)
+            for alarm in run.alarms.alarms
+            if alarm.row < run.series.length
+        }
+        for column in columns - {None}:
+            axis = _put(axis, figure.left + (column or 0) // 2, Segment("⚑", self.tone("warm")))
+        return [*figure.lines[:-2], axis, figure.lines[-1]]
 
     def _crossed(self, strip: Strip, cell: int) -> Strip:
         free = strip.crop(cell, cell + 1).text == " "

@@ -31,7 +31,8 @@ class RunChart(LinesView):
     def watch_run(self, before: Run, run: Run) -> None:
         reach = self.sight.reach(run, self.lens)
         waits = awaiting(run) != awaiting(before)
-        if run.series is not before.series or reach != self._reach or waits:
+        flags = run.alarms.onsets != before.alarms.onsets
+        if run.series is not before.series or reach != self._reach or waits or flags:
             self._reach = reach
             self.redraw()
 

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.metrics import short
 from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.run import Run
@@ -19,6 +20,8 @@ BAR = 16
 """Cells of the progress bar."""
 OWN_STATUS = frozenset({"live"})
 """Views with a line of their own for the job and for how fresh the news are."""
+ALARMING = {Level.CRITICAL: "bold $error", Level.WARN: "bold $warning"}
+"""Levels that are said here."""
 MOST = 10
 """The rank of what is dropped first."""
 
@@ -58,9 +61,9 @@ def top_line(view: str, service: str, run: Run, freshness: Liveness, width: int)
     """The line, `width` cells at most."""
     name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
     left = [(1, name), (8, Content.styled(service, "$text-muted")), *_model(run)]
-    right = [*_job(run), (2, _fresh(freshness))]
+    right = [*_alarms(run), *_job(run), (2, _fresh(freshness))]
     if run.model is None or view in OWN_STATUS:
-        right = []
+        right = _alarms(run)
     for least in range(MOST, 1, -1):
         if _length(left) + _length(right) + 3 <= width:
             break
@@ -83,6 +86,17 @@ def _model(run: Run) -> list[Part]:
         reward = f" ({short(run.head.mean_reward)})" if run.head is not None else ""
         parts.append((4, Content.assemble((head, "$accent"), (reward, "$text-muted"))))
     return parts
+
+
+def _alarms(run: Run) -> list[Part]:
+    """How many alarms nobody has acknowledged, the worst first, and the key that shows them."""
+    loud = run.alarms.loud
+    counts = [(level, sum(one.level is level for one in loud)) for level in ALARMING]
+    said = [f"{count} {level}" for level, count in counts if count]
+    if not said:
+        return []
+    style = ALARMING[Level.CRITICAL if counts[0][1] else Level.WARN]
+    return [(2, Content.styled(f"⚑ {', '.join(said)} · 6", style))]
 
 
 def _job(run: Run) -> list[Part]:

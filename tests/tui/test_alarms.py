@@ -1,0 +1,248 @@
+"""The Alarms view over the real service: what is wrong, and what its keys do about it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
+from hud_tui.rl.alarms.lookout import Lookout
+from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
+from hud_tui.start import Start
+from hud_tui.tui.alarm_book import SNOOZE, AlarmBook
+from hud_tui.tui.alarm_watch import SLICE, AlarmWatch
+from hud_tui.tui.screens.alarms import AlarmsScreen
+from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.shelf import Shelf
+from hud_tui.tui.widgets.focus_chart import FocusChart
+from hud_tui.tui.widgets.top_line import TopLine, top_line
+from tests.conftest import Served, bearer, ended, fork, submit
+from tests.tui import runs
+from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.stage import LIVE, Stage
+from tests.tui.test_live import text_of
+
+LIMITS = {"info": 1e-9, "warn": 2e-9, "critical": 0.99, "warmup": 2, "hold": 1}
+EASY = read_thresholds({"zero_spread": LIMITS, "reward_plateau": {"enabled": False}})
+"""Limits that the toy engine's groups are beyond from the third step on."""
+
+
+def alarm(step: int = 4, **more: object) -> Alarm:
+    """An alarm of the runs that tests look at."""
+    values = {
+        "name": "grad_norm",
+        "title": "gradient norm",
+        "level": Level.WARN,
+        "active": True,
+        "row": step - 1,
+        "onset": step,
+        "checkpoint_id": f"c{step}",
+        "before_id": f"c{step - 1}",
+        "raised": step,
+        "ended": None,
+        "evidence": (Evidence("gradient norm", 12.0, 3.0),),
+        "meaning": "It is large.",
+        "advice": "Make it smaller.",
+    }
+    return Alarm(**(values | more))  # type: ignore[arg-type]
+
+
+async def trained(served: Served, steps: int = 5) -> str:
+    """A model with a run of so many steps."""
+    headers = bearer(served.api_key)
+    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+        model = str((await fork(http))["id"])
+        await ended(http, await submit(http, model, steps=steps, group_size=2))
+    return model
+
+
+def view_of(flown: Cockpit) -> AlarmsScreen:
+    assert isinstance(flown.app.screen, AlarmsScreen)
+    return flown.app.screen
+
+
+async def open_alarms(flown: Cockpit) -> AlarmsScreen:
+    await flown.until(lambda: flown.view.run.alarms.active)
+    await flown.press("6")
+    await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen) and view_of(flown).alarm)
+    return view_of(flown)
+
+
+def badge(flown: Cockpit) -> bool:
+    return "⚑" in str(flown.view.query_one(TopLine).line)
+
+
+async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_path: Path) -> None:
+    model, shelf = await trained(served), Shelf(lambda: tmp_path)
+    start = Start("status", model=model)
+    async with cockpit(served, start, shelf=shelf, thresholds=EASY) as flown:
+        view = await open_alarms(flown)
+        assert badge(flown)
+        shown = view.alarm
+        assert shown is not None
+        assert (shown.name, shown.onset) == ("zero_spread", 3)
+        said = str(view.text.render())
+        assert "groups without spread" in said
+        assert shown.meaning in said
+        assert shown.advice in said
+        await flown.press("a")
+        assert not badge(flown)
+        assert "acknowledged" in str(view.text.render())
+        await flown.press("a", "A")
+        assert not badge(flown)
+        assert f"snoozed for {SNOOZE} steps more" in str(view.text.render())
+        await flown.press("A")
+        assert badge(flown)
+        await flown.press("a", "y")
+        assert shown.said in flown.app.clipboard
+    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path), thresholds=EASY) as flown:
+        view = await open_alarms(flown)
+        assert not badge(flown), "what was acknowledged stays so"
+
+
+async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> None:
+    model = await trained(served)
+    async with cockpit(served, Start("status", model=model), thresholds=EASY) as flown:
+        view = await open_alarms(flown)
+        assert view.alarm is not None
+        onset = view.alarm.checkpoint_id
+        await flown.press("enter")
+        await flown.until(lambda: isinstance(flown.app.screen, LiveScreen))
+        live = flown.app.screen
+        assert isinstance(live, LiveScreen)
+        await flown.until(lambda: live.cursor == 2)
+        assert flown.app.at == onset
+        await flown.press("exclamation_mark")
+        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+        await flown.press("escape")
+        await flown.until(lambda: flown.app.screen is live)
+
+
+async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> None:
+    model = await trained(served)
+    async with cockpit(served, Start("status", model=model), thresholds=EASY) as flown:
+        view = await open_alarms(flown)
+        await flown.press("H")
+        said = await flown.until_dialog()
+        assert "zero-spread groups began with step 3" in said
+        assert "step-000002" in said
+        await flown.press("escape")
+        assert await flown.head(model) == "step-000005"
+        await flown.press("H")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "verified" in str(view.note.render()))
+        assert await flown.head(model) == "step-000002"
+        await flown.until(lambda: not view.run.alarms.active)
+        assert [left.onset for left in view.run.alarms.left] == [3]
+        assert not badge(flown)
+        assert "2 steps judged" in str(view.text.render()) or view.alarm is not None
+
+
+async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
+    model = await trained(served, 2)
+    limits = read_thresholds({"zero_spread": LIMITS | {"warmup": 0}})
+    async with cockpit(served, Start("status", model=model), thresholds=limits) as flown:
+        view = await open_alarms(flown)
+        await flown.press("H")
+        assert "no checkpoint before it" in str(view.note.render())
+        assert not flown.net.puts
+
+
+async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served) -> None:
+    model = await trained(served, 2)
+    async with cockpit(served, Start("status", model=model)) as flown:
+        await flown.until(lambda: flown.view.run.alarms.steps == 2)
+        await flown.press("6")
+        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+        view = view_of(flown)
+        assert "All is well: 2 steps judged" in str(view.text.render())
+        await flown.press("H", "a", "A", "y", "enter")
+        assert flown.app.screen is view, "keys of an alarm do nothing without one"
+        rows = {row.key: row.cells[-1].plain for row in view.list.rows}
+        assert rows["skipped:staleness"] == "skipped: needs staleness_mean"
+
+
+async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Served) -> None:
+    headers = bearer(served.api_key)
+    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+        model = str((await fork(http))["id"])
+        start = Start("checkpoints", model=model)
+        async with cockpit(served, start, thresholds=EASY) as flown:
+            await flown.until(lambda: flown.view.run.loaded)
+            await ended(http, await submit(http, model, steps=5, group_size=2))
+            await flown.until(lambda: notices(flown))
+            assert "zero-spread groups since step 3" in notices(flown)[0]
+            await flown.until(lambda: badge(flown))
+        async with cockpit(served, start, thresholds=EASY) as flown:
+            await flown.until(lambda: badge(flown))
+            assert notices(flown) == []
+
+
+def notices(flown: Cockpit) -> list[str]:
+    return [one.message for one in flown.app._notifications if one.message.startswith("⚑")]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_onsets_are_flagged_on_the_x_axis(size: tuple[int, int]) -> None:
+    run = runs.run_of(30)
+    stage = Stage(run)
+    async with stage.run_test(size=size) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        if not chart.drawable:
+            return
+        assert "⚑" not in text_of(chart)
+        stage.play(replace(run, alarms=Report((alarm(15), alarm(25, active=False, ended=28)))))
+        await pilot.pause()
+        axis = text_of(chart).splitlines()[-2]
+        assert axis.count("⚑") == 2
+        await pilot.press("left", "left")
+        assert text_of(chart).splitlines()[-2].count("⚑") == 2
+
+
+def test_the_badge_counts_what_nobody_has_answered() -> None:
+    run = runs.run_of(30)
+
+    def line(report: Report, width: int = 120) -> str:
+        return top_line("live", "HUD", replace(run, alarms=report), LIVE, width).plain
+
+    worse = alarm(5, level=Level.CRITICAL, name="non_finite")
+    assert "⚑" not in line(Report((alarm(5, level=Level.INFO),)))
+    assert "⚑ 1 critical, 1 warn · 6" in line(Report((worse, alarm())))
+    assert "⚑ 1 warn · 6" in line(Report((worse, alarm()), quiet=frozenset({worse.id})))
+    assert "⚑" not in line(Report((alarm(active=False, ended=9),)))
+    assert "⚑ 1 warn · 6" in line(Report((alarm(),)), 40)
+
+
+def test_a_book_survives_what_is_on_the_shelf(tmp_path: Path) -> None:
+    book = AlarmBook(Shelf(lambda: tmp_path), "../m\x00")
+    book.acknowledge(alarm())
+    [file] = tmp_path.iterdir()
+    for text in ("[]", '{"acknowledged": 3, "snoozed": [1]}', '{"snoozed": {"a": "b"}}', "{"):
+        file.write_text(text)
+        read = AlarmBook(Shelf(lambda: tmp_path), "../m\x00")
+        assert not read.is_acknowledged(alarm())
+        assert read.snoozed_until("a") == 0
+
+
+def test_snoozing_ends_by_itself() -> None:
+    book = AlarmBook(Shelf(), "m")
+    assert book.snooze(alarm(), 50) == 50 + SNOOZE
+    assert book.quiet(Report((alarm(),), steps=60)) == {alarm().id}
+    assert book.quiet(Report((alarm(),), steps=50 + SNOOZE)) == frozenset()
+
+
+def test_a_long_run_is_judged_in_slices() -> None:
+    watch = AlarmWatch(Thresholds(), AlarmBook(Shelf(), "m"))
+    run = runs.run_of(3 * SLICE)
+    first = watch.look(run, None)
+    assert (first.steps, watch.behind, watch.news()) == (SLICE, True, [])
+    while watch.behind:
+        watch.look(run, None)
+    assert watch.report.steps == 3 * SLICE
+    assert watch.look(run, None) is watch.report
+    lookout = Lookout()
+    lookout.follow(run.tree, run.job)
+    assert watch.report == lookout.report()
+    assert all(isinstance(one, Skipped) for one in watch.report.skipped)
