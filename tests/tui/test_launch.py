@@ -357,3 +357,17 @@ def test_a_path_is_completed(tmp_path: Path) -> None:
     assert complete(root) == root + "more/"
     assert complete(root + ".h") == root + ".hidden.json"
     assert complete("/no/such/place/x") is None
+
+
+async def test_a_check_that_was_broken_off_is_made_again(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        screen = view(app)
+        screen.check("text")
+        for worker in app.app.workers:
+            if worker.group == "check":
+                worker.cancel()
+        await app.until(lambda: screen._broken_off)
+        screen.on_screen_resume()
+        assert "text: 96 tasks" in await checked(app)

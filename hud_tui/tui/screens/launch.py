@@ -94,9 +94,15 @@ class LaunchScreen(LaunchTrial):
         super().on_screen_resume()
         self._fill_form()
         model = self.run.model.id if self.run.model is not None else None
-        if self.draft.source is not None and model != self._checked_for:
+        if self.draft.source is not None and (self._broken_off or model != self._checked_for):
             self.check(self.draft.source)
         self.show_state()
+
+    @property
+    def _broken_off(self) -> bool:
+        """Whether a check was ended before its end, as when the client is renewed."""
+        checks = (one for one in self.workers if one.node is self and one.group == "check")
+        return self.draft.checking and all(one.is_finished for one in checks)
 
     def watch_run(self, before: Run, run: Run) -> None:
         if _matters(run) != _matters(before):
