@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.commands import build_parser, parameters
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.file_commands import OFFLINE
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Paths, has_key, read_max_disk, read_paths, read_settings
 from hud_tui.start import Start
@@ -34,13 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _serve(args)
         if args.command == "stop":
             return _stop(args)
-        if args.command == "doctor":
-            return _doctor(args)
-        if args.command == "init":
-            return _init(args)
-        if args.command == "convert":
-            return _convert(args)
-        _find_source(args)
+        if args.command in OFFLINE:
+            return _offline(args)
+        _fill_in(args)
         if headless:
             return _headless(args)
         return _app(args)
@@ -152,37 +148,18 @@ def _stop(args: argparse.Namespace) -> int:
     return report(lambda: stop(paths), args.headless)
 
 
-def _doctor(args: argparse.Namespace) -> int:
-    from hud_tui.headless.doctor import doctor
+def _offline(args: argparse.Namespace) -> int:
+    from hud_tui.headless.offline import run_offline
 
-    paths = read_paths(args.state_dir, args.data_dir)
-    return doctor(paths, args.local, args.headless, args.fail_on == "warning")
-
-
-def _find_source(args: argparse.Namespace) -> None:
-    """Without SOURCE the tasks are the primary data set of the lock file here; the app, where
-    there is none, lets people choose."""
-    if args.command not in ("preflight", "run") or args.source is not None:
-        return
-    from hud_tui.older.lock_file import primary_source
-
-    try:
-        args.source = primary_source(Path())
-    except HudUsage:
-        if args.headless:
-            raise
+    paths = partial(read_paths, args.state_dir, args.data_dir)
+    return run_offline(args, paths, _connector(args))
 
 
-def _init(args: argparse.Namespace) -> int:
-    from hud_tui.headless.init import init
+def _fill_in(args: argparse.Namespace) -> None:
+    if args.command in ("preflight", "run"):
+        from hud_tui.headless.filling import fill_in
 
-    return init(args, _connector(args))
-
-
-def _convert(args: argparse.Namespace) -> int:
-    from hud_tui.headless.convert import convert
-
-    return convert(args)
+        fill_in(args)
 
 
 def _version(headless: bool) -> int:

@@ -13,7 +13,17 @@ exit codes with --headless:
   0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
   5 preflight failed   6 an alarm, as --fail-on says   130 interrupted"""
 
-PARAMETERS = ("reasoning_effort", "steps", "group_size", "learning_rate", "loss_fn", "seed")
+PARAMETERS = (
+    "reasoning_effort",
+    "steps",
+    "group_size",
+    "tasks_per_step",
+    "learning_rate",
+    "loss_fn",
+    "temperature",
+    "max_tokens",
+    "seed",
+)
 
 MAX_SEED = 2**63 - 1
 """The largest integer that every part of a service can store."""
@@ -166,8 +176,13 @@ def _run(commands: "Commands[Parser]") -> None:
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
     parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
     parser.add_argument("--group-size", type=int, metavar="N", help="rollouts of one task a step")
+    parser.add_argument("--tasks-per-step", type=int, metavar="N", help="groups a step")
     parser.add_argument("--learning-rate", type=_finite, metavar="X")
     parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
+    parser.add_argument("--temperature", type=_finite, metavar="X", help="of the rollouts")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="of one answer")
+    about = "an RL configuration of hud 0.4 to take parameters from; flags win"
+    parser.add_argument("--config", metavar="FILE", help=about)
     parser.add_argument("--seed", type=_seed, metavar="N")
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
     parser.add_argument(
@@ -295,4 +310,5 @@ def flag(field: str) -> str:
 def parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The run's parameters that were given, by their wire names."""
     given = vars(args)
-    return {name: given[name] for name in PARAMETERS if given.get(name) is not None}
+    flags = {name: given[name] for name in PARAMETERS if given.get(name) is not None}
+    return {**given.get("config_parameters", {}), **flags}

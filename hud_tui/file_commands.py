@@ -6,11 +6,15 @@ from collections.abc import Callable
 Add = Callable[..., ArgumentParser]
 """(name, about, *examples) → the parser of a new command."""
 
+OFFLINE = ("doctor", "init", "convert", "translate")
+"""Commands that run the same with the app or without."""
+
 
 def add_file_commands(add: Add) -> None:
     """Add them to the command line."""
     _init(add)
     _convert(add)
+    _translate(add)
 
 
 def _init(add: Add) -> None:
@@ -50,3 +54,14 @@ def _convert(add: Add) -> None:
         action="store_true",
         help="do not ask; pushing without a terminal needs it",
     )
+
+
+def _translate(add: Add) -> None:
+    parser = add(
+        "translate",
+        "an RL configuration of hud 0.4 as today's run parameters, and what has no equivalent",
+        "translate config.json",
+        "--headless translate config.json",
+        "run tasks.jsonl --config config.json",
+    )
+    parser.add_argument("config_file", metavar="CONFIG", help="a .json with model, training, actor")

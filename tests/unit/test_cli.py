@@ -23,6 +23,7 @@ COMMANDS = [
     "doctor",
     "init",
     "convert",
+    "translate",
     "stop",
 ]
 

@@ -1,0 +1,30 @@
+"""Commands that need no service, or only ask for it: they run the same with the app or without."""
+
+import argparse
+from collections.abc import Callable
+
+from hud_tui.headless.main import Connect
+from hud_tui.settings import Paths
+
+
+def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+    """Run one of `hud_tui.file_commands.OFFLINE`; only its own modules are loaded."""
+    match args.command:
+        case "doctor":
+            from hud_tui.headless.doctor import doctor
+
+            return doctor(paths(), args.local, args.headless, args.fail_on == "warning")
+        case "init":
+            from hud_tui.headless.init import init
+
+            return init(args, connect)
+        case "convert":
+            from hud_tui.headless.convert import convert
+
+            return convert(args)
+        case "translate":
+            from hud_tui.headless.translate import show
+
+            return show(args)
+        case _:
+            raise AssertionError(args.command)
