@@ -62,6 +62,19 @@ def guarded_parser() -> type:
     return Guarded
 
 
+@cache
+def exact_constructor() -> type:
+    """ruamel's constructor with plain floats: its own, which keep how they were written, lose
+    their last digit when they are written again."""
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor
+
+    class Exact(RoundTripConstructor):  # type: ignore[misc, unused-ignore]
+        pass
+
+    Exact.add_constructor("tag:yaml.org,2002:float", SafeConstructor.construct_yaml_float)
+    return Exact
+
+
 class _Budget:
     """How large the document becomes, aliases written out."""
 

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.older.yaml_guard import Refused, guarded_parser
+from hud_tui.older.yaml_guard import Refused, exact_constructor, guarded_parser
 from hud_tui.rl.text import has_surrogate, one_line
 
 MAX_BYTES = 1 << 20
@@ -87,6 +87,7 @@ def round_trip() -> Any:
 
     yaml = YAML(typ="rt", pure=True)
     yaml.Parser = guarded_parser()
+    yaml.Constructor = exact_constructor()
     yaml.preserve_quotes = True
     yaml.width = 1 << 16
     return yaml

@@ -180,7 +180,7 @@ SCHEMAS = st.none() | st.fixed_dictionaries(
 TOOLS = st.lists(st.builds(Tool, NAMES, TEXT, SCHEMAS), max_size=3)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(TEXT, TOOLS, st.lists(st.tuples(TEXT, TEXT), max_size=2), TEXT)
 def test_whatever_an_environment_says_its_configuration_is_read_back(
     name: str, tools: list[Tool], scenarios: list[tuple[str, str]], image: str
@@ -200,7 +200,7 @@ ARGUMENTS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.dictionaries(
         TEXT,

@@ -221,6 +221,7 @@ def test_comments_stay_in_the_block_and_around_it() -> None:
         '{"image": "a", "primary_dataset": {"name": "old"}}',
         "---\nimage: a\nprimary_dataset: &x {name: b}\nz: *x\n...\n",
         "image: a\n...\n",
+        "image: a\nprimary_dataset: {share: 9.931989868184955e-29}\nb: 6.621006819496579e+90",
         "image: a\n\n\nprimary_dataset: {name: b, more: 1}\n\n\nz: 1\n",
     ],
 )
@@ -232,7 +233,7 @@ def test_unusual_shapes(text: str) -> None:
     assert new == old
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.dictionaries(TEXT, VALUES, max_size=5), VALUES, st.integers(0, 5), NAMES)
 def test_everything_else_is_as_it_was(more: Any, block: Any, at: int, name: str) -> None:
     items = [*more.items()]

@@ -188,7 +188,7 @@ def values_of(spec: Spec) -> st.SearchStrategy[Any]:
     return kinds[spec.kind] | st.none()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data())
 def test_whatever_is_valid_gives_parameters_that_are(data: st.DataObject) -> None:
     paths = data.draw(st.lists(st.sampled_from(list(FIELDS)), unique=True, min_size=1))
@@ -209,7 +209,7 @@ def _value(config: dict[str, Any], path: tuple[str, ...]) -> Any:
     return config
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.dictionaries(TEXT, JSON, max_size=4), st.sampled_from([None, 1]))
 def test_every_key_is_found_on_its_line(document: dict[str, Any], indent: int | None) -> None:
     text = json.dumps(document, indent=indent)

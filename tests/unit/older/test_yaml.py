@@ -99,7 +99,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(VALUES)
 def test_what_pyyaml_s_successor_writes_is_read_back(value: Any) -> None:
     from io import StringIO
@@ -109,7 +109,7 @@ def test_what_pyyaml_s_successor_writes_is_read_back(value: Any) -> None:
     assert read_yaml("f", out.getvalue().encode()).value == {"value": value}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.text(st.sampled_from(string.ascii_letters + "\n\t -:[]{}&*!|>'\"%@`#,?\x00é1.")) | TEXT)
 def test_any_text_is_read_or_refused_by_name(text: str) -> None:
     refused = None
@@ -121,7 +121,7 @@ def test_any_text_is_read_or_refused_by_name(text: str) -> None:
 
 
 @given(st.integers(MAX_DEPTH - 5, MAX_DEPTH + 5))
-@settings(max_examples=11, deadline=None)
+@settings(max_examples=11, deadline=None, derandomize=True)
 def test_the_depth_that_is_allowed(depth: int) -> None:
     text = "[" * depth + "]" * depth
     if depth <= MAX_DEPTH:
