@@ -73,6 +73,7 @@ def start_of(args: argparse.Namespace) -> Start:
         name=given.get("name"),
         parameters=parameters(args),
         sample=given.get("sample"),
+        verbose=given.get("verbose", False),
     )
 
 

@@ -49,7 +49,7 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _global_flags(parser, {"headless": False, "local": False, "version": False})
-    parser.set_defaults(command="status", ref=None, state_dir=None, data_dir=None)
+    parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add in (
         _status,
@@ -117,6 +117,8 @@ def _status(commands: "Commands[Parser]") -> None:
     about = "the service, a model, its head, its job and its last metrics"
     parser = _command(commands, "status", about, "--headless status", "--headless status arith-rl")
     parser.add_argument("ref", nargs="?", metavar="MODEL|JOB", help="default: the newest run's")
+    about = "all that the service says, to fold, search and copy from; headless, with the tree"
+    parser.add_argument("-v", "--verbose", action="store_true", help=about)
 
 
 def _models(commands: "Commands[Parser]") -> None:

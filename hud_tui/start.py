@@ -22,3 +22,5 @@ class Start:
     """Parameters of a run that were given, by their wire names."""
     sample: int | None = None
     """Groups that preflight is to roll out."""
+    verbose: bool = False
+    """Whether the status is to be shown whole, as JSON."""

@@ -15,6 +15,7 @@ PLACES = {
     "picker": "In a field of choices",
     "dialog": "In a dialog",
     "connect": "While connecting",
+    "json": "In a JSON document",
     "charts": "Live: the list of charts",
     "group": "Live: one group",
     "overlays": "Live: what to compare with",

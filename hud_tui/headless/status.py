@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.job_names import find_job
+from hud_tui.client.raw_status import job_document
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.headless.output import emit, plain
 from hud_tui.rl.ages import seconds
@@ -30,7 +31,8 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
     tree: list[Checkpoint] = []
     job: JobStatus | None = None
     if model is not None:
-        tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(model.id))
+        job_id = await _job_id(client, model, args.ref)
+        tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
     settings = client.settings
     now = Status(
         service=Service(settings.label, settings.api_url),
@@ -41,8 +43,17 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
         metrics=last_metrics(tree),
         as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-    emit("status", {**plain(now), **_alarms(tree, job, limits)})
+    said = {"job": job and job_document(job), **({"tree": tree} if args.verbose else {})}
+    emit("status", {**plain(now), **said, **_alarms(tree, job, limits)})
     return 0
+
+
+async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
+    """What the job is asked for by: its own id where that was given, else the model's."""
+    try:
+        return model.id if ref is None else find_model(ref, [model]).id
+    except HudUsage:
+        return await find_job(client, ref or "")
 
 
 def _limits() -> Thresholds:

@@ -150,6 +150,20 @@ class HudApp(AlarmingApp):
 
         self.push_screen(HelpScreen(self.screen), self._do)
 
+    @work(exclusive=True, group="raw")
+    async def action_raw(self, ref: str | None = None) -> None:
+        """Show all that the service says of the followed model, or of the job that is named."""
+        from hud_tui.tui.raw_status import read_document
+
+        model = self.run_now.model
+        if model is None:
+            self.say("no model is followed yet: press 1 to choose one")
+            return
+        title, document = await read_document(self.connected, model, ref)
+        from hud_tui.tui.screens.json_screen import JsonScreen
+
+        await self.push_screen(JsonScreen(title, document))
+
     async def _do(self, chosen: Doable | None) -> None:
         if chosen is not None:
             await self.run_action(chosen.action.name, chosen.where)
@@ -158,7 +172,7 @@ class HudApp(AlarmingApp):
         """Views are there once there is a service."""
         if action == "reconnect":
             return self.client is not None or self.connect_screen.state == "failed"
-        return action not in ("view", "alarms") or self.client is not None
+        return action not in ("view", "alarms", "raw") or self.client is not None
 
     def action_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name

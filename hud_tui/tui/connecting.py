@@ -38,6 +38,8 @@ async def connect(app: HudApp, mode: str, key: str | None) -> None:
     await app.switch_mode(first.view)
     if first.trouble is not None:
         app.tell(first.trouble)
+    elif app.start.verbose:
+        app.action_raw(app.start.ref)
 
 
 async def connect_anew(app: HudApp, mode: str) -> None:

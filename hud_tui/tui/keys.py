@@ -91,6 +91,7 @@ APP = (
     Action(
         "app", "reconnect", "ctrl+r", "reconnect", "Connect again; start the service.", False, True
     ),
+    Action("app", "raw", "J", "as JSON", "All that the service says of the model and run.", False),
     Action("app", "theme", "t", "theme", "Change between dark and light.", False),
     Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
     Action(
@@ -117,6 +118,19 @@ LIST = (
 PICKER = (
     Action("picker", "pick(-1)", "left,h", "before", "The choice before.", False),
     Action("picker", "pick(1)", "right,l,space", "next", "The next choice.", False),
+)
+
+JSON = (
+    Action("json", "fold", "enter,space", "fold", "Fold or unfold the line."),
+    Action("json", "search", "slash", "search", "Find a key or a value."),
+    Action("json", "next_match(1)", "n", "next", "The next match."),
+    Action("json", "next_match(-1)", "N", "previous", "The match before.", False),
+    Action("json", "copy_path", "y", "copy path", "Copy the path of the line."),
+    Action("json", "copy_value", "Y", "copy value", "Copy the value, as JSON."),
+    Action("json", "unfold_all", "a", "unfold all", "Unfold the line and all below it."),
+    Action("json", "unfold", "right,l", "unfold", "Unfold the line.", False),
+    Action("json", "close_fold", "left,h", "fold", "Fold the line, or go to what it is in.", False),
+    Action("json", "leave", "escape,q", "back", "Out of the search; back to the view."),
 )
 
 DIALOG = (
@@ -272,7 +286,7 @@ ALARMS: tuple[Action, ...] = (
 )
 
 ACTIONS = (
-    *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG),
+    *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS),
 )
 

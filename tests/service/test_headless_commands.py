@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from hud_tui.client.raw_status import job_document
 from hud_tui.headless import traces as headless_traces
 from hud_tui.rl.tasks import HELD_OUT
 from hud_tui.service.store.jobs import enter
+from hud_tui.wire import JobStatus
 from tests.conftest import Served
 from tests.service.headless import Command, commands
 
@@ -182,3 +184,23 @@ async def test_preflight_of_a_good_set_and_of_a_bad_one(hud: Command, tmp_path: 
 async def test_global_flags_stand_anywhere(hud: Command) -> None:
     assert (await hud("--version")).data["version"]
     assert (await hud("models", "--headless")).kind == "models"
+
+
+async def test_a_job_has_a_status_of_its_own_and_the_whole_tree(hud: Command) -> None:
+    await forked(hud)
+    first = (await hud(*RUN, "1")).data["job_id"]
+    second = (await hud(*RUN, "2")).data["job_id"]
+    assert (await hud("status", "arith-rl")).data["job"]["id"] == second
+    result = await hud("status", first, "-v")
+    assert (result.code, result.data["job"]["id"]) == (0, first)
+    assert [node["step"] for node in result.data["tree"]] == [1, 2, 3]
+    assert "tree" not in (await hud("status", first)).data
+
+
+def test_an_error_is_always_code_message_and_param() -> None:
+    job = JobStatus.model_validate({"status": "failed", "error": "out of memory"})
+    said = {"code": None, "message": "out of memory", "param": None}
+    assert job_document(job)["error"] == said
+    whole = JobStatus.model_validate({"status": "failed", "error": {**said, "code": "oom"}})
+    assert job_document(whole)["error"] == {**said, "code": "oom"}
+    assert job_document(JobStatus(status="running"))["error"] is None

@@ -13,6 +13,7 @@ from hud_tui.tui.screens.chart_list import ChartList
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.json_screen import JsonScreen
 from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.key_line import key_line
@@ -26,6 +27,7 @@ HOLDERS: dict[str, type] = {
     "list": RowList,
     "picker": Picker,
     "dialog": ConfirmDialog,
+    "json": JsonScreen,
     "charts": ChartList,
     "group": GroupScreen,
     "overlays": OverlayList,

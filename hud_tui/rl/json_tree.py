@@ -1,0 +1,192 @@
+"""A JSON document as lines that fold: only what is unfolded is ever made into lines.
+
+So a document of any size opens at once, and unfolding costs what it shows.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Path = tuple[str | int, ...]
+"""Keys and places from the root down."""
+MOST_LINES = 100_000
+"""Lines that are shown at once; a list that would need more stays folded."""
+MOST_FOUND = 10_000
+"""Matches that a search lists."""
+NESTS = (dict, list)
+WORDS = {None: "null", True: "true", False: "false"}
+PLAIN = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One key with its value; the children of an unfolded one follow it."""
+
+    path: Path
+    value: Any
+    is_open: bool = False
+
+    @property
+    def depth(self) -> int:
+        """How far it is indented, from 0."""
+        return len(self.path) - 1
+
+    @property
+    def folds(self) -> bool:
+        """Whether there is anything to unfold."""
+        return isinstance(self.value, (dict, list)) and bool(self.value)
+
+
+class JsonTree:
+    """The lines, and the few things that change them."""
+
+    def __init__(self, document: Any) -> None:
+        """The top level is unfolded."""
+        self.document = document
+        self.lines: list[Line] = list(_children((), document))
+
+    def toggle(self, at: int) -> bool:
+        """Unfold a line, or fold it again; False where there is nothing to unfold, or too much."""
+        line = self.lines[at]
+        if not line.folds or len(self.lines) + len(line.value) > MOST_LINES:
+            return False
+        if line.is_open:
+            del self.lines[at + 1 : self.end(at)]
+        else:
+            self.lines[at + 1 : at + 1] = _children(line.path, line.value)
+        self.lines[at] = Line(line.path, line.value, not line.is_open)
+        return True
+
+    def end(self, at: int) -> int:
+        """The line after a line's children."""
+        depth, end = self.lines[at].depth, at + 1
+        while end < len(self.lines) and self.lines[end].depth > depth:
+            end += 1
+        return end
+
+    def parent(self, at: int) -> int:
+        """The line that this one is folded into; itself at the top level."""
+        depth = self.lines[at].depth
+        return next((up for up in range(at, -1, -1) if self.lines[up].depth < depth), at)
+
+    def unfold_all(self, at: int) -> bool:
+        """Unfold a line and all below it; False where that would be too much."""
+        line = self.lines[at]
+        inside: list[Line] = []
+        for path, value in walk(line.value, line.path):
+            inside.append(Line(path, value, isinstance(value, (dict, list)) and bool(value)))
+            if len(self.lines) + len(inside) > MOST_LINES:
+                return False
+        self.lines[at : self.end(at)] = [Line(line.path, line.value, line.folds), *inside]
+        return True
+
+    def reveal(self, path: Path) -> int:
+        """Unfold what a path is folded into; its line."""
+        at = 0
+        for depth in range(len(path)):
+            wanted = path[: depth + 1]
+            while self.lines[at].path != wanted:
+                at += 1
+            if depth < len(path) - 1:
+                if not self.lines[at].is_open:
+                    self.toggle(at)
+                at += 1
+        return at
+
+    def search(self, text: str) -> list[Path]:
+        """Where a key or a plain value has this text, in any case; in the document's order."""
+        wanted, found = text.casefold(), list[Path]()
+        keys: list[str | int] = []
+        waiting = [_parts(self.document)] if wanted else []
+        named: dict[str | int, bool] = {}
+        plain = _finder(wanted)
+        while waiting:
+            for key, value in waiting[-1]:
+                hit = named.get(key)
+                if hit is None:
+                    hit = named[key] = wanted in str(key).casefold()
+                nests = type(value) in NESTS
+                if hit or (not nests and plain(value)):
+                    found.append((*keys, key))  # a path is made for a match only
+                    if len(found) == MOST_FOUND:
+                        return found
+                if nests:
+                    keys.append(key)
+                    waiting.append(_parts(value))
+                    break
+            else:
+                waiting.pop()
+                keys = keys[:-1]
+        return found
+
+
+def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Everything below a value, in the document's order, however deep."""
+    waiting = [_entries(path, value)]
+    while waiting:
+        entry = next(waiting[-1], None)
+        if entry is None:
+            waiting.pop()
+            continue
+        yield entry
+        waiting.append(_entries(*entry))
+
+
+def path_text(path: Path) -> str:
+    """E.g. ``checkpoints[3].metrics.kl`` or ``["a key"][0]``."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif PLAIN.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{json.dumps(step)}]"
+    return text
+
+
+def value_text(value: Any, most: int) -> str:
+    """A value as JSON, indented; cut, and saying so, after `most` characters."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
+
+
+def shown(value: Any) -> str:
+    """A value in its line: how much is in it, or what it is."""
+    if isinstance(value, dict):
+        return f"{{{len(value)}}}"
+    if isinstance(value, list):
+        return f"[{len(value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _entries(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    return (((*path, key), part) for key, part in _parts(value))
+
+
+def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
+    """Keys or places, with what is there."""
+    if isinstance(value, dict):
+        return iter(value.items())
+    return iter(enumerate(value)) if isinstance(value, list) else iter(())
+
+
+def _children(path: Path, value: Any) -> Iterator[Line]:
+    return (Line(below, part) for below, part in _entries(path, value))
+
+
+def _finder(wanted: str) -> Callable[[Any], bool]:
+    """Whether a plain value has this text. Most are numbers, and most texts no part of one."""
+    may_be_number = all(character in "0123456789.+-e" for character in wanted)
+    words = [value for value, text in WORDS.items() if wanted in text]
+
+    def has(value: Any) -> bool:
+        if isinstance(value, str):
+            return wanted in value.casefold()
+        if value is None or isinstance(value, bool):
+            return value in words
+        return may_be_number and wanted in repr(value)
+
+    return has
