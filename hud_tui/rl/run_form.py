@@ -85,6 +85,13 @@ def defaults(model: Model) -> dict[str, Value]:
     }
 
 
+def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Of what the command line gave: parameters that a run on this model has, and no field."""
+    known = JobParameters.model_fields.keys() - defaults(model).keys()
+    takes = model.training_defaults is not None
+    return {key: value for key, value in given.items() if takes and key in known}
+
+
 def parameters(values: Mapping[str, Value]) -> JobParameters:
     """The request's parameters from the form's values."""
     sent = {key: value for key, value in values.items() if value not in (None, DEFAULT)}

@@ -257,6 +257,22 @@ async def test_the_command_line_fills_the_form(served: Served) -> None:
         assert view(app).query_one("#loss_fn", Picker).value == "ppo"
 
 
+async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) -> None:
+    given = {"steps": 1, "group_size": 2, "max_tokens": 9}
+    async with launch(served, source="arith", parameters=given) as app:
+        await checked(app)
+        await app.until(lambda: field(app, "steps").value == "1")
+        await app.press("ctrl+s")
+        assert "max tokens        9" in await app.until_dialog()
+        await app.press("y")
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.job is not None)
+        job = app.app.run_now.job
+        assert job is not None
+        assert job.parameters["max_tokens"] == 9
+        await app.until(lambda: not app.app.run_now.training)
+
+
 async def test_without_a_model_it_says_where_to_choose_one(served: Served) -> None:
     async with launch(served, own=False, command="preflight", source="arith") as app:
         await checked(app)

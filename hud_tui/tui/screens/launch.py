@@ -21,7 +21,7 @@ from hud_tui.client.preflight import load_source, preflight
 from hud_tui.errors import HudError
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run import Run
-from hud_tui.rl.run_form import defaults, parameters
+from hud_tui.rl.run_form import beyond, defaults, parameters
 from hud_tui.rl.text import one_line
 from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
@@ -250,6 +250,8 @@ class LaunchScreen(LaunchTrial):
         draft, model, values = self.draft, self.run.model, self.form.read()
         if model is None or values is None or draft.source is None or self._sending:
             return
+        if self.hud.start.command == "run":
+            values |= beyond(model, self.hud.start.parameters)
         if draft.warnings or not self.first:
             size = draft.cost(self.run, values)
             said = what_is_sent(model, draft.source, draft.chosen, values, size, draft.warnings)
