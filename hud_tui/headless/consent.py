@@ -26,9 +26,14 @@ async def confirm(args: argparse.Namespace, question: str) -> None:
     """
     if args.yes:
         return
-    print(f"{one_line(question, 500)} [y/N] ", end="", file=sys.stderr, flush=True)
-    if (await _line()).strip().lower() not in ("y", "yes"):
+    if (await ask(f"{one_line(question, 500)} [y/N] ")).lower() not in ("y", "yes"):
         raise HudUsage("not confirmed, nothing was sent", "answer y, or add -y")
+
+
+async def ask(question: str) -> str:
+    """What somebody at the terminal answers, without the white space around it."""
+    print(question, end="", file=sys.stderr, flush=True)
+    return (await _line()).strip()
 
 
 async def _line() -> str:

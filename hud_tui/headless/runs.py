@@ -2,6 +2,7 @@
 
 import argparse
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -16,21 +17,20 @@ from hud_tui.headless.consent import confirm, require_consent
 from hud_tui.headless.follow import Follower
 from hud_tui.headless.output import emit, tell
 from hud_tui.headless.sentry import Sentry
-from hud_tui.rl.disk import disk_use
+from hud_tui.headless.submitting import choose_model, say_what_is_sent
 from hud_tui.rl.preflight import Finding, in_order, verdict
-from hud_tui.rl.status import trainable
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.variables import find_variables
 from hud_tui.variables import every_variable
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 
 
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     """Check a taskset, and a model for it; exit code 5 where a check failed."""
     asked = _parameters(args)
     tasks, origin = await load_source(client, args.source)
-    model = args.model or (await _default_model(client)).model_name
+    model = args.model or (await choose_model(client, args)).model_name
     findings = await _findings(client, tasks, model, asked, origin.get("lock"))
     document: dict[str, Any] = {}
     if args.sample is not None and verdict(findings) != "failure":
@@ -48,12 +48,14 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     asked = _parameters(args)
     sentry = _sentry(args)
     tasks, origin = await load_source(client, args.source)
-    model = await (client.model(args.model) if args.model else _default_model(client))
+    model = await choose_model(client, args)
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code
-    await confirm(args, _question(model, tasks, origin, asked))
+    if not args.yes:
+        say_what_is_sent(model, tasks, origin, asked, findings)
+    await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
     body = SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
@@ -65,7 +67,9 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     _say_if_found(submission)
     flags = "--headless --local" if client.settings.local else "--headless"
     watch = f"hud-tui {flags} status {submission.job_id}"
-    emit("job", {"job_id": submission.job_id, "model": model.model_name, "watch": watch})
+    web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
+    said = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
+    emit("job", said | web)
     return 0
 
 
@@ -87,22 +91,6 @@ def _parameters(args: argparse.Namespace) -> JobParameters:
         first = error.errors(include_url=False, include_context=False)[0]
         name = flag(str(first["loc"][0]))
         raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
-
-
-async def _default_model(client: HudClient) -> Model:
-    """The only model that can be trained.
-
-    Raises:
-        HudUsage: There is none, or several.
-    """
-    own = trainable(await client.models())
-    if len(own) == 1:
-        return own[0]
-    if not own:
-        hint = "fork one: hud-tui fork SOURCE --name NAME; hud-tui models lists them"
-        raise HudUsage("there is no model of yours to train", hint)
-    names = ", ".join(one_line(model.model_name) for model in own[:5])
-    raise HudUsage(f"there are {len(own)} models to train", f"say which with -m: {names}")
 
 
 def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
@@ -138,12 +126,9 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
     }
 
 
-def _question(model: Model, tasks: list[Task], origin: dict[str, Any], asked: JobParameters) -> str:
-    given = asked.model_dump(exclude_none=True).items()
-    settings = "".join(f", {name} {value}" for name, value in given)
-    use = disk_use(model, asked.steps)
-    disk = f" (on disk {use})" if use else ""
-    return f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}{settings}{disk}?"
+def _page(client: HudClient, job_id: str) -> str:
+    """Where the platform shows a job."""
+    return f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
 
 
 def _say_if_found(submission: Submission) -> None:

@@ -127,3 +127,40 @@ async def test_a_question_can_be_left(
     assert terminal.process.returncode == code
     assert await head_of(client, model) == "step-000003"
     assert "other" not in [known.name for known in await client.models()]
+
+
+async def test_a_model_is_picked_and_all_that_is_sent_is_said(
+    served: Served, client: HudClient
+) -> None:
+    first, second = await fork_of(client, "first"), await fork_of(client, "second")
+    flags = ("--steps", "1", "--group-size", "2", "--reasoning-effort", "low")
+    async with at_a_terminal(served, "run", "arith", *flags) as terminal:
+        assert terminal.process.stderr is not None
+        offered = (await terminal.process.stderr.readuntil(b"or a name] ")).decode()
+        assert offered.index("1  second") < offered.index("2  first")
+        terminal.type("2\n")
+        said = await terminal.prompt()
+        for words in ("first", "to train on", "taskset arith", "group size", '"low"', "all else"):
+            assert words in said
+        assert f"train {first.model_name} on" in said
+        terminal.type("y\n")
+        out, _ = await terminal.process.communicate()
+    assert terminal.process.returncode == 0
+    job = json.loads(out)["data"]
+    assert job["model"] == first.model_name
+    assert job["url"].endswith(f"/jobs/{job['job_id']}")
+    assert await client.known_job(second.id) is None
+
+
+async def test_an_answer_that_names_no_model_sends_nothing(
+    served: Served, client: HudClient
+) -> None:
+    models = [await fork_of(client, name) for name in ("first", "second")]
+    async with at_a_terminal(served, "run", "arith") as terminal:
+        assert terminal.process.stderr is not None
+        await terminal.process.stderr.readuntil(b"or a name] ")
+        terminal.type("7\n")
+        out, _ = await terminal.process.communicate()
+    assert terminal.process.returncode == 2
+    assert json.loads(out)["error"]["message"] == "no model is called 7"
+    assert [await client.known_job(model.id) for model in models] == [None, None]
