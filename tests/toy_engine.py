@@ -23,7 +23,6 @@ from hud_tui.service.engines.base import (
     EngineError,
     EngineLost,
     EngineRefused,
-    PolicyLost,
     Sampled,
     SampleRequest,
     Saved,
@@ -78,8 +77,8 @@ class ToyEngine:
         self.opened = 0
         self.kill_next = ""
         """Name of the verb that the engine dies in, once."""
-        self.lose_next = ""
-        """Name of the verb in which only the policy that is called is lost, once."""
+        self.fail_next: dict[str, EngineError] = {}
+        """What a verb raises once it reaches a policy, once; the engine stands."""
         self._right = _answers(self.tokens)
 
     def bases(self) -> Sequence[Base]:
@@ -207,9 +206,8 @@ class ToyEngine:
             raise EngineLost("the engine stopped")
 
     def _policy(self, handle: str, verb: str = "") -> ToyPolicy:
-        if verb and self.lose_next == verb:
-            self.lose_next = ""
-            raise PolicyLost("the policy was lost")
+        if verb in self.fail_next:
+            raise self.fail_next.pop(verb)
         if handle not in self.policies:
             raise EngineError("this policy is closed")
         return self.policies[handle]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hud_tui.service.bodies import reply
-from hud_tui.service.engines.base import EngineError, EngineLost
+from hud_tui.service.engines.base import EngineError, EngineLost, StateGone
 from hud_tui.service.gate import Gate
 from hud_tui.service.refusals import Refused
 from hud_tui.service.routes import (
@@ -60,6 +60,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
             Refused: _refused,
             HTTPException: _http,
             EngineLost: _lost,
+            StateGone: _gone,
             EngineError: _engine,
             Exception: _unexpected,
         },
@@ -89,6 +90,10 @@ async def _lost(request: Request, error: Exception) -> Response:
         " the next call opens the head again, so repeat the whole step"
     )
     return reply({"detail": detail}, 503)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return reply({"detail": str(error)}, 410)
 
 
 async def _engine(request: Request, error: Exception) -> Response:

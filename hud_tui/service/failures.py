@@ -5,7 +5,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hud_tui.service.engines.base import EngineError, EngineLost, EngineRefused, PolicyLost
+from hud_tui.service.engines.base import (
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    PolicyLost,
+    StateGone,
+)
 from hud_tui.service.policies import Policy
 from hud_tui.service.refusals import Refused
 
@@ -27,6 +33,9 @@ class PassFailures:
             await self._session.drop()
         elif isinstance(error, EngineLost):
             self._session.lost(self._policy)
+        elif isinstance(error, StateGone):
+            await self._session.gone()
+            raise Refused(410, str(error)) from error
         elif isinstance(error, EngineError):
             raise Refused(422, str(error)) from error
         elif error is not None:

@@ -9,7 +9,7 @@ from hud_tui.service.policies import Policies
 from hud_tui.service.refusals import Refused
 from hud_tui.service.retention import Retention
 from hud_tui.service.sessions import Session
-from hud_tui.service.store import Store
+from hud_tui.service.store import Store, retention
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.temperatures import Temperatures
 from hud_tui.service.trees import Trees
@@ -27,9 +27,13 @@ class Parts:
         self.temperatures = Temperatures()
         self.frames = Frames()
         self.store = Store(data_dir / "service.db", self.hub.wake, self.trees.touch)
-        self.policies = Policies(engine, data_dir)
+        self.policies = Policies(engine, data_dir, self._gone)
         self.retention = Retention(self.store, engine, self.policies, data_dir, max_disk)
         self._sessions: dict[str, Session] = {}
+
+    async def _gone(self, state_path: str) -> None:
+        """The tree says of a state that its server no longer has it."""
+        await self.store.write(retention.gone, state_path)
 
     def session(self, model: ModelRow) -> Session:
         """The model's one training session."""

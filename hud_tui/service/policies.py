@@ -7,12 +7,12 @@ recently used is closed first. A policy in use is closed only when its last user
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hud_tui.service.engines.base import Engine, EngineLost, Handle, PolicyLost
+from hud_tui.service.engines.base import Engine, EngineLost, Handle, PolicyLost, StateGone
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
 
@@ -34,8 +34,24 @@ class Policy:
     """Set whenever its last user is done."""
 
 
+async def _nothing(source: str) -> None:
+    return None
+
+
 class Policies:
-    def __init__(self, engine: Engine, data_dir: Path) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        data_dir: Path,
+        on_gone: Callable[[str], Awaitable[object]] = _nothing,
+    ) -> None:
+        """
+        Args:
+            engine: What opens them.
+            data_dir: What state paths are relative to.
+            on_gone: Told of a state that is no longer where it was saved.
+        """
+        self._on_gone = on_gone
         self._engine = engine
         self._data_dir = data_dir
         self._sampling: OrderedDict[str, Policy] = OrderedDict()
@@ -116,12 +132,21 @@ class Policies:
         except EngineLost:
             self.lost(policy)
             raise
+        except StateGone:
+            self._leave(policy)
+            await self.gone(model, node)
+            raise
         finally:
             policy.users -= 1
             if policy.users == 0:
                 policy.left.set()
             if policy.retired and policy.users == 0:
                 await self.retire(policy)
+
+    async def gone(self, model: ModelRow, node: Node | None) -> None:
+        """The state that these weights were saved as is no longer there."""
+        if node is not None or model.state_path:
+            await self._on_gone(self.source(model, node))
 
     async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
         """The policy that samples these weights, with one user more."""

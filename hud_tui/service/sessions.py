@@ -201,6 +201,12 @@ class Session:
         self._policies.lost(policy)
         self._forget()
 
+    async def gone(self) -> None:
+        """The head that was opened is no longer where it was saved."""
+        node = self._opened.node
+        await self.drop()
+        await self._policies.gone(self._model, node)
+
     def _forget(self) -> None:
         self._opened.forget()
         self._accumulated = Accumulated()

@@ -1,10 +1,11 @@
-"""One policy is lost, as when a server forgets a run: the others keep what they have."""
+"""A server forgets a run, or a state: the others keep what they have, and the tree says so."""
 
 import httpx
 import pytest
 
+from hud_tui.service.engines.base import PolicyLost, StateGone
 from tests.conftest import fork
-from tests.service.calls import chat, detail, optim, pass_, payloads, step, tree
+from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -18,7 +19,7 @@ async def test_a_lost_policy_takes_only_its_own_gradients(
     for model in (mine, other):
         assert (await pass_(http, model["id"], inputs)).status_code == 200
     held = set(engine.policies)
-    engine.lose_next = verb
+    engine.fail_next[verb] = PolicyLost("the policy was lost")
     answer = await (
         optim(http, mine["id"]) if verb == "optim_step" else pass_(http, mine["id"], inputs)
     )
@@ -37,10 +38,34 @@ async def test_a_policy_that_is_lost_in_a_sample_is_opened_again(
     model = await fork(http)
     await step(http, model)
     held = set(engine.policies)
-    engine.lose_next = "sample"
+    engine.fail_next["sample"] = PolicyLost("the policy was lost")
     body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
     assert (await http.post("/chat/completions", json=body)).status_code == 503
     assert len(held - set(engine.policies)) == 1
     await chat(http, model["id"])
     await step(http, model)
     assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
+
+
+@pytest.mark.parametrize("verb", ["sample", "forward_backward"])
+async def test_a_state_that_is_gone_is_shown_as_expired(
+    http: httpx.AsyncClient, engine: ToyEngine, verb: str
+) -> None:
+    model = await fork(http)
+    kept, lost = await step(http, model), await step(http, model)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    engine.fail_next[verb] = StateGone("the server no longer has this checkpoint")
+    body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
+    answer = await (
+        http.post("/chat/completions", json=body)
+        if verb == "sample"
+        else pass_(http, model["id"], inputs)
+    )
+    assert (answer.status_code, "no longer has" in detail(answer)) == (410, True)
+    assert [row["state"] for row in await tree(http, model["id"])] == ["full", "expired"]
+    assert (await set_head(http, model["id"], lost["checkpoint_id"])).status_code == 410
+    assert (await set_head(http, model["id"], kept["checkpoint_id"])).status_code == 200
+    third = await step(http, model)
+    rows = await tree(http, model["id"])
+    assert rows[2]["prev_model_checkpoint_id"] == kept["checkpoint_id"]
+    assert third["step"] == 3

@@ -67,6 +67,14 @@ def expired(db: Db, model_id: str, node: Node) -> bool:
     return True
 
 
+def gone(db: Db, state_path: str) -> None:
+    """The engine's server no longer has this state: whoever shows it says that it expired."""
+    query = "SELECT model_id, id FROM checkpoint WHERE state_path = ? AND state != 'expired'"
+    for model_id, id_ in db.execute(query, (state_path,)).fetchall():
+        db.execute("UPDATE checkpoint SET state = 'expired', bytes = 0 WHERE id = ?", (id_,))
+        _log(db, model_id, id_)
+
+
 def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     """Keep a checkpoint as it is whatever the limit, or no longer; its row as JSON.
 

@@ -4,6 +4,7 @@ A refusal changed nothing. After anything else that may have reached a training 
 state is not known: the policy is lost, and what was saved last is opened again.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost,
 
 LONGEST = 400
 """Characters of a server's own words."""
-GONE = ("model not loaded", "model not found", "session not found", "is not loaded")
+GONE = re.compile(r"\b(?:model|session)\b.*\bnot (?:loaded|found)\b", re.IGNORECASE)
+"""How servers say that they know a run no more."""
 
 
 def explain(error: BaseException, server: str) -> EngineError:
@@ -23,7 +25,7 @@ def explain(error: BaseException, server: str) -> EngineError:
     said = detail(cause if cause is not None and status is not None else error)
     if status is None:
         return _without_status(error, said, server)
-    if any(words in said.casefold() for words in GONE):
+    if GONE.search(said):
         return PolicyLost(f"{server} lost the training run ({said})")
     if status in (400, 422):
         return _refused(said, server)
