@@ -90,6 +90,21 @@ class Disk(Response):
     """Beyond this the oldest are thinned."""
 
 
+class EngineState(Response):
+    """What samples and trains a model, and where."""
+
+    engine: str
+    """``tiny`` or ``tinker``."""
+    server: str | None = None
+    """URL of the server that has its weights; None on this machine."""
+    queue: str = "active"
+    """``active``, or what requests wait for, in plain words."""
+    slots: int = 0
+    """Training runs that are open on the server now."""
+    ttl_s: int | None = None
+    """How long the server keeps a checkpoint; None: until it is deleted."""
+
+
 class Model(Response):
     """One row of the catalog, GET /v2/models; also the reply to a fork."""
 
@@ -110,6 +125,8 @@ class Model(Response):
     """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
     disk: Disk | None = None
     """Embedded; None where checkpoints are kept elsewhere."""
+    engine: EngineState | None = None
+    """Embedded."""
 
 
 class Fork(Request):
@@ -365,6 +382,8 @@ class JobStatus(Response):
     """Why its step is being sampled again."""
     attempt: int | None = None
     """Which sampling of the next step is due, from 1."""
+    waits: str | None = None
+    """What the engine's server holds it up with; None while it goes on."""
 
 
 # Tasksets

@@ -75,6 +75,8 @@ class ToyEngine:
         self.tokens = CharTokenizer()
         self.policies: dict[str, ToyPolicy] = {}
         self.opened = 0
+        self.place = About("toy")
+        """What it says of itself."""
         self.kill_next = ""
         """Name of the verb that the engine dies in, once."""
         self.fail_next: dict[str, EngineError] = {}
@@ -85,7 +87,7 @@ class ToyEngine:
         return [TOY]
 
     def about(self) -> About:
-        return About("toy")
+        return self.place
 
     async def tokenizer(self, base: str) -> CharTokenizer:
         if base != TOY.name:

@@ -17,6 +17,7 @@ from hud_tui.service.refusals import Refused
 from hud_tui.service.run import Run
 from hud_tui.service.store import Db, models, runs, tasksets
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.waits import held_up, tell
 from hud_tui.wire import JobStatus, SubmitJob
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,8 @@ class Runner:
         """A run in the wire's raw-status form, ended if it has, be that written or not."""
         status, end = runs.status(job), self._unwritten.get(job["id"])
         if end is None:
-            return status
+            why = held_up(self._parts.engine) if job["id"] in self._runs else None
+            return status.model_copy(update={"waits": why})
         return status.model_copy(update={**vars(end), "estimated_finish": None})
 
     async def close(self) -> None:
@@ -164,7 +166,7 @@ class Runner:
     async def _outcome(self, run: Run) -> End:
         try:
             await self._parts.store.write(runs.start, run.job_id)
-            await run.train()
+            await self._train(run)
         except Stopped:
             return stopped(run.ends_as)
         except Solved as why:
@@ -175,6 +177,15 @@ class Runner:
             log.exception("run %s failed", run.job_id)
             return failed(error)
         return End("succeeded")
+
+    async def _train(self, run: Run) -> None:
+        parts = self._parts
+        telling = asyncio.create_task(tell(parts.engine, parts.store, run.job_id))
+        try:
+            await run.train()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     async def _name(self, rows: list[dict[str, object]], model: ModelRow) -> str:
         tasks = read_rows(rows)

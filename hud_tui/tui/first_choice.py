@@ -15,7 +15,12 @@ FIRST_BASE = "mixed"
 WELCOME = """\
 [b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains a tiny \
 language model on the CPU. Nothing leaves this machine, and nothing costs anything.
-
+"""
+WELCOME_ON_SERVER = """\
+[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains \
+language models on a Tinker server. Prompts and completions go there, and it may cost money.
+"""
+WAY = """
 [b $accent]1[/]  Enter forks a base: a copy that is yours to train     [$text-muted]you are here[/]
 [b]2[/]  Enter checks the tasks it will learn from, and shows the run
 [b]3[/]  Enter submits the run, and you watch the reward rise"""

@@ -3,7 +3,9 @@
 import pytest
 
 from hud_tui.rl.catalog import own
+from hud_tui.service.engines.base import About
 from tests.conftest import Served
+from tests.toy_engine import ToyEngine
 from tests.tui.conftest import Connector, opened
 
 SIZES = [(80, 24), (120, 40), (40, 12)]
@@ -68,6 +70,17 @@ async def test_it_explains_itself(served: Served) -> None:
         said = app.said("#welcome")
         for line in ("Welcome", "Enter forks", "Enter checks", "Enter submits"):
             assert line in said
+
+
+async def test_it_does_not_promise_that_nothing_leaves_where_a_server_trains(
+    served: Served, engine: ToyEngine
+) -> None:
+    engine.place = About("tinker", "http://trainer:8000")
+    async with opened(Connector(served)) as app:
+        await app.until_view("models")
+        await app.until(lambda: "on a Tinker server" in app.said("#welcome"))
+        assert "Nothing leaves" not in app.said("#welcome")
+        assert "Enter forks" in app.said("#welcome")
 
 
 async def test_the_first_fork_can_be_named(served: Served) -> None:

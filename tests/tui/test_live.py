@@ -265,6 +265,17 @@ async def test_the_screen_says_how_fresh_it_is(freshness: Liveness, said: str) -
         assert "step 30/400" in status_of(stage)
 
 
+async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
+    run = runs.run_of(30)
+    held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})
+    stage = Stage(run.fold(JobChanged(job=held, at=0.0)))
+    async with stage.run_test(size=(120, 40)):
+        assert "⚠ waits: paused: short of" in status_of(stage)
+        assert "\x1b" not in status_of(stage)
+        stage.play(stage.scene.fold(JobChanged(job=runs.job(30, 400), at=1.0)))
+        await until(lambda: "↻ stream" in status_of(stage))
+
+
 @pytest.mark.parametrize(
     ("run", "said"),
     [

@@ -5,11 +5,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
+from hud_tui.service.engines.base import About
 from hud_tui.start import Start
+from hud_tui.tui.screens import models
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
+from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Connector, Opened, opened
 from tests.tui.test_app import caller
@@ -238,3 +242,25 @@ async def test_a_refused_catalog_is_told_and_read_again(served: Served) -> None:
 def _refusing() -> httpx.AsyncClient:
     answer = httpx.Response(403, json={"detail": "the catalog is closed"})
     return httpx.AsyncClient(transport=httpx.MockTransport(lambda request: answer))
+
+
+async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
+    served: Served, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "QUEUE_S", 0.05)
+    engine.place = About("tinker", "http://trainer:8000", "active", 1, 7 * 86_400)
+    async with catalog(served, "mine", size=(120, 40)) as app:
+        await app.until(lambda: "http://trainer:8000" in app.said("#engine"))
+        assert app.said("#engine") == (
+            "tinker on http://trainer:8000 · queue active · 1 adapter slot in use"
+            " · checkpoints kept for 7 d"
+        )
+        engine.place = About("tinker", "http://trainer:8000", HOSTILE, 3)
+        await app.until(lambda: "⚠" in app.said("#engine"))
+        assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#engine")
+        assert app.said("#engine").endswith("kept until deleted")
+
+
+async def test_a_model_on_this_machine_needs_no_such_line(served: Served) -> None:
+    async with catalog(served, "mine") as app:
+        assert not view(app).query_one("#engine").display

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from hud_tui.service.bodies import number, page, read, reply, window
 from hud_tui.service.clock import iso
-from hud_tui.service.engines.base import Base
+from hud_tui.service.engines.base import About, Base
 from hud_tui.service.ids import canonical, named_id
 from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import not_found
@@ -32,7 +32,8 @@ async def catalog(request: Request) -> Response:
     rows, total = await parts.store.read(models.catalog, limit, offset)
     bases = parts.bases()
     disks = {name: await parts.retention.disk(base) for name, base in bases.items()}
-    shown = [record(row, bases.get(row.base), disks.get(row.base)) for row in rows]
+    about = parts.engine.about()
+    shown = [record(row, bases.get(row.base), about, disks.get(row.base)) for row in rows]
     return page(shown, total, limit, offset)
 
 
@@ -40,21 +41,23 @@ async def get_model(request: Request) -> Response:
     parts = parts_of(request)
     model = await find_model(request)
     base = parts.bases().get(model.base)
-    return reply(record(model, base, await parts.retention.disk(base)))
+    disk = await parts.retention.disk(base)
+    return reply(record(model, base, parts.engine.about(), disk))
 
 
 async def resolve(request: Request) -> Response:
     """As older clients look a name up."""
     parts = parts_of(request)
     model = await parts.store.read(models.find, request.query_params.get("model", ""))
-    return reply(record(model, parts.bases().get(model.base)))
+    return reply(record(model, parts.bases().get(model.base), parts.engine.about()))
 
 
 async def fork(request: Request) -> Response:
     parts, body = parts_of(request), await read(request, Fork)
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
-    return reply(record(await parts.store.write(models.fork, source, body.name), base), 201)
+    made = await parts.store.write(models.fork, source, body.name)
+    return reply(record(made, base, parts.engine.about()), 201)
 
 
 async def tree(request: Request) -> Response:
@@ -112,7 +115,8 @@ async def set_head(request: Request) -> Response:
     async with session.lock:
         node = await session.set_head(id_, seen)
     note = FRESH_MOMENTS if node.state == "weights" else None
-    return reply({**record(model, parts.bases().get(model.base)), "note": note})
+    shown = record(model, parts.bases().get(model.base), parts.engine.about())
+    return reply({**shown, "note": note})
 
 
 def _seen(request: Request) -> Seen | None:
@@ -129,12 +133,15 @@ async def find_model(request: Request) -> ModelRow:
     return await parts_of(request).store.read(models.find, path(request, "model_id"))
 
 
-def record(model: ModelRow, base: Base | None, disk: Disk | None = None) -> dict[str, Any]:
+def record(
+    model: ModelRow, base: Base | None, about: About, disk: Disk | None = None
+) -> dict[str, Any]:
     """One row of the catalog.
 
     Args:
         model: Whose.
         base: None where the engine does not offer it.
+        about: The engine.
         disk: What its checkpoints take.
     """
     return {
@@ -153,6 +160,7 @@ def record(model: ModelRow, base: Base | None, disk: Disk | None = None) -> dict
         "created_at": iso(model.created_at),
         "training_defaults": vars(base.defaults) if base else None,
         "disk": None if disk is None else disk.model_dump(),
+        "engine": vars(about) if base else None,
     }
 
 

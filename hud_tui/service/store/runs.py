@@ -168,8 +168,13 @@ def status(row: sqlite3.Row) -> JobStatus:
     )
 
 
-def _changed(db: Db, job_id: str) -> JobStatus:
+def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
+    """The run is held up, or no longer; nothing of it is kept."""
+    return _changed(db, job_id, why)
+
+
+def _changed(db: Db, job_id: str, waits: str | None = None) -> JobStatus:
     row = jobs.get(db, job_id)
-    job = status(row)
+    job = status(row).model_copy(update={"waits": waits})
     events.append(db, row["model_id"], [JobChanged(at=now(), job=job)])
     return job

@@ -21,7 +21,8 @@ from hud_tui.errors import HudError
 from hud_tui.rl.catalog import Kind, free_name, kind, own
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
-from hud_tui.tui.first_choice import WELCOME, enter_does, first_choice
+from hud_tui.tui.engine_line import engine_line
+from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does, first_choice
 from hud_tui.tui.forking import ask_fork, fork
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.model_rows import COLUMNS, Facts, facts_of, model_rows
@@ -31,6 +32,8 @@ from hud_tui.wire import Model
 
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""
+QUEUE_S = 5.0
+"""Between two looks at a server's queue."""
 
 
 class ModelsScreen(HudScreen):
@@ -49,9 +52,10 @@ class ModelsScreen(HudScreen):
         """Id of the followed model when the cursor was put on it."""
 
     def body(self) -> Iterable[Widget]:
-        yield Static(WELCOME, id="welcome")
+        yield Static(WELCOME + WAY, id="welcome")
         yield Input(placeholder="filter by name, base or provider", id="filter", compact=True)
         yield RowList(COLUMNS, id="models", least=16, most=48)
+        yield Static("", id="engine", markup=False)
         yield Static("reading the catalog …", id="note", markup=False)
 
     @property
@@ -69,6 +73,7 @@ class ModelsScreen(HudScreen):
 
     def on_mount(self) -> None:
         self.rows.focus()
+        self.set_interval(QUEUE_S, self._read_queue)
         self.watch_models()
         if self.hud.start.command == "fork" and self.hud.start.source:
             self.fork_named(self.hud.start.source, self.hud.start.name)
@@ -77,6 +82,12 @@ class ModelsScreen(HudScreen):
         super().on_screen_resume()
         self.read()
 
+    def _read_queue(self) -> None:
+        """Where models live on a server, its queue changes without a word: look again."""
+        on_server = any(one.engine and one.engine.server for one in self.models or ())
+        if self.is_current and on_server:
+            self.read()
+
     @work(exclusive=True, group="read")
     async def read(self) -> None:
         """Read the catalog, then what the trees of one's own models say, a few at a time."""
@@ -84,6 +95,8 @@ class ModelsScreen(HudScreen):
         if models is None:
             return
         self.models = tuple(models)
+        if any(model.engine and model.engine.server for model in models):
+            self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + WAY)
         self.first_start = self.client.settings.local and not own(models)
         turn = Semaphore(AT_ONCE)
         await gather(*(self._read_tree(model, turn) for model in own(models)))
@@ -138,6 +151,9 @@ class ModelsScreen(HudScreen):
     def _note(self) -> None:
         """Say what Enter does to the model under the cursor."""
         self.query_one("#note", Static).update(self._note_text())
+        place = self.query_one("#engine", Static)
+        place.update(line := engine_line(self.chosen))
+        place.display = bool(line)
 
     def _note_text(self) -> Content:
         return enter_does(self.chosen, self.models or (), self.first_start)

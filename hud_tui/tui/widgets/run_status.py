@@ -74,6 +74,8 @@ def _left(run: Run, going: Progress) -> str:
 
 def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
     """Where the news comes from and how old they are; that something is wrong where it is."""
+    if run.training and run.job is not None and run.job.waits:
+        return Content.styled(f"⚠ waits: {one_line(run.job.waits, 100)}", "bold $warning")
     age = duration(freshness.age_s) if freshness.age_s is not None else "never"
     match freshness.state:
         case State.CONNECTING:

@@ -1,0 +1,79 @@
+"""A server that holds runs up is told of, in the status, in the events and headless."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.service import waits
+from hud_tui.service.engines.base import About, Sampled, SampleRequest
+from hud_tui.service.service import Service
+from hud_tui.service.store import events
+from tests.conftest import ended, fork, submit, until
+from tests.toy_engine import ToyEngine
+
+PAUSED = "paused: the server is short of capacity"
+
+
+@pytest.fixture
+def paused(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
+    monkeypatch.setattr(waits, "LOOK_S", 0.01)
+    engine.place = About("tinker", "http://trainer:8000", PAUSED, slots=2)
+    return engine
+
+
+async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
+    http: httpx.AsyncClient, service: Service, paused: ToyEngine
+) -> None:
+    gate, sample = asyncio.Event(), paused.sample
+
+    async def gated(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        await gate.wait()
+        return await sample(handle, requests)
+
+    paused.sample = gated  # type: ignore[method-assign]
+    model = await fork(http)
+    job = await submit(http, model["id"], steps=1)
+
+    async def status() -> Any:
+        return (await http.get(f"/v1/training/jobs/{job}/raw-status")).json()
+
+    async def said() -> list[str | None]:
+        logged = await service.parts.store.read(events.after, model["id"], 0)
+        found = [one.body for one in logged if one.type == "job"]
+        return [PAUSED if PAUSED in body else None for body in found]
+
+    async def told() -> bool:
+        return PAUSED in await said()
+
+    await until(told)
+    assert (await status())["waits"] == PAUSED
+    paused.place = replace(paused.place, queue="active")
+
+    async def goes_on() -> bool:
+        found = await said()
+        return None in found[found.index(PAUSED) :]
+
+    await until(goes_on)
+    now = await status()
+    assert (now["status"], now["waits"]) == ("running", None)
+    gate.set()
+    assert (await ended(http, job))["status"] == "succeeded"
+
+
+async def test_the_catalog_says_where_a_model_lives(
+    http: httpx.AsyncClient, paused: ToyEngine
+) -> None:
+    model = await fork(http)
+    assert model["engine"] == {
+        "engine": "tinker",
+        "server": "http://trainer:8000",
+        "queue": PAUSED,
+        "slots": 2,
+        "ttl_s": None,
+    }
+    shown = (await http.get("/v2/models")).json()["items"]
+    assert all(row["engine"]["queue"] == PAUSED for row in shown)
