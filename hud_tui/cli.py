@@ -106,7 +106,16 @@ def _connector(args: argparse.Namespace) -> Connector:
     return Connector(lambda: read_paths(args.state_dir, args.data_dir))
 
 
+DEMO_SPEED = 20.0
+"""A demo takes two seconds a step by its own clock."""
+
+
 def _headless(args: argparse.Namespace) -> int:
+    for flag in ("record", "demo"):
+        if getattr(args, flag) is not None:
+            raise HudUsage(f"--{flag} is for the app", "leave out --headless")
+    if args.command == "replay":
+        raise HudUsage("replay is for the app", "leave out --headless")
     from hud_tui.headless.main import run
 
     return run(args, _connector(args))
@@ -114,12 +123,18 @@ def _headless(args: argparse.Namespace) -> int:
 
 def _app(args: argparse.Namespace) -> int:
     from hud_tui.config import config_dir, read_config
-    from hud_tui.tui.main import run
+    from hud_tui.tui.main import Session, run
 
     mode = "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)
-    config = read_config(config_dir(os.environ))
-    return run(_connector(args), mode, start_of(args), lambda: paths().state, config)
+    session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
+    if args.demo is None and args.command != "replay":
+        return run(_connector(args), mode, start_of(args), session)
+    from hud_tui.client.replay import player  # reads all of it, before there is an app
+
+    file = args.file if args.command == "replay" else None
+    play = player(args.demo, file, args.speed if file else DEMO_SPEED)
+    return run(play, "replay", Start(), session)
 
 
 def _serve(args: argparse.Namespace) -> int:

@@ -49,6 +49,9 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _global_flags(parser, {"headless": False, "local": False, "version": False})
+    app = parser.add_argument_group("the app")
+    app.add_argument("--record", metavar="FILE", help="write the session's events to a new file")
+    app.add_argument("--demo", metavar="NAME", help="play a run that goes wrong: no service needed")
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add in (
@@ -60,6 +63,7 @@ def build_parser() -> Parser:
         _preflight,
         _run,
         _watch,
+        _replay,
         _jobs,
         _traces,
     ):
@@ -235,6 +239,13 @@ def _source(parser: Parser) -> None:
 
 
 WHICH_JOB = "its id, how that begins, or a model: then its latest run"
+
+
+def _replay(commands: "Commands[Parser]") -> None:
+    about = "play what --record wrote in the app, as if it happened now"
+    parser = _command(commands, "replay", about, "replay session.jsonl --speed 20")
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--speed", type=_finite, default=1.0, metavar="X", help="times as fast")
 
 
 def _jobs(commands: "Commands[Parser]") -> None:

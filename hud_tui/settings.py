@@ -42,10 +42,12 @@ class Settings:
     api_key: str = field(repr=False)
     local: bool = False
     """Whether this is the embedded service of this machine."""
+    name: str = ""
+    """What it is called where it is neither that nor HUD."""
 
     @property
     def label(self) -> str:
-        return "HUD local" if self.local else "HUD"
+        return self.name or ("HUD local" if self.local else "HUD")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hud_tui.tui.telling import TellingApp
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.client.recorder import Recorder
     from hud_tui.events import Event
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.rl.progress import Liveness
@@ -32,6 +33,8 @@ class FollowingApp(TellingApp):
         """Keeps what the user chose."""
         self.thresholds: Thresholds | None = None
         """What the detectors of alarms go by; None for the usual ones."""
+        self.recorder: Recorder | None = None
+        """Writes what is heard to a file, where the command line asked for it."""
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.reconnected = False
@@ -73,6 +76,8 @@ class FollowingApp(TellingApp):
             self.at = None
         alarms = AlarmWatch(self.thresholds, AlarmBook(self.shelf, model.id))
         self._follower = Follower(self.connected, self.run_now, model, journal, alarms)
+        if self.recorder is not None:
+            self.recorder.model(model)
         self.follow(self._follower)
         self.show_run()
 
@@ -126,6 +131,8 @@ class FollowingApp(TellingApp):
     def fold(self, event: Event) -> Run:
         """Take in what was read outside the feed, and show it at once."""
         assert self._follower is not None
+        if self.recorder is not None:
+            self.recorder.event(event)
         run = self._follower.fold(event)
         self._frame(self._follower)
         return run
@@ -134,6 +141,8 @@ class FollowingApp(TellingApp):
         """Tell what the user must know whatever is on the screen."""
         from hud_tui.events import HeadMoved, JobChanged
 
+        if self.recorder is not None:
+            self.recorder.event(event)
         if isinstance(event, HeadMoved) and (move := self.journal.heard(event)) is not None:
             from hud_tui.rl.head import named
 

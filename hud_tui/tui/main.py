@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,42 +17,53 @@ if TYPE_CHECKING:
     from hud_tui.tui.app import Connect, HudApp
 
 
-def run(
-    connect: Connect,
-    mode: str | None,
-    start: Start,
-    state: Callable[[], Path],
-    config: Config | None = None,
-) -> int:
+@dataclass(frozen=True)
+class Session:
+    """What the app has beside the service."""
+
+    state: Callable[[], Path]
+    """Finds the state directory, for what the user chose and the traceback of a crash."""
+    config: Config | None = None
+    """What the config file says."""
+    record: str | None = None
+    """The file to write the session's events to."""
+
+
+def run(connect: Connect, mode: str | None, start: Start, session: Session) -> int:
     """Run the app until it is left; returns the exit code.
 
     Args:
         connect: Makes the client.
-        mode: ``local``, ``hud``, or None to ask.
+        mode: ``local``, ``hud``, ``replay``, or None to ask.
         start: What the app opens with.
-        state: Finds the state directory, for what the user chose and the traceback of a crash.
-        config: What the config file says; None where there is none.
+        session: Its files.
 
     Raises:
-        HudUsage: This is no terminal.
+        HudUsage: This is no terminal, or the recording cannot be begun.
     """
     need_terminal()
     from hud_tui.tui.app import HudApp  # 100 ms that a pipe need not wait
     from hud_tui.tui.shelf import Shelf
 
-    limits = None if config is None else config.alarms
-    app = HudApp(connect, mode, start, shelf=Shelf(state), thresholds=limits)
+    limits = None if session.config is None else session.config.alarms
+    app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
+    if session.record is not None:
+        from hud_tui.client.recorder import Recorder
+
+        app.recorder = Recorder(Path(session.record), app.say)
     crash: Exception | None = None
     try:
         app.run()
     except Exception as error:
         crash = error
+    if app.recorder is not None:
+        app.recorder.close()
     crash = app.crash or crash
     if crash is None:
         return app.return_code or 0
     from hud_tui.tui.crash import report
 
-    return report(crash, state(), secrets(app))
+    return report(crash, session.state(), secrets(app))
 
 
 def need_terminal() -> None:

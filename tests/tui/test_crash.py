@@ -20,13 +20,13 @@ PROGRAM = f"""
 import sys
 from pathlib import Path
 from hud_tui.start import Start
-from hud_tui.tui.main import run
+from hud_tui.tui.main import Session, run
 
 async def connect(mode, key, progress):
     headers = {{"Authorization": "Bearer {KEY}"}}
     raise RuntimeError(f"no header for {{headers}}: \\x1b]0;title\\x07")
 
-sys.exit(run(connect, "hud", Start(), lambda: Path(sys.argv[1])))
+sys.exit(run(connect, "hud", Start(), Session(lambda: Path(sys.argv[1]))))
 """
 
 

@@ -1,0 +1,189 @@
+"""Replay: a recording behind HUD's wire, so that all that reads a service can read it.
+
+It answers the reads that the app makes and streams the events at the times at which they
+came, or so many times faster. It changes nothing: every write is refused.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import httpx
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudUsage
+from hud_tui.events import Event, JobChanged, TreeRead
+from hud_tui.rl.alarms.demo import demo
+from hud_tui.rl.recording import Recording, read_recording
+from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import Tree
+from hud_tui.settings import Settings
+from hud_tui.wire import JobStatus
+
+URL = "http://replay.invalid"
+"""Never resolved: the transport answers itself."""
+REFUSED = "a replay changes nothing"
+ALIVE_S = 5.0
+"""Between two keep-alives."""
+FASTEST = 10_000.0
+MOST_BYTES = 1024 * 1024 * 1024
+"""Of the largest file that is read."""
+
+
+def replay_client(recording: Recording, speed: float) -> HudClient:
+    """A client of the recording.
+
+    Raises:
+        HudUsage: The speed is none.
+    """
+    if not 0 < speed <= FASTEST:
+        raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
+    settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
+    return HudClient(settings, ReplayTransport(recording, speed))
+
+
+Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
+"""As `hud_tui.cli.Connector`."""
+
+
+def player(demo_name: str | None, file: str | None, speed: float) -> Connect:
+    """What connects the app to a recording: a demo's, or that of a file.
+
+    Raises:
+        HudUsage: There is no such demo; the file cannot be read, or is no recording; or the
+            speed is none.
+    """
+    if demo_name is not None and file is not None:
+        raise HudUsage("--demo plays no file", "leave out one of the two")
+    recording = read_file(Path(file)) if file is not None else demo(demo_name or "")
+    client = replay_client(recording, speed)
+
+    async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> HudClient:
+        nonlocal client
+        if client.wire.http.is_closed:
+            client = replay_client(recording, speed)
+        return client
+
+    return connect
+
+
+def read_file(path: Path) -> Recording:
+    """A recording from its file.
+
+    Raises:
+        HudUsage: It cannot be read, or is none.
+    """
+    name = one_line(path)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise HudUsage(f"{name}: larger than {MOST_BYTES // 2**20} MB", "replay a shorter one")
+        with path.open(encoding="utf-8") as lines:
+            return read_recording(lines, name)
+    except OSError as error:
+        raise HudUsage(f"{name}: {error.strerror or error}", "name a file of --record") from error
+    except UnicodeDecodeError as error:
+        raise HudUsage(f"{name}: not UTF-8", "name a file of --record") from error
+
+
+class ReplayTransport(httpx.AsyncBaseTransport):
+    """Answers requests from a recording. Its time starts with the first stream."""
+
+    def __init__(
+        self, recording: Recording, speed: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._recording, self._speed, self._clock = recording, speed, clock
+        self._began: float | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method != "GET":
+            return httpx.Response(405, json={"detail": REFUSED}, request=request)
+        *_, before, last = ["", *request.url.path.split("/")]
+        if last == "models":
+            return _json([model.model_dump() for model in self._recording.models], paged=True)
+        if last in ("jobs", "tasksets", "environments"):
+            return _json([], paged=True)
+        if last == "checkpoints":
+            return _json([row.model_dump() for row in self._tree(before)])
+        if last == "raw-status" and (job := self._job(before)) is not None:
+            return _json(job.model_dump())
+        if request.url.path.endswith("/train/events"):
+            return self._stream(request)
+        return httpx.Response(404, json={"detail": "a replay has no such thing"}, request=request)
+
+    @property
+    def _now(self) -> float:
+        """Seconds into the recording."""
+        return 0.0 if self._began is None else (self._clock() - self._began) * self._speed
+
+    def _past(self, model_id: str) -> list[Event]:
+        """The model's events so far."""
+        now = self._now
+        moments = self._recording.moments
+        return [one.event for one in moments if one.at <= now and one.model_id == model_id]
+
+    def _tree(self, model_id: str) -> Tree:
+        tree = Tree()
+        for event in self._past(model_id):
+            match event.type:
+                case "tree":
+                    tree = Tree.of(event.checkpoints)
+                case "checkpoint":
+                    tree = tree.add(event.checkpoint)
+                case "head":
+                    tree = tree.with_head(event.checkpoint_id)
+        head = None if tree.served is None else tree.served.id
+        return Tree.of(row.model_copy(update={"is_active": row.id == head}) for row in tree)
+
+    def _job(self, ref: str) -> JobStatus | None:
+        """The newest state of a job, by its id or its model's."""
+        jobs = [
+            (one.model_id, one.event.job)
+            for one in self._recording.moments
+            if isinstance(one.event, JobChanged) and one.at <= self._now
+        ]
+        return next((job for model, job in reversed(jobs) if ref in (model, job.id)), None)
+
+    def _stream(self, request: httpx.Request) -> httpx.Response:
+        if self._began is None:
+            self._began = self._clock()
+        model_id = request.url.path.split("/")[-3]
+        headers = {"content-type": "text/event-stream", "x-last-event-id": "0"}
+        body = _Body(self._messages(model_id, self._now))
+        return httpx.Response(200, headers=headers, stream=body, request=request)
+
+    async def _messages(self, model_id: str, start: float) -> AsyncIterator[bytes]:
+        """The events from `start` on, each when it is due; then silence that is alive."""
+        for number, moment in enumerate(self._recording.moments):
+            if moment.model_id != model_id or moment.at < start:
+                continue
+            while (wait := (moment.at - self._now) / self._speed) > 0:
+                await asyncio.sleep(min(wait, ALIVE_S))
+                yield b": alive\n\n"
+            if isinstance(moment.event, TreeRead):
+                if moment.at > 0:
+                    yield b"event: reset\ndata: {}\n\n"
+                continue
+            data = json.dumps(moment.event.model_dump())
+            yield f"id: {number}\nevent: {moment.event.type}\ndata: {data}\n\n".encode()
+        while True:
+            yield b": alive\n\n"
+            await asyncio.sleep(ALIVE_S)
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._chunks:
+            yield chunk
+
+
+def _json(value: list[Any] | dict[str, Any], paged: bool = False) -> httpx.Response:
+    """An answer; NaN is written as Python does, which the client's readers take."""
+    body = {"items": value, "total": len(value)} if paged else value
+    headers = {"content-type": "application/json"}
+    return httpx.Response(200, headers=headers, content=json.dumps(body).encode())

@@ -1,0 +1,139 @@
+"""Recording: a session's events with the times at which they came, as JSON lines.
+
+The first line says what the file is. Then come models, as they were chosen, and events:
+
+    {"schema": "hud-tui-record/1", "kind": "session", "version": "0.1.0", "at": 1780000000.0}
+    {"kind": "model", "at": 0.0, "data": {"id": "…", "model_name": "…", …}}
+    {"kind": "event", "at": 1.25, "data": {"type": "checkpoint", …}}
+
+`at` of the first line is Unix seconds, of the others seconds since then.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from pydantic import ValidationError
+
+from hud_tui.errors import HudUsage
+from hud_tui.events import EVENT, Event
+from hud_tui.rl.text import one_line
+from hud_tui.wire import Model
+
+SCHEMA = "hud-tui-record/1"
+MOST_LINES, MOST_LINE = 2_000_000, 64 * 1024 * 1024
+"""Lines of a recording, and characters of one."""
+LONGEST_S = 1e9
+"""Seconds of a recording: more than thirty years are not one session."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An event, and when it came."""
+
+    at: float
+    """Seconds since the recording began."""
+    model_id: str
+    event: Event
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A whole session."""
+
+    models: tuple[Model, ...]
+    moments: tuple[Moment, ...]
+    """In the order in which they came."""
+
+    @property
+    def seconds(self) -> float:
+        return self.moments[-1].at if self.moments else 0.0
+
+
+def to_line(kind: str, at: float, data: Model | Event) -> str:
+    """One line of the file after its first, with its end; NaN is written as Python does."""
+    return json.dumps({"kind": kind, "at": round(at, 4), "data": data.model_dump()}) + "\n"
+
+
+def first_line(version: str, at: float) -> str:
+    first = {"schema": SCHEMA, "kind": "session", "version": version, "at": at}
+    return json.dumps(first) + "\n"
+
+
+def read_recording(lines: Iterable[str], name: str) -> Recording:
+    """A recording from its lines.
+
+    Args:
+        lines: Of the file.
+        name: The file's, for errors.
+
+    Raises:
+        HudUsage: It is none; the message names the line.
+    """
+    numbered = _parsed(lines, name)
+    first = next(numbered, (1, {}))[1]
+    if first.get("schema") != SCHEMA:
+        known = f"expected schema {SCHEMA}, found {one_line(first.get('schema', 'none'), 60)}"
+        raise _bad(name, 1, known)
+    models: dict[str, Model] = {}
+    moments: list[Moment] = []
+    now, last = 0.0, ""
+    for number, line in numbered:
+        now = _time(line, now, name, number)
+        try:
+            if line.get("kind") == "model":
+                model = Model.model_validate(line.get("data"))
+                models[model.id] = model
+                last = model.id
+            elif line.get("kind") == "event":
+                moments.append(Moment(now, last, EVENT.validate_python(line.get("data"))))
+        except ValidationError as error:
+            raise _bad(name, number, _first(error)) from error
+        if moments and not last:
+            raise _bad(name, number, "an event before any model")
+    if not models:
+        raise _bad(name, 1, "there is no model in it: nothing was followed")
+    return Recording(tuple(models.values()), tuple(moments))
+
+
+def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each line's object; a last line that was cut off in the writing is left out."""
+    cut = ""
+    for number, text in enumerate(lines, 1):
+        if cut:
+            raise _bad(name, number - 1, cut)
+        if number > MOST_LINES or len(text) > MOST_LINE:
+            raise _bad(name, number, "too long for a recording")
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            cut = "not JSON"
+            if number == 1 or text.endswith("\n"):
+                raise _bad(name, number, cut) from None
+            continue
+        if not isinstance(found, dict):
+            raise _bad(name, number, "expected an object")
+        yield number, found
+
+
+def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
+    """When a line came: never before the one above it."""
+    at = line.get("at")
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not isfinite(at):
+        raise _bad(name, number, "field at: expected a number of seconds")
+    if at > LONGEST_S:
+        raise _bad(name, number, "field at: too late for one session")
+    return max(now, float(at))
+
+
+def _first(error: ValidationError) -> str:
+    one = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(one_line(part, 40) for part in one["loc"])
+    return f"field data.{field}: {one_line(one['msg'], 200)}"
+
+
+def _bad(name: str, number: int, what: str) -> HudUsage:
+    hint = "record one with hud-tui --record FILE"
+    return HudUsage(f"{one_line(name, 300)} line {number}: {what}", hint)

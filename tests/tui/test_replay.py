@@ -1,0 +1,94 @@
+"""Demos and replays in the app: a recording stands behind the same client as a service."""
+
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.recorder import Recorder
+from hud_tui.client.replay import player, read_file, replay_client
+from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.events import JobChanged
+from hud_tui.rl.alarms.demo import demo
+from hud_tui.rl.alarms.pathologies import PATHOLOGIES
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.alarms import AlarmsScreen
+from hud_tui.tui.screens.live import LiveScreen
+from tests.conftest import until
+
+FAST = 5000.0
+
+
+async def played(client: HudClient) -> list[str]:
+    """What a feed says of the demo until its run has ended; the types of its events."""
+    said: list[str] = []
+    async with aclosing(aiter(client.feed("demo"))) as events:
+        async for event in events:
+            said.append(event.type)
+            if isinstance(event, JobChanged) and event.job.status == "succeeded":
+                return said
+    return said
+
+
+async def test_a_recording_is_read_through_the_ordinary_client() -> None:
+    async with aclosing(replay_client(demo("zero-spread"), FAST)) as client:
+        assert client.settings.label == "replay"
+        assert [model.model_name for model in await client.models()] == ["demo/zero-spread"]
+        assert await client.jobs() == []
+        said = await played(client)
+        assert said[0] == "tree"
+        tree = await client.checkpoints("demo")
+        assert (len(tree), tree[-1].is_active) == (300, True)
+        job = await client.known_job("demo")
+        assert job is not None
+        assert (job.status, job.step) == ("succeeded", 300)
+        assert await client.known_job("other") is None
+        with pytest.raises(HudNotFound):
+            await client.job("demo")
+        with pytest.raises(HudRefused, match="a replay changes nothing"):
+            await client.set_head("demo", "c1")
+
+
+async def test_time_passes_as_fast_as_it_is_told_to() -> None:
+    client = replay_client(demo("healthy"), 0.001)
+    async with aclosing(client), aclosing(aiter(client.feed("demo"))) as events:
+        assert (await anext(events)).type == "tree"
+        assert await client.checkpoints("demo") == [], "the first step is half an hour away"
+
+
+@pytest.mark.parametrize("name", ["zero-spread", "nan-loss", "reward-hacking"])
+async def test_a_demo_raises_its_alarms_in_the_app(name: str) -> None:
+    app = HudApp(player(name, None, FAST), "replay", Start())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen))
+        wanted = set(PATHOLOGIES[name].trips)
+        await until(lambda: wanted <= {alarm.name for alarm in app.run_now.alarms.alarms})
+        await until(lambda: not app.run_now.training)
+        await pilot.press("6")
+        await until(lambda: isinstance(app.screen, AlarmsScreen))
+        view = app.screen
+        assert isinstance(view, AlarmsScreen)
+        await until(lambda: view.alarm is not None)
+        await pilot.press("H")
+        await until(lambda: len(app.screen_stack) > 1)
+        await pilot.press("y")
+        await until(lambda: "refused" in str(view.note.render()))
+
+
+async def test_what_the_app_records_plays_again(tmp_path: Path) -> None:
+    file = tmp_path / "session.jsonl"
+    app = HudApp(player("nan-loss", None, FAST), "replay", Start())
+    app.recorder = Recorder(file, print)
+    async with app.run_test(size=(80, 24)):
+        await until(lambda: bool(app.run_now.series.length) and not app.run_now.training)
+        first = app.run_now
+    app.recorder.close()
+    assert read_file(file).models[0].id == "demo"
+    again = HudApp(player(None, str(file), FAST), "replay", Start())
+    async with again.run_test(size=(80, 24)):
+        await until(lambda: again.run_now.series.length == first.series.length)
+        await until(lambda: again.run_now.alarms.steps == first.series.length)
+        names = {alarm.name for alarm in again.run_now.alarms.alarms}
+        assert {"non_finite", "grad_norm"} <= names
