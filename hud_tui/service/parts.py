@@ -26,7 +26,7 @@ class Parts:
         self.trees = Trees()
         self.temperatures = Temperatures()
         self.frames = Frames()
-        self.store = Store(data_dir / "service.db", self.hub.wake, self.trees.touch)
+        self.store = Store(data_dir / "service.db", self.hub.grew, self.trees.touch)
         self.policies = Policies(engine, data_dir, self._gone)
         self.retention = Retention(self.store, engine, self.policies, data_dir, max_disk)
         self._sessions: dict[str, Session] = {}

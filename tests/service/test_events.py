@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -215,15 +216,29 @@ async def test_an_id_that_is_no_longer_kept_resets(
     monkeypatch.setattr(log, "PRUNE_EVERY", 2)
     model = await fork(wire)
     async with following(wire, model["id"]) as events:
-        await step(wire, model)
-        first = (await take(events, 1))[0]
-        for _ in range(3):
+        seen = []
+        for _ in range(4):
             await step(wire, model)
-        newest = (await take(events, 11))[-1]
+            seen += await take(events, 3)
+        first, newest = seen[0], seen[-1]
     async with following(wire, model["id"], first.id) as events:
         assert (await take(events, 1))[0].event == "reset"
     async with following(wire, model["id"], str(int(newest.id) - 2)) as events:
         assert [one.event for one in await take(events, 2)] == ["head", "step"]
+
+
+async def test_a_follower_that_falls_behind_what_is_kept_is_told_so(
+    wire: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "KEPT", 4)
+    monkeypatch.setattr(log, "PRUNE_EVERY", 2)
+    model, parts = await fork(wire), service.parts
+    for _ in range(4):
+        await step(wire, model)
+    newest = await parts.store.read(log.newest)
+    signal = parts.hub.signal(model["id"])
+    assert await parts.frames.after(parts.store, model["id"], 1, signal) == (newest, stream.RESET)
+    assert await parts.frames.after(parts.store, model["id"], newest, signal) == (newest, b"")
 
 
 async def test_streams_end_when_the_service_stops(served: Served) -> None:
@@ -234,3 +249,30 @@ async def test_streams_end_when_the_service_stops(served: Served) -> None:
             assert await anext(lines) == ": open"
             served.service.parts.hub.close()
             assert [line async for line in lines] == []
+
+
+async def test_readers_that_wait_ask_the_store_once_together(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight who follow a model cost the thread that training writes on what one costs."""
+    parts = served.service.parts
+    asked = 0
+    read = parts.store.read
+
+    async def counted(query: Any, *args: Any) -> Any:
+        nonlocal asked
+        asked += query.__name__ == "_after"
+        return await read(query, *args)
+
+    monkeypatch.setattr(parts.store, "read", counted)
+    async with connected(served.url, served.api_key) as http:
+        id_ = (await fork(http))["id"]
+    signal = parts.hub.signal(id_)
+    for _ in range(8):
+        assert await parts.frames.after(parts.store, id_, 0, signal) == (0, b"")
+    assert asked == 1
+    parts.hub.grew({id_})
+    await signal.wait()
+    await parts.frames.after(parts.store, id_, 0, signal)
+    await parts.frames.after(parts.store, id_, 0, parts.hub.signal(id_))
+    assert asked == 3

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from hud_tui.service.frames import RESET
 from hud_tui.service.parts import Parts
 from hud_tui.service.routes import parts_of
 from hud_tui.service.routes.catalog import find_model
@@ -18,8 +19,6 @@ from hud_tui.service.store import events
 
 KEEP_ALIVE_S = 5.0
 """Between two comments. No blank line ends them: some readers would take it for an event."""
-RESET = b"event: reset\ndata: {}\n\n"
-"""The reader's last id is not in the log: read the tree, and go on from here."""
 
 
 async def follow(request: Request) -> Response:
@@ -43,12 +42,13 @@ async def _stream(parts: Parts, model_id: str, last: int, reset: bool) -> AsyncI
         yield RESET
     while not parts.hub.closed:
         signal = parts.hub.signal(model_id)
-        last, frames = await parts.frames.after(parts.store, model_id, last)
+        last, frames = await parts.frames.after(parts.store, model_id, last, signal)
         if frames:
             yield frames
             continue
         try:
-            await asyncio.wait_for(signal.wait(), KEEP_ALIVE_S)
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                await signal.wait()
         except TimeoutError:
             yield b": still here\n"
 
