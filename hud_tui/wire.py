@@ -134,6 +134,8 @@ class Fork(Request):
 
     source_model_id: str
     name: str = Field(min_length=1, max_length=100)
+    checkpoint_id: str | None = None
+    """Embedded: start at this checkpoint of the source and not at its head."""
 
 
 # Checkpoints

@@ -14,6 +14,8 @@ PLACES = {
     "list": "In a list",
     "picker": "In a field of choices",
     "dialog": "In a dialog",
+    "panel": "In a panel",
+    "history": "In the head's history",
     "connect": "While connecting",
     "json": "In a JSON document",
     "charts": "Live: the list of charts",

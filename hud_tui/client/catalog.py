@@ -37,15 +37,21 @@ class CatalogCalls(Calls):
         """
         return find_model(name, await self.models())
 
-    async def fork(self, source_id: str, name: str) -> Model:
+    async def fork(self, source_id: str, name: str, checkpoint_id: str | None = None) -> Model:
         """A model of one's own that starts at the source's head. Sent once.
+
+        Args:
+            source_id: The model to fork.
+            name: What the fork will be called.
+            checkpoint_id: Where it starts instead (embedded service).
 
         Raises:
             HudUsage: It cannot be a name.
             HudConflict: The name is taken.
+            HudNotFound: No such checkpoint, or its weights are kept no longer.
         """
         try:
-            body = Fork(source_model_id=source_id, name=name)
+            body = Fork(source_model_id=source_id, name=name, checkpoint_id=checkpoint_id)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             raise HudUsage(f"the name {one_line(name, 40)!r}: {one_line(problem)}") from error

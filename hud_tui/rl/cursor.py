@@ -4,6 +4,8 @@ It is kept by the checkpoint's id, so it survives steps, forks, folding, filters
 that is read anew. On a folded run it is on the fold, and a checkpoint of it is its anchor.
 """
 
+from collections.abc import Iterable
+
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.matches import Matches
@@ -25,6 +27,7 @@ class TreeCursor:
         self._anchor: str | None = None
         """Id of the checkpoint that the cursor is on; None for the base weights."""
         self._on_fold = False
+        self._kept: frozenset[str] = frozenset()
 
     @property
     def tree(self) -> Tree:
@@ -63,12 +66,23 @@ class TreeCursor:
             if self.matches is not None:
                 self.matches = Matches(self.matches.keep)
         self.lanes.show(tree)
+        self._keep()
         if self.matches is not None:
             self.matches.show(tree)
         if follow:
             self.go_to_head()
         else:
             self.go(self.position, self._on_fold)
+
+    def keep(self, checkpoint_ids: Iterable[str]) -> None:
+        """Never fold these; nor those that are pinned."""
+        self._kept = frozenset(checkpoint_ids)
+        self._keep()
+        self.go(self.position, self._on_fold)
+
+    def _keep(self) -> None:
+        found = (self.tree.find(checkpoint_id) for checkpoint_id in self._kept)
+        self.lanes.keep(self.tree.pinned | {p for p in found if p is not None})
 
     def filter(self, keep: Predicate | None) -> None:
         """List only what `keep` lets through; None lists all again."""

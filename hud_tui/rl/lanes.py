@@ -24,6 +24,7 @@ from hud_tui.rl.rows import NEAR, Kind, Piece, Row, cut_pieces
 from hud_tui.rl.segments import ROOT, Segments
 from hud_tui.rl.strands import Strand, strands
 from hud_tui.rl.tree import Tree
+from hud_tui.rl.unfolded import Unfolded
 
 
 class Lanes:
@@ -33,11 +34,9 @@ class Lanes:
         self.segments = Segments()
         self.tree = Tree()
         self._selected: int | None = None
-        self._open: list[tuple[int, int]] = []
-        """Unfolded runs, by their oldest and newest position."""
-        self._held: tuple[int, int] | None = None
-        self._parts: dict[int, list[tuple[int, int]]] = {}
-        """The same by segment and by the indices in it."""
+        self._kept: frozenset[int] = frozenset()
+        """Positions that never fold: pinned, noted or marked."""
+        self._unfolded = Unfolded(self.segments)
         self._strands: list[Strand] = []
         """From the base weights up."""
         self._place: dict[int, int] = {}
@@ -107,23 +106,25 @@ class Lanes:
         self._selected = position
         self._refold({self.segments.of(p) for p in marks})
 
+    def keep(self, positions: frozenset[int]) -> None:
+        """Never fold these nodes."""
+        changed, self._kept = self._kept ^ positions, positions
+        if changed:
+            self._refold({self.segments.of(p) for p in changed})
+
     def unfold(self, number: int) -> bool:
         """Show every step of a folded row; False where the row is none."""
         row = self.row(number)
         if row.kind is not Kind.FOLD:
             return False
-        self._set_open([*self._open, (row.oldest, row.newest)])
+        self._refold(self._unfolded.add(row.oldest, row.newest))
         return True
 
     def fold(self, position: int) -> bool:
         """Fold the unfolded run that a node is in; False where it is in none."""
-        if position == ROOT:
-            return False
-        segment, index = self.segments.of(position), self.segments.index(position)
-        kept = [run for run in self._open if not self._spans(run, segment, index)]
-        changed = len(kept) < len(self._open)
-        self._set_open(kept)
-        return changed
+        changed = None if position == ROOT else self._unfolded.fold(position)
+        self._refold(changed or set())
+        return changed is not None
 
     @property
     def all_open(self) -> bool:
@@ -132,26 +133,19 @@ class Lanes:
 
     def hold(self) -> None:
         """Keep the head's neighbours of this moment visible when the head moves on."""
-        self.release()
-        if (head := self.tree.head) is not None:
-            nodes = self.segments.nodes[self.segments.of(head)]
-            index = self.segments.index(head)
-            self._held = nodes[max(0, index - NEAR)], nodes[min(index + NEAR, len(nodes) - 1)]
-            self._set_open([*self._open, self._held])
+        self._refold(self._unfolded.hold(self.tree.head))
 
     def release(self) -> None:
         """Hold nothing more."""
-        if self._held in self._open:
-            self._set_open([run for run in self._open if run != self._held])
-        self._held = None
+        self._refold(self._unfolded.release())
 
     def unfold_all(self) -> None:
         """Show every step of the tree as it is now."""
-        self._set_open([(nodes[0], nodes[-1]) for nodes in self.segments.nodes])
+        self._refold(self._unfolded.all())
 
     def fold_all(self) -> None:
         """Fold every straight run."""
-        self._set_open([])
+        self._refold(self._unfolded.none())
 
     def _reordered(self, head: int | None, moved: set[int]) -> bool:
         """Whether branches, their order, or which of them are served, have changed."""
@@ -166,16 +160,9 @@ class Lanes:
         self._place = {strand.segment: place for place, strand in enumerate(self._strands)}
         self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
         self.branches = sum(strand.joint for strand in self._strands) + bool(self._strands)
-        self._parts = self._open_parts()
+        self._unfolded.recut()
         self._pieces = [self._cut(strand) for strand in self._strands]
         self._count(0)
-
-    def _set_open(self, runs: list[tuple[int, int]]) -> None:
-        before, self._open = self._parts, runs
-        self._parts = self._open_parts()
-        self._refold(
-            {s for s in before.keys() | self._parts if before.get(s) != self._parts.get(s)}
-        )
 
     def _refold(self, segments: set[int]) -> None:
         """Work out anew what these segments fold, and the rows above the lowest of them."""
@@ -198,35 +185,16 @@ class Lanes:
         """Fold a segment, but for its ends, its marked nodes and what was unfolded."""
         segment = strand.segment
         last = len(self.segments.nodes[segment]) - 1
-        shown = [(last, last), *self._parts.get(segment, ())]
+        shown = [(last, last), *self._unfolded.parts(segment)]
         if strand.joint:
             shown.append((0, 0))
-        for mark, near in ((self.tree.head, NEAR), (self.tree.best, 0), (self._selected, 0)):
+        kept = [(position, 0) for position in self._kept]
+        marks = (self.tree.head, NEAR), (self.tree.best, 0), (self._selected, 0)
+        for mark, near in (*marks, *kept):
             if mark is not None and mark != ROOT and self.segments.of(mark) == segment:
                 index = self.segments.index(mark)
                 shown.append((index - near, index + near))
         return cut_pieces(last + 1, shown)
-
-    def _open_parts(self) -> dict[int, list[tuple[int, int]]]:
-        parts: dict[int, list[tuple[int, int]]] = {}
-        for oldest, newest in self._open:
-            end, low = self.segments.of(oldest), self.segments.index(oldest)
-            for segment, high in self.segments.lineage(newest):
-                parts.setdefault(segment, []).append((low if segment == end else 0, high))
-                if segment == end:
-                    break
-        return parts
-
-    def _spans(self, run: tuple[int, int], segment: int, index: int) -> bool:
-        """Whether an unfolded run shows this node."""
-        oldest, newest = run
-        for part, high in self.segments.lineage(newest):
-            end = part == self.segments.of(oldest)
-            if part == segment:
-                return (self.segments.index(oldest) if end else 0) <= index <= high
-            if end:
-                return False
-        return False
 
     def _served(self, strand: Strand, index: int) -> bool:
         head = self.tree.head

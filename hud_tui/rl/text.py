@@ -40,6 +40,11 @@ def count_unsafe(text: str) -> int:
     return len(_UNSAFE.findall(text))
 
 
+def pictures(text: str) -> list[str]:
+    """What `clean` puts in place of each character that it replaces, in order."""
+    return [_picture(match) for match in _UNSAFE.finditer(text)]
+
+
 def has_surrogate(text: str) -> bool:
     """Whether it has half of a surrogate pair: UTF-8, so no request, can carry that."""
     return _SURROGATE.search(text) is not None

@@ -30,6 +30,8 @@ class Tree:
     one. The earliest of equals."""
     peak: float = 0.0
     """The highest mean reward; at least 0."""
+    pinned: frozenset[int] = frozenset()
+    """Positions of the checkpoints that the service keeps whatever its disk limit."""
     edition: int = 0
     """Grows when something new is said of a node that was known."""
     _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
@@ -50,7 +52,15 @@ class Tree:
             if checkpoint.is_active:
                 head = position
         peak = max((r for r in map(tree._reward, range(len(tree._nodes)))), default=0.0)
-        return replace(tree, size=len(tree._nodes), head=head, best=best, peak=max(0.0, peak))
+        pinned = frozenset(position for position, node in enumerate(tree._nodes) if node.pinned)
+        return replace(
+            tree,
+            size=len(tree._nodes),
+            head=head,
+            best=best,
+            peak=max(0.0, peak),
+            pinned=pinned,
+        )
 
     def __len__(self) -> int:
         return self.size
@@ -117,6 +127,7 @@ class Tree:
             head=position if checkpoint.is_active else tree.head,
             best=tree._better(position, tree.best),
             peak=max(tree.peak, tree._reward(position)),
+            pinned=tree.pinned | {position} if checkpoint.pinned else tree.pinned,
         )
 
     def _renew(self, position: int, checkpoint: Checkpoint) -> "Tree":
@@ -125,7 +136,8 @@ class Tree:
         if new == old:
             return self
         self._nodes[position] = new
-        return replace(self, edition=self.edition + 1)
+        pinned = self.pinned | {position} if new.pinned else self.pinned - {position}
+        return replace(self, edition=self.edition + 1, pinned=pinned)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
         """The version with another head; unchanged where the checkpoint is unknown."""

@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from hud_tui.rl.progress import Liveness
     from hud_tui.rl.run import Run
     from hud_tui.tui.follow import Follower
-    from hud_tui.tui.journal import Journal
+    from hud_tui.tui.journal import Journal, Move
+    from hud_tui.tui.notebook import Notebook
     from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.tui.shelf import Shelf
     from hud_tui.wire import JobStatus, Model
 
 
 class FollowingApp(TellingApp):
     """Holds the client and what is known of the followed model."""
+
+    shelf: Shelf
+    """Where what the user chose and wrote is kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,6 +48,7 @@ class FollowingApp(TellingApp):
         """Ids of jobs; nobody is asked about the same one twice."""
         self._follower: Follower | None = None
         self._journals: dict[str, Journal] = {}
+        self._notebooks: dict[str, Notebook] = {}
 
     @property
     def connected(self) -> HudClient:
@@ -71,7 +77,9 @@ class FollowingApp(TellingApp):
         from hud_tui.tui.follow import Follower
         from hud_tui.tui.journal import Journal
 
-        journal = self._journals.setdefault(model.id, Journal())
+        journal = self._journals.get(model.id)
+        if journal is None:
+            journal = self._journals[model.id] = Journal(tell=self._note_move)
         if self.run_now.model is None or self.run_now.model.id != model.id:
             self.at = None
         alarms = AlarmWatch(self.thresholds, AlarmBook(self.shelf, model.id))
@@ -121,6 +129,25 @@ class FollowingApp(TellingApp):
         """Where the followed model's head was set, for undoing it."""
         assert self._follower is not None
         return self._follower.journal
+
+    @property
+    def notebook(self) -> Notebook:
+        """What is noted of the followed model."""
+        from hud_tui.tui.notebook import Notebook, notebook_file
+
+        model = self.run_now.model
+        key = "" if model is None else model.id
+        if key not in self._notebooks:
+            place = self.shelf.directory
+            kept = notebook_file(place, key) if place is not None and key else None
+            self._notebooks[key] = Notebook(kept)
+        return self._notebooks[key]
+
+    def _note_move(self, move: Move) -> None:
+        try:
+            self.notebook.add(move)
+        except OSError as error:
+            self.log.error(f"the move of the head could not be noted: {error}")
 
     def catch_up(self) -> Run:
         """Show at once what the next frame would."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from hud_tui.errors import HudConflict, HudError, HudUnreachable
 from hud_tui.rl.catalog import free_name, name_problem, slug_of
 from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import label
 from hud_tui.tui.screens.dialogs import InputDialog
-from hud_tui.wire import Model
+from hud_tui.wire import Checkpoint, Model
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 
 async def ask_fork(
-    app: HudApp, source: Model, models: Sequence[Model], name: str | None = None
+    app: HudApp,
+    source: Model,
+    models: Sequence[Model],
+    name: str | None = None,
+    start: Checkpoint | None = None,
 ) -> Model | None:
     """Ask for a name, and fork; what the service objects to is said in the dialog.
 
@@ -25,6 +30,7 @@ async def ask_fork(
         source: The model to fork.
         models: The catalog, for names that are taken.
         name: What to propose; None for a free one.
+        start: Where it starts; None for the source's head.
 
     Returns:
         The new model; None if the user left.
@@ -33,7 +39,8 @@ async def ask_fork(
 
     async def accept(text: str) -> str:
         try:
-            forked.append(await fork(app.connected, source, text))
+            start_id = None if start is None else start.id
+            forked.append(await fork(app.connected, source, text, start_id))
         except HudConflict as error:
             return one_line(error.detail)
         except HudError as error:
@@ -42,7 +49,7 @@ async def ask_fork(
 
     lines = [
         f"A copy of {one_line(source.model_name, 60)} that is yours to train.",
-        "It starts at the source's head; the source stays as it is.",
+        f"It starts at {label_of(start)}; the source stays as it is.",
     ]
     proposed = name or free_name(source.model_name, models)
     await app.push_screen_wait(
@@ -63,7 +70,14 @@ def _slug(name: str) -> str:
     return f"commands and code call it {slug_of(name)}"
 
 
-async def fork(client: HudClient, source: Model, name: str) -> Model:
+def label_of(start: Checkpoint | None) -> str:
+    """Where a fork starts, in words."""
+    return "the source's head" if start is None else one_line(label(start), 60)
+
+
+async def fork(
+    client: HudClient, source: Model, name: str, checkpoint_id: str | None = None
+) -> Model:
     """Fork, once; where the answer is lost, the catalog says whether it happened.
 
     Raises:
@@ -71,7 +85,7 @@ async def fork(client: HudClient, source: Model, name: str) -> Model:
         HudError: The service refuses, or cannot be asked.
     """
     try:
-        return await client.fork(source.id, name)
+        return await client.fork(source.id, name, checkpoint_id)
     except HudUnreachable:
         wanted = name.casefold()
         found = [m for m in await client.models() if (m.name or m.model_name).casefold() == wanted]

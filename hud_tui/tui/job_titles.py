@@ -44,8 +44,22 @@ def part_title(part: Part | None, job: Job, following: bool, width: int) -> Cont
     return fit(parts, width)
 
 
-def rollout_title(group: RolloutGroup, trace: Trace, width: int) -> Content:
-    """One rollout: its task, its place in the group, how it was graded."""
+def rollout_title(
+    group: RolloutGroup,
+    trace: Trace,
+    width: int,
+    removed: int = 0,
+    found: tuple[int, int] | None = None,
+) -> Content:
+    """One rollout: its task, its place in the group, how it was graded.
+
+    Args:
+        group: The one that it is in.
+        trace: The rollout.
+        width: Cells there are.
+        removed: Characters of it that could act on a terminal.
+        found: Which hit of a search is looked at, of how many; None without a search.
+    """
     place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
     parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
     if trace.step is not None:
@@ -56,6 +70,11 @@ def rollout_title(group: RolloutGroup, trace: Trace, width: int) -> Content:
         parts.append((1, Content(f"advantage {advantage_text(advantage)}")))
     if group.heldout:
         parts.append((1, Content("held out")))
+    if removed:
+        parts.append((1, Content.styled(f"␛ removed ×{removed}", "bold $warning")))
+    if found is not None:
+        said = f"{found[0]} of {found[1]} found" if found[1] else "not found"
+        parts.append((0, Content.styled(said, "$accent" if found[1] else "$warning")))
     if trace.stop_reason:
         parts.append((4, Content(f"stop {one_line(trace.stop_reason, 20)}")))
     return fit(parts, width)

@@ -1,4 +1,4 @@
-"""Journal: where one model's head was set, so that it can be undone. Kept for the session.
+"""Journal: where one model's head was set in this session, so that it can be undone.
 
 A training step moves the head too, but is no entry: undoing it is rolling back.
 """
@@ -42,10 +42,19 @@ class Move:
 class Journal:
     """The moves of one model's head, and those that were undone."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = monotonic,
+        tell: Callable[[Move], None] = lambda move: None,
+    ) -> None:
+        """
+        Args:
+            clock: Seconds.
+            tell: Is told of every move of the head, undone and redone ones too.
+        """
         self.done: list[Move] = []
         self.undone: list[Move] = []
-        self._clock = clock
+        self._clock, self._tell = clock, tell
         self._ours: dict[str, tuple[float, bool]] = {}
         """Until when, and whether it is a new move, by the checkpoint it goes to."""
         self._left: dict[str, str | None] = {}
@@ -84,14 +93,20 @@ class Journal:
         else:
             self._left[target] = left
 
-    def undid(self) -> None:
+    def undid(self, at: float = 0.0) -> None:
         """The last move was undone."""
-        self.undone.append(self.done.pop())
+        move = self.done.pop()
+        self.undone.append(move)
+        if move.before is not None:
+            self._tell(Move(move.after, move.before, at=at))
 
-    def redid(self) -> None:
+    def redid(self, at: float = 0.0) -> None:
         """The last undone move was done again."""
-        self.done.append(self.undone.pop())
+        move = self.undone.pop()
+        self.done.append(move)
+        self._tell(Move(move.before, move.after, at=at))
 
     def _push(self, move: Move) -> None:
         self.done.append(move)
         self.undone.clear()
+        self._tell(move)

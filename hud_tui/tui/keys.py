@@ -142,6 +142,9 @@ DIALOG = (
     Action("dialog", "previous", "left,up,h,k", "Previous", "Go to the one before.", False),
 )
 
+PANEL = (Action("panel", "close", "escape", "back", "Back to the view."),)
+HISTORY = (Action("history", "choose", "enter", "set head", "Preview serving it again."),)
+
 MODELS: tuple[Action, ...] = (
     Action("models", "choose", "enter", "choose", "Follow a model of yours; fork a base."),
     Action("models", "fork", "F", "fork", "Fork the model under the cursor, under a name."),
@@ -229,7 +232,14 @@ CHECKPOINTS: tuple[Action, ...] = (
     Action("checkpoints", "jump", "apostrophe", "▶ ★", "To the head; from there to the best."),
     Action("checkpoints", "details", "d", "details", "Show or hide the details."),
     Action("checkpoints", "copy", "y", "copy id", "Copy the checkpoint's id."),
+    Action("checkpoints", "mark", "m", "mark", "Mark it as A or B, to compare two; or unmark it."),
+    Action("checkpoints", "compare", "c", "compare", "A with B; or with the head, what is here."),
+    Action("checkpoints", "try", "s", "sample", "Sample one prompt from both, side by side."),
+    Action("checkpoints", "note", "n", "note", "Write a note on it; it stays on this machine."),
     Action("checkpoints", "pin", "p", "pin", "Keep its state whatever the disk limit; asks first."),
+    Action("checkpoints", "fork", "B", "fork", "A model of your own that starts here."),
+    Action("checkpoints", "history", "v", "head history", "Where the head was set, when, by whom."),
+    Action("checkpoints", "unmark", "M", "unmark", "Take both marks off.", False),
     Action("checkpoints", "fold_all", "a", "all", "Unfold every run; or fold them all.", False),
     Action("checkpoints", "fold", "h,left", "fold", "Fold the run around the cursor.", False),
     Action("checkpoints", "unfold", "l,right", "unfold", "Unfold the run.", False),
@@ -265,15 +275,21 @@ JOBS: tuple[Action, ...] = (
     Action("jobs", "leave", "escape", "back", "One level out; first out of the filter."),
     Action("jobs", "rollout(1)", "right_curly_bracket", "next", "The next rollout."),
     Action("jobs", "rollout(-1)", "left_curly_bracket", "previous", "The rollout before."),
+    Action("jobs", "shade", "c", "colours", "Shade tokens by logprob, ratio, or advantage."),
     Action("jobs", "step(-1)", "left_square_bracket", "older step", "One step, or page, older."),
     Action("jobs", "step(1)", "right_square_bracket", "newer step", "One step, or page, newer."),
     Action("jobs", "follow", "f", "follow", "Look at the newest step, whichever that is."),
+    Action("jobs", "filter", "slash", "find", "Rows by any text of theirs; text in a rollout."),
+    Action("jobs", "copy", "y", "copy", "Copy the answer that is shown, or the id."),
+    Action("jobs", "copy_as", "Y", "copy as", "Copy the rollout as text, Markdown or JSON."),
     Action(
         "jobs", "cancel_job", "X", "stop job", "Stop the job between two rollouts, after asking."
     ),
     Action("jobs", "resume_job", "R", "resume", "Let a stopped run go on, after asking."),
-    Action("jobs", "filter", "slash", "filter", "By any text of the rows."),
-    Action("jobs", "copy", "y", "copy", "Copy the answer that is shown, or the id."),
+    Action(
+        "jobs", "match(1)", "n", "next match", "The next place where the text was found.", False
+    ),
+    Action("jobs", "match(-1)", "N", "match before", "Where it was found before.", False),
     Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
 )
 ALARMS: tuple[Action, ...] = (
@@ -286,6 +302,7 @@ ALARMS: tuple[Action, ...] = (
 )
 
 ACTIONS = (
+    *(*PANEL, *HISTORY),
     *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS),
 )

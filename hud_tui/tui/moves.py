@@ -35,6 +35,18 @@ def to_selected(run: Run, position: int, folded: bool) -> Wanted:
     return _served(run, position)
 
 
+def to_known(run: Run, checkpoint_id: str) -> Wanted:
+    """Serve a checkpoint by its id.
+
+    Raises:
+        HudUsage: The tree does not have it, or it has expired.
+    """
+    position = run.tree.find(checkpoint_id)
+    if position is None:
+        raise HudUsage("That checkpoint is not in the tree any more.")
+    return _served(run, position)
+
+
 def to_parent(run: Run) -> Wanted:
     """Serve the head's parent.
 

@@ -146,9 +146,9 @@ def _refused(run: Run, target: str, error: HudError) -> Outcome:
 
 def _write(journal: Journal, before: str | None, target: str, act: Act, now: float) -> None:
     if act is Act.UNDO:
-        journal.undid()
+        journal.undid(now)
     elif act is Act.REDO:
-        journal.redid()
+        journal.redid(now)
     else:
         journal.moved(before, target, now)
 

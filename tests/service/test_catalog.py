@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from hud_tui.wire import Identity, Model, Page
-from tests.conftest import ended, fork, tasks_of
+from tests.conftest import ended, fork, submit, tasks_of
 from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
 
 
@@ -76,6 +76,18 @@ async def test_every_name_finds_the_model(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v2/models/resolve?model=four")).json()["id"] == base["id"]
     assert (await http.get("/v2/models/our")).status_code == 404
     assert (await http.get("/v2/models/resolve")).status_code == 404
+
+
+async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: httpx.AsyncClient) -> None:
+    source = await fork(http, "source")
+    await ended(http, await submit(http, source["id"], steps=3))
+    nodes = (await http.get(f"/v2/models/{source['id']}/checkpoints")).json()
+    for number, ref in enumerate((nodes[1]["id"], "step-000002")):
+        body = {"source_model_id": source["id"], "name": f"child {number}", "checkpoint_id": ref}
+        child = (await http.post("/v2/models/fork", json=body)).json()
+        assert child["forked_from"] == "source@step-000002"
+    body = {"source_model_id": source["id"], "name": "none", "checkpoint_id": "step-9"}
+    assert (await http.post("/v2/models/fork", json=body)).status_code == 404
 
 
 async def test_a_fork_starts_at_the_sources_head(http: httpx.AsyncClient) -> None:

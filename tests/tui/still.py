@@ -12,6 +12,9 @@ from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.wire import (
     Checkpoint,
+    Forward,
+    ForwardDatum,
+    ForwardResult,
     Group,
     Job,
     JobStatus,
@@ -185,12 +188,12 @@ class StillJobs(StillClient):
     async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
         tasks = {"add-86-34": "120", "reverse-ocean": "naeco", "count_letter-e-cheese": "3"}
         return [
-            self.trace(step or 0, slug, rollout, right)
+            self.sampled(step or 0, slug, rollout, right)
             for slug, right in tasks.items()
             for rollout in range(8)
         ]
 
-    def trace(self, step: int, slug: str, rollout: int, right: str) -> Trace:
+    def sampled(self, step: int, slug: str, rollout: int, right: str) -> Trace:
         wrong = (len(slug) * 3 + rollout * 5) % 8 < {"add-86-34": 3, "reverse-ocean": 0}.get(
             slug, 4
         )
@@ -205,6 +208,23 @@ class StillJobs(StillClient):
             stop_reason="length" if wrong and rollout == 3 else "done",
             num_tokens=len(said) + 1,
         )
+
+    async def trace(self, trace_id: str) -> Trace:
+        [trace] = [t for t in await self.job_traces(JOB_ID, 13) if t.id == trace_id]
+        parts = [{"name": "exact", "value": trace.reward, "weight": 1.0}]
+        return trace.model_copy(update={"evaluation_result": {"subscores": parts}})
+
+    async def forward(self, model_id: str, body: Forward) -> ForwardResult:
+        """The policy of now finds every second token likelier, and the others less likely."""
+        [events] = [await self.trace_events(str(trace_id)) for trace_id in body.inputs]
+        sample = events.events[-1].sample
+        assert sample is not None
+        sampled = sample.output_logprobs
+        now = [p + (0.3 if i % 2 else -0.5) for i, p in enumerate(sampled)]
+        datum = ForwardDatum(
+            reward=1.0, traj_idx=0, logprobs=now, sampling_logprobs=sampled, mask=[1.0] * len(now)
+        )
+        return ForwardResult(forward_id="f", data=[datum])
 
     async def trace_events(self, trace_id: str) -> TraceEvents:
         slug, _, rollout = trace_id.rpartition("-")

@@ -73,7 +73,7 @@ async def test_from_jobs_to_one_rollout_and_back(served: Served) -> None:
         trace_id = screen(flown).browser.list.key
         await flown.press("enter")
         await flown.until(lambda: screen(flown).turns is not None)
-        said = flown.said("#rollout-text")
+        said = screen(flown).browser.pane.plain
         assert "user" in said
         assert "assistant" in said
         assert "logprob Σ" in said
@@ -161,7 +161,7 @@ async def test_filter_copy_and_refresh(served: Served) -> None:
         await flown.press("enter")
         await flown.until(lambda: screen(flown).turns is not None)
         await flown.press("y")
-        assert flown.app.clipboard in flown.said("#rollout-text")
+        assert flown.app.clipboard in screen(flown).browser.pane.plain
         before = screen(flown).turns
         await flown.press("r")
         await flown.until(lambda: screen(flown).turns is not before)
@@ -182,7 +182,7 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
         assert {r.advantage for g in part.groups for r in g.rollouts} == {None}
         await flown.press("enter")
         await flown.until(lambda: screen(flown).turns is not None)
-        assert "keeps no conversation" in flown.said("#rollout-text")
+        assert "keeps no conversation" in screen(flown).browser.pane.plain
         assert "\x1b" not in flown.said("#jobs-title")
 
 
@@ -317,3 +317,63 @@ async def test_a_job_is_read_on_after_the_connection_was_renewed(served: Served)
         await flown.until(lambda: old.wire.http.is_closed)
         await flown.press("left_square_bracket")
         await flown.until(lambda: screen(flown).part.number == 2)
+
+
+async def one_rollout(flown: Cockpit) -> None:
+    """Enter the job, then the rollout under the cursor."""
+    await opened(flown)
+    await flown.press("enter")
+    await flown.until(lambda: screen(flown).turns is not None)
+
+
+async def test_c_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        await one_rollout(flown)
+        pane = screen(flown).browser.pane
+        assert "logprob when it was sampled" in pane.plain
+        await flown.press("c")
+        await flown.until(lambda: "likelihood now" in pane.plain)
+        trace = screen(flown).trace
+        assert trace is not None
+        await flown.until(lambda: screen(flown)._now.get(trace.id))
+        assert "not known" not in pane.plain
+        await flown.press("right_curly_bracket")
+        await flown.until(lambda: screen(flown).trace.id in screen(flown)._now)
+        await flown.press("c")
+        await flown.until(lambda: "advantage: made rarer" in pane.plain)
+        await flown.press("c")
+        await flown.until(lambda: "logprob when it was sampled" in pane.plain)
+
+
+async def test_a_rollout_is_searched(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        await one_rollout(flown)
+        pane = screen(flown).browser.pane
+        await flown.press("n")
+        await flown.until(lambda: any("/ begins" in n.message for n in flown.app._notifications))
+        await flown.press("slash", *"TOKEN")
+        await flown.until(lambda: "1 of 1 found" in flown.said("#jobs-title"))
+        await flown.press(*["backspace"] * 4, "enter")
+        assert len(pane.hits) > 1
+        await flown.press("n", "n", "N")
+        assert pane.hit == 1
+        await flown.until(lambda: f"2 of {len(pane.hits)} found" in flown.said("#jobs-title"))
+        await flown.press("escape")
+        assert pane.hits == []
+        assert screen(flown).level is Level.ROLLOUT
+        await flown.press("slash", *"qqqq")
+        await flown.until(lambda: "not found" in flown.said("#jobs-title"))
+
+
+async def test_a_rollout_is_copied_as_text_markdown_or_json(served: Served) -> None:
+    async with jobs_of(served) as flown:
+        await one_rollout(flown)
+        slug = screen(flown).trace.task_slug
+        for keys, begins in ((["y"], slug), (["right", "right", "enter"], f"## {slug}")):
+            await flown.press("Y")
+            await flown.until(lambda: isinstance(flown.app.screen, Dialog))
+            await flown.until(lambda: flown.app.screen.focused)
+            await flown.press(*keys)
+            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+            await flown.until(lambda begins=begins: flown.app.clipboard.startswith(begins))
+        assert "### assistant" in flown.app.clipboard

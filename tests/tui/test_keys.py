@@ -10,9 +10,11 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import ACTIONS, VIEWS, Action, bindings, of_view, spell
 from hud_tui.tui.screens import view_class
 from hud_tui.tui.screens.chart_list import ChartList
+from hud_tui.tui.screens.compare_panel import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.json_screen import JsonScreen
 from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.widgets.form import Picker
@@ -31,6 +33,8 @@ HOLDERS: dict[str, type] = {
     "charts": ChartList,
     "group": GroupScreen,
     "overlays": OverlayList,
+    "panel": ComparePanel,
+    "history": HistoryPanel,
     **{view: view_class(view) for view in VIEWS},
 }
 

@@ -130,3 +130,12 @@ def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
         run(0), Move("c1", "c2")
     )
     assert undo_note(run(0), Move("c2", "c0", ours=False)).startswith("Somebody else")
+
+
+def test_pinned_and_noted_checkpoints_are_listed_by_themselves() -> None:
+    cursor = TreeCursor()
+    tree = tree_of(list(range(-1, 99)), head=99)
+    cursor.show(tree.add(tree[40].model_copy(update={"pinned": True})), follow=False)
+    cursor.keep(["c60", "unknown"])
+    listed = {cursor.rows.row(n).newest for n in range(len(cursor.rows))}
+    assert {40, 60} <= listed

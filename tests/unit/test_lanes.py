@@ -248,3 +248,16 @@ def test_several_first_steps_share_one_base() -> None:
 def test_a_row_beyond_the_last_is_an_error() -> None:
     with pytest.raises(IndexError):
         Lanes().row(1)
+
+
+def test_what_is_kept_never_folds_and_folds_again_when_it_is_not() -> None:
+    lanes = Lanes()
+    lanes.show(tree_of(list(range(-1, 99)), head=99))
+    folded = len(lanes)
+    lanes.keep(frozenset({50}))
+    shown = [lanes.row(number) for number in range(len(lanes))]
+    assert [row.newest for row in shown if row.kind is Kind.NODE and row.newest == 50] == [50]
+    lanes.show(tree_of(list(range(-1, 100)), head=100))
+    assert any(lanes.row(n).newest == 50 for n in range(len(lanes)))
+    lanes.keep(frozenset())
+    assert len(lanes) == folded

@@ -6,10 +6,14 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.tui.job_rows import sibling_rows, trace_rows
-from hud_tui.tui.widgets.rollout import completion_of, rollout_text, unsafe
+from hud_tui.tui.widgets.rollout_text import Reading, completion_of, rollout_lines, unsafe
 from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"
+
+
+def rollout_text(one: Trace, events: TraceEvents | None, width: int) -> str:
+    return "\n".join(line.plain for line in rollout_lines(one, events, Reading(), width))
 
 
 def trace(number: int, reward: float | None, **fields: object) -> Trace:
@@ -88,7 +92,7 @@ def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
             TraceEvent(id="3", seq=3, kind=HOSTILE, text="odd"),
         ]
     )  # fmt: skip
-    said = rollout_text(one, events, 60).plain
+    said = rollout_text(one, events, 60)
     for text in (drawn, said, completion_of(one, events)):
         assert not {"\x1b", "\u202e"} & set(text)
         assert "[bold]plain[/]" in text
@@ -99,18 +103,36 @@ def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
 def test_tokens_are_listed_with_their_logprobs() -> None:
     sample = TurnSample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
     event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
-    said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60).plain
+    said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
     assert "#7" in said
     assert "-1.500" in said
     named = event.model_copy(update={"tokens": ["4", " ", "[end]"]})
-    assert "[end]" in rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60).plain
+    assert "[end]" in rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60)
 
 
 def test_without_a_conversation_the_row_speaks() -> None:
     one = trace(0, None, completion="forty-two", error="timed out")
-    said = rollout_text(one, TraceEvents(events=[]), 60).plain
+    said = rollout_text(one, TraceEvents(events=[]), 60)
     assert "keeps no conversation" in said
     assert "forty-two" in said
     assert "timed out" in said
-    assert "reading" in rollout_text(one, None, 60).plain
+    assert "reading" in rollout_text(one, None, 60)
     assert completion_of(one, None) == "forty-two"
+
+
+def attempt(number: int, attempt: int, slug: str, reward: float) -> Trace:
+    return trace(
+        number, reward, step=1, attempt=attempt, task_slug=slug, group_id=f"{attempt}{slug}"
+    )
+
+
+def test_attempts_at_a_step_are_told_apart_the_last_one_first() -> None:
+    traces = [
+        attempt(0, 1, "add", 0.0), attempt(1, 1, "add", 0.0),
+        attempt(2, 2, "add", 0.0), attempt(3, 2, "add", 1.0),
+    ]  # fmt: skip
+    groups = rollout_groups(traces)
+    assert [(group.attempt, group.teaches) for group in groups] == [(2, True), (1, False)]
+    headings = [row.cells[0].plain for row in trace_rows(groups, "") if row.heading]
+    assert headings[0] == "attempt 2 of 2"
+    assert headings[2] == "attempt 1 of 2: no spread, sampled again"

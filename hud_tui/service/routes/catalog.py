@@ -56,7 +56,8 @@ async def fork(request: Request) -> Response:
     parts, body = parts_of(request), await read(request, Fork)
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
-    made = await parts.store.write(models.fork, source, body.name)
+    start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
+    made = await parts.store.write(models.fork, source, body.name, start)
     return reply(record(made, base, parts.engine.about()), 201)
 
 

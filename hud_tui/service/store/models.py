@@ -8,7 +8,7 @@ from hud_tui.rl.catalog import slug_of
 from hud_tui.service.clock import now
 from hud_tui.service.ids import canonical, named_id, new_id
 from hud_tui.service.refusals import Refused, not_found
-from hud_tui.service.store import Db, insert
+from hud_tui.service.store import Db, insert, nodes
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,18 @@ def find(db: Db, ref: str) -> ModelRow:
     raise not_found("model", ref[:200])
 
 
-def fork(db: Db, source: ModelRow, name: str) -> ModelRow:
-    """A new model that starts at the source's head, with a tree of its own.
+def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> ModelRow:
+    """A new model with a tree of its own.
+
+    Args:
+        db: The store's.
+        source: What is forked.
+        name: The new model's.
+        checkpoint: Where it starts, by id, name or sampler path; None for the source's head.
 
     Raises:
-        Refused: 409, the name is taken.
+        Refused: 409, the name is taken; 404, the source has no such checkpoint; 410, that
+            has expired.
     """
     name = " ".join(name.split())
     taken = "SELECT 1 FROM model WHERE name_key = ? OR lower(slug) = ?"
@@ -81,13 +88,7 @@ def fork(db: Db, source: ModelRow, name: str) -> ModelRow:
         raise Refused(422, "the name is blank")
     if db.execute(taken, (name.casefold(),) * 2).fetchone():
         raise Refused(409, f"a model named {name} exists already: choose another name")
-    head = db.execute(
-        "SELECT name, state_path FROM head JOIN checkpoint ON id = checkpoint_id"
-        " WHERE head.model_id = ?",
-        (source.id,),
-    ).fetchone()
-    state = head["state_path"] if head else source.state_path
-    origin = f"{source.slug}@{head['name']}" if head else source.slug
+    state, origin = _start(db, source, checkpoint)
     id_ = new_id()
     insert(
         db,
@@ -103,6 +104,22 @@ def fork(db: Db, source: ModelRow, name: str) -> ModelRow:
         created_at=now(),
     )
     return find(db, id_)
+
+
+def _start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None, str]:
+    """The state that a fork starts from, and what that is called."""
+    if checkpoint is not None:
+        node = nodes.find(db, source.id, checkpoint)
+        node.refuse_expired()
+        return node.state_path, f"{source.slug}@{node.name}"
+    head = db.execute(
+        "SELECT name, state_path FROM head JOIN checkpoint ON id = checkpoint_id"
+        " WHERE head.model_id = ?",
+        (source.id,),
+    ).fetchone()
+    if head is None:
+        return source.state_path, source.slug
+    return head["state_path"], f"{source.slug}@{head['name']}"
 
 
 def _free_slug(db: Db, name: str, id_: str) -> str:

@@ -13,13 +13,15 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.moves import Wanted
+from hud_tui.tui.screens.tree_branching import TreeBranching
+from hud_tui.tui.screens.tree_comparing import TreeComparing
 from hud_tui.tui.screens.tree_filtering import TreeFiltering
 from hud_tui.tui.screens.tree_keeping import TreeKeeping
 from hud_tui.tui.screens.tree_steering import TreeSteering
 from hud_tui.tui.steering import read_tree
 
 
-class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping):
+class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping, TreeComparing, TreeBranching):
     VIEW = "checkpoints"
     BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
 
@@ -51,6 +53,7 @@ class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping):
         else:
             tree.go_to_head()
             tree.follow = True
+            self.hud.at = None
         self.say()
 
     def action_jump(self) -> None:

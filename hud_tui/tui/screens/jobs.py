@@ -16,9 +16,9 @@ from hud_tui.errors import HudError
 from hud_tui.tui.job_reader import JobReader
 from hud_tui.tui.jobs_acting import ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.jobs_reading import JobsReading
+from hud_tui.tui.screens.rollout_reading import RolloutReading
 from hud_tui.tui.widgets.jobs_browser import JobsBrowser, Level
-from hud_tui.tui.widgets.rollout import completion_of
+from hud_tui.tui.widgets.rollout_text import completion_of
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Job
 
@@ -26,13 +26,15 @@ AT_LEVEL = {
     "open": {Level.JOBS, Level.TRACES},
     "step": {Level.TRACES},
     "follow": {Level.TRACES},
-    "filter": {Level.JOBS, Level.TRACES},
     "rollout": {Level.ROLLOUT},
+    "shade": {Level.ROLLOUT},
+    "match": {Level.ROLLOUT},
+    "copy_as": {Level.ROLLOUT},
 }
 """Actions that some levels only have."""
 
 
-class JobsScreen(JobsReading):
+class JobsScreen(RolloutReading):
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
 
@@ -87,8 +89,9 @@ class JobsScreen(JobsReading):
         traces = self.part.traces if self.part is not None else []
         found = next((trace for trace in traces if trace.id == trace_id), None)
         if found is not None:
-            self.trace, self.turns = found, None
+            self.trace, self.whole, self.turns = found, None, None
             self._go_to(Level.ROLLOUT)
+            self.read_ratios()
 
     def _go_to(self, level: Level) -> None:
         self.browser.level = level
@@ -114,8 +117,8 @@ class JobsScreen(JobsReading):
             self.browser.show_jobs(self.jobs, self.hud.clock())
         elif self.level is Level.TRACES and job is not None:
             self.browser.show_part(self.part, job, self.following)
-        elif self.part is not None and self.trace is not None:
-            self.browser.show_rollout(self.part, self.trace, self.turns)
+        else:
+            self.redraw()
         self.show_reason()
 
     @on(RowList.Opened)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import gather
+
 from textual import work
 from textual.reactive import reactive
 
+from hud_tui.errors import HudError
 from hud_tui.rl.run import Run, reason
 from hud_tui.tui.job_reader import JobReader, Part
 from hud_tui.tui.job_rows import is_active, job_reason, may_have_reason
@@ -33,6 +36,8 @@ class JobsReading(HudScreen):
         """Of the job that was opened."""
         self.trace: Trace | None = None
         """The rollout that is shown."""
+        self.whole: Trace | None = None
+        """The same with how it was graded; None until it was read."""
         self.following = False
         """Whether the newest step is looked at, whichever that is."""
         self.wanted: int | None = None
@@ -96,9 +101,18 @@ class JobsReading(HudScreen):
             self.browser.list_of(Level.TRACES).action_first()
 
     async def _read_turns(self, trace: Trace) -> None:
-        turns = await self.attempt(self.client.trace_events(trace.id))
-        if turns is not None and trace is self.trace:
+        read = gather(self.client.trace_events(trace.id), self._graded(trace))
+        found = await self.attempt(read)
+        if found is not None and trace is self.trace:
+            turns, self.whole = found
             self.turns = turns
+
+    async def _graded(self, trace: Trace) -> Trace | None:
+        """The rollout with its evaluation; that it cannot be had is no trouble."""
+        try:
+            return await self.client.trace(trace.id)
+        except HudError:
+            return None
 
     async def _read_reason(self) -> None:
         """Why the job ended, where its row does not say and there may be something to say."""

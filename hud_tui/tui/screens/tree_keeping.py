@@ -1,4 +1,4 @@
-"""TreeKeeping: what is kept of a checkpoint whatever the service's disk limit."""
+"""TreeKeeping: notes on checkpoints, and what is kept of them whatever the disk limit."""
 
 from __future__ import annotations
 
@@ -7,19 +7,36 @@ from textual.content import Content
 
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.head import EXPIRED, name
-from hud_tui.rl.segments import ROOT
-from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.rl.text import one_line
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.tree_view import TreeView
 from hud_tui.wire import Checkpoint
 
 
 class TreeKeeping(TreeView):
-    @property
-    def selected(self) -> Checkpoint | None:
-        """The checkpoint under the cursor; None on a folded run and on the base weights."""
-        if self.at.folded or self.at.position == ROOT:
-            return None
-        return self.run.tree[self.at.position]
+    def action_note(self) -> None:
+        """Write a note on the checkpoint under the cursor."""
+        node = self.selected
+        if node is None:
+            self.warn("A note belongs to a checkpoint: put the cursor on one.")
+        else:
+            self._note(node)
+
+    @work(exclusive=True, group="keep")
+    async def _note(self, node: Checkpoint) -> None:
+        notebook = self.hud.notebook
+        lines = ["It stays on this machine. An empty one is taken away."]
+        dialog = InputDialog(
+            f"A note on {name(node)}", lines, "Keep", value=notebook.notes.get(node.id, "")
+        )
+        text = await self.app.push_screen_wait(dialog)
+        if text is None:
+            return
+        try:
+            notebook.write(node.id, text)
+        except OSError as error:
+            self.warn(f"The note is there for this session only: {one_line(error, 80)}")
+        self.show_marks()
 
     def action_pin(self) -> None:
         """Keep the state of the checkpoint under the cursor, or no longer."""

@@ -9,7 +9,8 @@ from textual.content import Content
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.head import Outcome, name
-from hud_tui.tui.moves import Wanted, to_parent, to_redo, to_selected, to_undo
+from hud_tui.tui.moves import Wanted, to_known, to_parent, to_redo, to_selected, to_undo
+from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.tree_view import TreeView
 from hud_tui.tui.steering import steer
 
@@ -34,6 +35,14 @@ class TreeSteering(TreeView):
     def action_redo(self) -> None:
         """Preview the last move that was undone, again."""
         self.move_head(lambda: to_redo(self.hud.journal))
+
+    @work(exclusive=True, group="history")
+    async def action_history(self) -> None:
+        """Where the head was set; one of them can be served again."""
+        panel = HistoryPanel(self.run, self.hud.notebook.moves, self.hud.clock())
+        chosen = await self.app.push_screen_wait(panel)
+        if chosen is not None:
+            self.move_head(lambda: to_known(self.run, chosen))
 
     def move_head(self, wish: Callable[[], Wanted]) -> None:
         """Start the one act that changes what is served, unless it is under way."""

@@ -19,6 +19,8 @@ from hud_tui.rl.tree import HELDOUT
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.tui.widgets.tree_lines import Marks
+from hud_tui.wire import Checkpoint
 
 EMPTY = "No checkpoints yet: they appear with the first step. Press 2 to launch a run."
 NO_MODEL = "No model is followed yet. Press 1 to choose or fork one."
@@ -46,6 +48,16 @@ class TreeView(HudScreen):
         self._said = Content()
         """What was said last; until the cursor is moved."""
 
+        self.marked: tuple[str, ...] = ()
+        """Ids of the checkpoints that are marked to be compared, A first; two at most."""
+
+    @property
+    def selected(self) -> Checkpoint | None:
+        """The checkpoint under the cursor; None on a folded run and on the base weights."""
+        if self.at.folded or self.at.position == ROOT:
+            return None
+        return self.run.tree[self.at.position]
+
     def body(self) -> Iterable[Widget]:
         with Container(id="tree-panes"):
             with Vertical(id="tree-pane"):
@@ -60,12 +72,28 @@ class TreeView(HudScreen):
         self.set_interval(OLDER_S, self._grow_older)
 
     def watch_run(self, before: Run, run: Run) -> None:
-        if self.is_mounted and (run.tree is not before.tree or run.model is not before.model):
-            self._show_state()
+        if not self.is_mounted or (run.tree is before.tree and run.model is before.model):
+            return
+        if (run.model and run.model.id) != (before.model and before.model.id):
+            self.marked = ()
+            self.show_marks()
+        self._show_state()
+
+    def show_marks(self) -> None:
+        """Draw notes and marks as they are now; what has one does not fold."""
+        self.tree_list.mark(Marks(self.hud.notebook.notes, self.marked))
+        self.show_details(self.at)
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         self._show_state()
+        self.call_after_refresh(self._go_to_crosshair)
+
+    def _go_to_crosshair(self) -> None:
+        """The step that another view looks at is the one under the cursor."""
+        position = self.run.tree.find(self.hud.at)
+        if position is not None and position != self.at.position:
+            self.tree_list.go(position)
 
     def _show_state(self) -> None:
         """The tree, or why there is none; what the tree holds, on the line under it."""
@@ -104,6 +132,8 @@ class TreeView(HudScreen):
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
         moved = at.position != self.at.position and not self.tree_list.follow
         self.at = at
+        if moved:
+            self.hud.at = None if at.position == ROOT else self.run.tree[at.position].id
         self.say(Content() if moved and self.focused is not self.filter_field else None)
         self.show_details(at)
 
@@ -126,4 +156,8 @@ class TreeView(HudScreen):
         lanes = self.tree_list.lanes
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
-        return details(self.run, lanes, at.position, self.hud.clock(), width)
+        note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
+        return details(self.run, lanes, at.position, self.hud.clock(), width, note)
+
+    def _note_of(self, node: Checkpoint) -> str:
+        return self.hud.notebook.notes.get(node.id, "")

@@ -52,11 +52,16 @@ class CheckpointDetails(TextPane):
     """The details pane; Tab goes to it, and it scrolls."""
 
 
-def details(run: Run, lanes: Lanes, position: int, now: float, width: int) -> list[Content]:
+def details(
+    run: Run, lanes: Lanes, position: int, now: float, width: int, note: str = ""
+) -> list[Content]:
     """A checkpoint's details, as lines of `width` cells; ROOT is the base weights."""
     if position == ROOT:
         return _base(run)
-    lines = [_title(run, position), *_columns(list(_facts(run, position, now)), width)]
+    lines = [_title(run, position)]
+    if note:
+        lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
+    lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
@@ -104,7 +109,8 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
     yield _line("reward", _reward(node.mean_reward, known))
     yield _line("change", _change(run, position))
-    yield _line("loss", f"{one_line(node.loss_fn or '–', 20)}  lr {short(node.learning_rate)}")
+    yield _line("loss", one_line(node.loss_fn or "–", 24))
+    yield _line("rate", short(node.learning_rate))
     yield _line("datums", f"{_count(node.num_datums)} of {_count(node.num_traces)} traces")
     yield _line("tokens", _count(node.num_tokens))
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
@@ -183,9 +189,10 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
             yield Content()
             yield Content.styled(f"groups that {word} {where}", "$text-muted")
         for slug in slugs:
-            change = f"{short(older[slug]):>6} → {short(newer[slug]):<6}"
-            name = one_line(slug, GROUP_NAME)
-            yield Content(f"{name:<{GROUP_NAME}}{change} {signed(newer[slug] - older[slug])}")
+            change = f"{short(older[slug]):>7} → {short(newer[slug]):<7}"
+            name = Content(one_line(slug, 200)).truncate(GROUP_NAME, ellipsis=True)
+            name = name.pad_right(GROUP_NAME - name.cell_length)
+            yield name + Content(f"{change}{signed(newer[slug] - older[slug])}")
 
 
 def _means(groups: Sequence[Group]) -> dict[str, float]:

@@ -26,6 +26,7 @@ from hud_tui.tui.job_rows import (
 )
 from hud_tui.tui.job_titles import jobs_title, part_title, rollout_title
 from hud_tui.tui.widgets.rollout import RolloutPane
+from hud_tui.tui.widgets.rollout_text import Reading, unsafe
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Job, Trace, TraceEvents
 
@@ -38,6 +39,8 @@ class Level(IntEnum):
     ROLLOUT = 2
 
 
+FILTER = "filter by any text of the rows"
+SEARCH = "search the rollout; then n and N"
 NAME_LEAST = 24
 """Cells that a job's name wants at least."""
 
@@ -52,9 +55,7 @@ class JobsBrowser(Vertical):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.field = Input(
-            placeholder="filter by any text of the rows", id="jobs-filter", compact=True
-        )
+        self.field = Input(placeholder=FILTER, id="jobs-filter", compact=True)
         """Where the filter is typed."""
         self.pane = RolloutPane(id="rollout-pane")
         self._title_line = Static("", id="jobs-title", markup=False)
@@ -90,6 +91,8 @@ class JobsBrowser(Vertical):
 
     def watch_level(self) -> None:
         """Show that level, with the cursor in it and without the other's filter."""
+        rollout = self.level is Level.ROLLOUT
+        self.field.placeholder = SEARCH if rollout else FILTER
         for one in Level:
             self.set_class(one is self.level, f"-{one.name.lower()}")
         self.field.value = ""
@@ -121,14 +124,23 @@ class JobsBrowser(Vertical):
         title = part_title(part, job, following, self.size.width - 2)
         self._title(title, "" if rows else empty)
 
-    def show_rollout(self, part: Part, trace: Trace, turns: TraceEvents | None) -> None:
+    def show_rollout(
+        self, part: Part, trace: Trace, turns: TraceEvents | None, reading: Reading
+    ) -> None:
         """One rollout beside its siblings; the turns are None while they are being read."""
         group = part.group_of(trace)
         siblings = self.list_of(Level.ROLLOUT)
         siblings.show(sibling_rows(group, trace.id))
         siblings.select(trace.id)
-        self._title(rollout_title(group, trace, self.size.width - 2), "")
-        self.pane.show(trace, turns)
+        self.pane.show_rollout(trace, turns, reading)
+        self.pane.find(self.field.value)
+        removed = 0 if turns is None else unsafe(turns)
+        found = (self.pane.hit + 1, len(self.pane.hits)) if self.field.value else None
+        self._title(rollout_title(group, trace, self.size.width - 2, removed, found), "")
+
+    @on(RolloutPane.Resized)
+    def _lay_out(self) -> None:
+        self.pane.lay_out()
 
     def say_reason(self, why: str) -> None:
         """Why the job ended as it did, in as many lines as it takes; nothing where empty."""

@@ -53,7 +53,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         resize_virtually(self, Size(self.width, len(lines)))
         top = self.scroll_offset.y
         for y in range(self.size.height):
-            if _line(before, top + y) != _line(lines, top + y):
+            if not _line(before, top + y).is_same(_line(lines, top + y)):
                 self.refresh(Region(0, y, self.width, 1))
 
     def render_line(self, y: int) -> Strip:

@@ -16,7 +16,7 @@ from hud_tui.tui.widgets.palette import EIGHTHS, eighth, reward_style
 GAP = 2
 """Cells between two columns."""
 MARKS = 4
-"""Cells for ``▶``, ``★`` and ``◆`` at the left, with the margin."""
+"""Cells at the left: marked, served, best, and pinned or noted."""
 LANES_MOST = 24
 """Cells that lanes may take; deeper ones are cut at the left."""
 
@@ -42,22 +42,24 @@ class Column:
 
 
 NAME = Column("checkpoint", 12, 0, right=False)
-REWARD = Column("reward", 7, 1)
+REWARD = Column("reward", 8, 1)
 DELTA = Column("Δ", 8, 2)
-LOSS = Column("loss", 19, 4, right=False)
-RATE = Column("lr", 6, 5)
-TRACES = Column("traces", 6, 6)
+NOTE = Column("note", 19, 4, right=False)
+"""Where there is any note, it comes before how the step was trained."""
+LOSS = Column("loss", 19, 5, right=False)
+RATE = Column("lr", 6, 6)
+TRACES = Column("traces", 6, 7)
 AGE = Column("age", 5, 3)
 MORE = (
-    Column("spread", 7, 7, key="reward_std"),
-    Column("kl", 7, 8, key="kl_sample_train"),
-    Column("entropy", 7, 9, key="entropy"),
-    Column("zero-spread", 11, 10, key="frac_groups_zero_spread"),
-    Column("clip", 7, 11, key="clip_fraction"),
-    Column("length", 7, 12, key="completion_length_mean"),
+    Column("spread", 7, 8, key="reward_std"),
+    Column("kl", 7, 9, key="kl_sample_train"),
+    Column("entropy", 7, 10, key="entropy"),
+    Column("zero-spread", 11, 11, key="frac_groups_zero_spread"),
+    Column("clip", 7, 12, key="clip_fraction"),
+    Column("length", 7, 13, key="completion_length_mean"),
 )
 """What a wide screen has room for."""
-COLUMNS = (NAME, REWARD, DELTA, LOSS, RATE, TRACES, *MORE, AGE)
+COLUMNS = (NAME, REWARD, DELTA, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
 PLAIN = Style()
 
 
@@ -66,11 +68,15 @@ def lanes_width(lanes: int) -> int:
     return min(2 * lanes - 1, LANES_MOST)
 
 
-def fit(width: int, lanes: int) -> list[Column]:
-    """The columns that a line of `width` cells has room for, in order; always the name."""
+def fit(width: int, lanes: int, noted: bool = False) -> list[Column]:
+    """The columns that a line of `width` cells has room for, in order; always the name.
+
+    `noted` says whether there is any note to show.
+    """
     room = width - MARKS - lanes_width(lanes)
     kept: list[Column] = []
-    for column in sorted(COLUMNS, key=lambda column: column.rank):
+    offered = [column for column in COLUMNS if noted or column is not NOTE]
+    for column in sorted(offered, key=lambda column: column.rank):
         room -= GAP + column.width
         if room < 0 and kept:
             break

@@ -1,6 +1,6 @@
 """Lines of the checkpoint tree: its lanes, and what the columns say of each row."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -17,6 +17,7 @@ from hud_tui.tui.widgets.tree_columns import (
     LANES_MOST,
     MARKS,
     NAME,
+    NOTE,
     PLAIN,
     Column,
     cell,
@@ -29,7 +30,26 @@ SPARK = 24
 """Cells of a folded run's curve, at most."""
 KEPT = {"weights": "◐", "expired": "◌"}
 """A node's glyph where not its whole state is kept."""
-PINNED = "◆"
+PINNED, NOTED = "◆", "✎"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What the user put on checkpoints, by their ids."""
+
+    notes: Mapping[str, str] = field(default_factory=dict)
+    marked: Sequence[str] = ()
+    """To be compared: A, then B."""
+
+    @property
+    def ids(self) -> set[str]:
+        """Every checkpoint that has any."""
+        return {*self.notes, *self.marked}
+
+    def letter(self, checkpoint_id: str) -> str:
+        """``A`` or ``B``, or a space."""
+        found = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
+        return " " if found is None else "AB"[found]
 
 
 @dataclass(frozen=True)
@@ -43,10 +63,14 @@ class Look:
     served: Style = field(default_factory=Style)
     dim: Style = field(default_factory=Style)
     columns: tuple[Column, ...] = ()
+    marks: Marks = field(default_factory=Marks)
 
     @classmethod
-    def of(cls, width: int, lanes: int, top: float, served: Style, dim: Style) -> "Look":
-        return cls(width, lanes, top, served, dim, tuple(fit(width, lanes)))
+    def of(
+        cls, width: int, lanes: int, top: float, served: Style, dim: Style, marks: Marks
+    ) -> "Look":
+        columns = tuple(fit(width, lanes, noted=bool(marks.notes)))
+        return cls(width, lanes, top, served, dim, columns, marks)
 
     @property
     def gutter(self) -> int:
@@ -62,7 +86,7 @@ def header_line(look: Look) -> list[Segment]:
 
 def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
     """One row: marks, lanes, and what it stands for."""
-    line = [Segment(_marks(run, row), look.served), *_lanes(look, run, row)]
+    line = [Segment(_marks(look.marks, run, row), look.served), *_lanes(look, run, row)]
     if row.kind is Kind.NODE:
         line += _node(look, run, row, now)
     elif row.kind is Kind.FOLD:
@@ -89,14 +113,19 @@ def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) ->
     return [float("nan") if reward is None else reward for reward in rewards]
 
 
-def _marks(run: Run, row: Row) -> str:
+def _marks(marks: Marks, run: Run, row: Row) -> str:
+    """A or B, served, best, and pinned or noted: MARKS cells."""
     head = run.tree.head
-    served = row.kind is Kind.BASE if head is None else row.kind is Kind.NODE and row.newest == head
-    node = run.tree[row.newest] if row.kind is Kind.NODE else None
-    best = node is not None and row.newest == run.tree.best
-    pinned = node is not None and node.pinned
-    marks = (served and run.loaded, "▶"), (best, "★"), (pinned, PINNED)
-    return " " + "".join(glyph if shown else " " for shown, glyph in marks)
+    if row.kind is not Kind.NODE:
+        served = row.kind is Kind.BASE and head is None and run.loaded
+        return f" {'▶' if served else ' '}".ljust(MARKS)
+    node = run.tree[row.newest]
+    shown = (
+        (row.newest == head and run.loaded, "▶"),
+        (row.newest == run.tree.best, "★"),
+        (node.pinned or node.id in marks.notes, PINNED if node.pinned else NOTED),
+    )
+    return marks.letter(node.id) + "".join(glyph if has else " " for has, glyph in shown)
 
 
 def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
@@ -118,6 +147,10 @@ def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
 def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
     for column in look.columns:
         yield Segment(" " * GAP)
+        if column is NOTE:
+            note = look.marks.notes.get(run.tree[row.newest].id, "")
+            yield Segment(NOTE.pad(one_line(note, 60)), look.dim)
+            continue
         for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
             served = column is NAME and row.served[-1]
             yield Segment(segment.text, look.served) if served else segment
@@ -136,4 +169,4 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
         yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
 
 
-__all__ = ["PLAIN", "SPARK", "Look", "base_name", "curve", "header_line", "row_line"]
+__all__ = ["PLAIN", "SPARK", "Look", "Marks", "base_name", "curve", "header_line", "row_line"]

@@ -1,0 +1,112 @@
+"""Notebook: what the user wrote of one model's checkpoints, and where its head was set.
+
+One JSON file a model, in the state directory of this machine: nothing of it goes to a
+service. It is read again before it is written, so that two apps do not undo each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hud_tui.tui.journal import Move
+
+MOVES_MOST = 500
+"""Moves of the head that are remembered."""
+NOTE_MOST = 400
+"""Characters of a note."""
+_PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+class Notebook:
+    """Without a file it remembers for the session."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._notes: dict[str, str] = {}
+        self._moves: list[Move] = []
+        self._read()
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """By the checkpoint's id."""
+        return self._notes
+
+    @property
+    def moves(self) -> list[Move]:
+        """Where the head was set, oldest first."""
+        return self._moves
+
+    def write(self, checkpoint_id: str, note: str) -> None:
+        """Keep a note; an empty one is none.
+
+        Raises:
+            OSError: It cannot be written; it is there for the session.
+        """
+
+        def change() -> None:
+            self._notes.pop(checkpoint_id, None)
+            if note.strip():
+                self._notes[checkpoint_id] = note.strip()[:NOTE_MOST]
+
+        self._change(change)
+
+    def add(self, move: Move) -> None:
+        """Remember a move of the head.
+
+        Raises:
+            OSError: It cannot be written; it is there for the session.
+        """
+
+        def change() -> None:
+            self._moves = [*self._moves[1 - MOVES_MOST :], move]
+
+        self._change(change)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        self._read()
+        change()
+        if self._file is None:
+            return
+        body = {
+            "notes": self._notes,
+            "moves": [[m.before, m.after, m.ours, m.at] for m in self._moves],
+        }
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self._file.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(body, ensure_ascii=True), "utf-8")
+        fresh.replace(self._file)
+
+    def _read(self) -> None:
+        """Take in the file. One that cannot be read is put aside, not overwritten."""
+        if self._file is None:
+            return
+        try:
+            body = json.loads(self._file.read_text("utf-8"))
+            notes = {str(id_): str(text) for id_, text in body["notes"].items()}
+            moves = [_move(row) for row in body["moves"]]
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self._file.replace(self._file.with_suffix(".unreadable"))
+        except OSError:
+            return
+        else:
+            self._notes, self._moves = notes, moves
+
+
+def notebook_file(state: Path, model_id: str) -> Path:
+    """Where a model's notebook is. The id is the service's, so it names no path by itself."""
+    plain = _PLAIN.fullmatch(model_id) is not None
+    name = model_id if plain else sha256(model_id.encode("utf-8", "replace")).hexdigest()
+    return state / "models" / f"{name}.json"
+
+
+def _move(row: list[Any]) -> Move:
+    before, after, ours, at = row
+    return Move(None if before is None else str(before), str(after), bool(ours), float(at))

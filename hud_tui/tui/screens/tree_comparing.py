@@ -1,0 +1,88 @@
+"""TreeComparing: two checkpoints marked, compared, and tried on the same prompt."""
+
+from __future__ import annotations
+
+from textual import work
+
+from hud_tui.client.groups import GroupReader
+from hud_tui.rl.compare import Comparison, compare
+from hud_tui.rl.head import refusal
+from hud_tui.rl.tree import ROOT
+from hud_tui.tui.screens.compare_panel import ComparePanel
+from hud_tui.tui.screens.tree_view import TreeView
+from hud_tui.tui.screens.try_panel import Tried, TryPanel
+
+NEED_TWO = "Mark two checkpoints with m, or put the cursor on one that is not served."
+
+
+class TreeComparing(TreeView):
+    def action_mark(self) -> None:
+        """Mark the checkpoint under the cursor as A, the next one as B; or unmark it."""
+        node = self.selected
+        if node is None:
+            self.warn("Only a checkpoint can be marked: put the cursor on one.")
+            return
+        kept = [id_ for id_ in self.marked if id_ != node.id]
+        self.marked = tuple(kept if len(kept) < len(self.marked) else [*kept[-1:], node.id])
+        self.show_marks()
+
+    def pair(self) -> tuple[int, int] | None:
+        """What is compared: the two that are marked, else the one that is, or the head, with
+        the cursor's; None where those are not two."""
+        found = (self.run.tree.find(id_) for id_ in self.marked)
+        marked = [position for position in found if position is not None]
+        if len(marked) == 2:
+            return marked[0], marked[1]
+        left = marked[0] if marked else self.run.tree.head
+        right = None if self.selected is None else self.at.position
+        if left is None or right is None or left == right or ROOT in (left, right):
+            return None
+        return left, right
+
+    def action_compare(self) -> None:
+        """Metrics, how they were trained, how they are related, and what got better or worse."""
+        pair = self.pair()
+        if pair is None:
+            self.warn(NEED_TWO)
+        else:
+            self._compare(*pair)
+
+    @work(exclusive=True, group="compare")
+    async def _compare(self, left: int, right: int) -> None:
+        model = self.run.model
+        if model is None:
+            return
+        both = compare(self.run.tree, left, right)
+        if not (both.left.groups and both.right.groups):
+            both = await self._with_groups(both, model.id, left, right)
+        await self.app.push_screen_wait(ComparePanel(both))
+
+    async def _with_groups(
+        self, both: Comparison, model_id: str, left: int, right: int
+    ) -> Comparison:
+        """The same with the rewards by task, of a service whose tree does not carry them."""
+        reader = GroupReader(self.client, model_id)
+        groups = await reader.groups(both.left), await reader.groups(both.right)
+        return compare(self.run.tree, left, right, groups)
+
+    def action_try(self) -> None:
+        """Sample one prompt from both, to see them side by side."""
+        pair, model = self.pair(), self.run.model
+        if pair is None or model is None:
+            self.warn(NEED_TWO)
+            return
+        nodes = [self.run.tree[position] for position in pair]
+        why = next((why for why in map(refusal, nodes) if why), "")
+        if why:
+            self.warn(why)
+            return
+        left, right = (
+            Tried(node, mark, position == self.run.tree.head)
+            for node, mark, position in zip(nodes, "AB", pair, strict=True)
+        )
+        self.app.push_screen(TryPanel(self.client, model, left, right))
+
+    def action_unmark(self) -> None:
+        """Take both marks off."""
+        self.marked = ()
+        self.show_marks()

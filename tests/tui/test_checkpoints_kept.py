@@ -1,0 +1,177 @@
+"""Marks, comparisons, notes, forks and the head's history, by keyboard over the real service."""
+
+from pathlib import Path
+
+from textual.widgets import Input
+
+from hud_tui.start import Start
+from hud_tui.tui.screens.checkpoints import CheckpointsScreen
+from hud_tui.tui.screens.compare_panel import ComparePanel
+from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.tui.screens.history_panel import HistoryPanel
+from hud_tui.tui.screens.try_panel import TryPanel
+from hud_tui.tui.shelf import Shelf
+from tests.conftest import Served
+from tests.tui.cockpit import Cockpit, cockpit, put_head
+from tests.tui.test_checkpoints import details_of, note, set_head, tree, tree_of, under_cursor
+
+
+def line(flown: Cockpit, number: int) -> str:
+    return tree(flown).render_line(number).text
+
+
+async def panel(flown: Cockpit, kind: type) -> None:
+    await flown.until(lambda: isinstance(flown.app.screen, kind) and flown.app.screen.focused)
+
+
+async def back(flown: Cockpit) -> None:
+    await flown.press("escape")
+    await flown.until(lambda: isinstance(flown.app.screen, CheckpointsScreen))
+
+
+async def test_two_are_marked_and_compared(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.press("down", "m", "down", "down", "m")
+        assert line(flown, 2).startswith("A")
+        assert line(flown, 4).startswith("B")
+        await flown.press("c")
+        await panel(flown, ComparePanel)
+        shown = flown.app.screen.pane
+        await flown.until(lambda: "A descends from B: 2 steps on." in shown.plain)
+        assert "learning rate" in shown.plain
+        assert "A step-000005" in shown.plain
+        await flown.press("j", "G", "g")
+        await back(flown)
+        await flown.press("down", "m")
+        assert line(flown, 2).startswith(" ")
+        assert (line(flown, 4)[0], line(flown, 5)[0]) == ("A", "B")
+        await flown.press("m")
+        assert line(flown, 5).startswith(" ")
+        await flown.press("M")
+        assert line(flown, 4).startswith(" ")
+
+
+async def test_without_marks_the_head_is_compared_with_what_is_under_the_cursor(
+    served: Served,
+) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.press("c")
+        await flown.until(lambda: "Mark two checkpoints" in note(flown))
+        await flown.press("G", "m")
+        await flown.until(lambda: "Only a checkpoint can be marked" in note(flown))
+        await flown.press("up", "c")
+        await panel(flown, ComparePanel)
+        shown = flown.app.screen.pane
+        await flown.until(lambda: "A descends from B: 5 steps on." in shown.plain)
+
+
+async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session(
+    served: Served, tmp_path: Path
+) -> None:
+    async with tree_of(served) as (_, model_id):
+        pass
+    start = Start("checkpoints", model=model_id)
+    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
+        await flown.press("down", "n")
+        await panel(flown, InputDialog)
+        await flown.press(*"before the collapse", "enter")
+        await flown.until(lambda: "✎" in line(flown, 2))
+        await flown.until(lambda: "✎ before the collapse" in details_of(flown))
+    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
+        await flown.until(lambda: "✎" in line(flown, 2))
+        await flown.press("slash", *"note:collapse", "enter")
+        assert under_cursor(flown) == "step-000005"
+        assert "1 of 6 checkpoints" in note(flown)
+        await flown.press("n")
+        await panel(flown, InputDialog)
+        flown.app.screen.query_one(Input).value = ""
+        await flown.press("enter")
+        await flown.until(lambda: "✎" not in details_of(flown))
+        await flown.press("escape", "G", "n")
+        await flown.until(lambda: "A note belongs to a checkpoint" in note(flown))
+
+
+async def test_the_history_says_who_set_the_head_and_serves_one_again(
+    served: Served, tmp_path: Path
+) -> None:
+    async with tree_of(served) as (_, model_id):
+        pass
+    start = Start("checkpoints", model=model_id)
+    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
+        await flown.press("v")
+        await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
+        assert "was not set yet" in str(flown.app.screen.query_one("#history-empty").render())
+        await back(flown)
+        await set_head(flown, "u")
+        nodes = await flown.tree(model_id)
+        await put_head(flown.http, model_id, nodes[1].id)
+        await flown.until(lambda: len(flown.app.notebook.moves) == 2)
+        await set_head(flown, "z")
+    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
+        await flown.press("v")
+        await panel(flown, HistoryPanel)
+        rows = [[cell.plain for cell in row.cells[1:]] for row in flown.app.screen.rows.rows]
+        assert rows == [
+            ["step-000002", "step-000005", "you, here"],
+            ["step-000005", "step-000002", "somebody else"],
+            ["step-000006", "step-000005", "you, here"],
+        ]
+        await flown.press("j", "enter")
+        assert "step-000002" in await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000002 · verified" in note(flown))
+
+
+async def test_a_fork_starts_at_any_checkpoint(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.press("down", "down", "B")
+        await panel(flown, InputDialog)
+        assert "It starts at step-000004" in "\n".join(
+            str(said.render()) for said in flown.app.screen.query(".dialog-line")
+        )
+        flown.app.screen.query_one(Input).value = "from four"
+        await flown.press("enter")
+        await flown.until(lambda: "starts at step-000004" in note(flown))
+        models = (await flown.http.get("/v2/models")).json()["items"]
+        [forked] = [model for model in models if model["name"] == "from four"]
+        assert forked["forked_from"].endswith("@step-000004")
+        await flown.press("G", "B")
+        await flown.until(lambda: "A fork starts at a checkpoint" in note(flown))
+
+
+async def test_one_prompt_is_sampled_from_two_checkpoints(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        await flown.press("s")
+        await flown.until(lambda: "Mark two checkpoints" in note(flown))
+        await flown.press("down", "s")
+        await panel(flown, TryPanel)
+        shown = flown.app.screen
+        shown.prompt.value = "2 + 2 = ?"
+        await flown.press("enter")
+        await flown.until(lambda: all("of 4" in pane.plain for pane in shown.panes))
+        titles = [str(title.render()) for title in shown.query(".try-title")]
+        assert titles == ["A step-000006  ▶ served", "B step-000005"]
+        await flown.press("tab", "j")
+        await back(flown)
+
+
+async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
+    served: Served,
+) -> None:
+    async with tree_of(served) as (flown, _):
+        nodes = list(tree(flown).checkpoints)
+        await flown.press("down", "down")
+        assert flown.app.at == nodes[3].id
+        await flown.press("3")
+        await flown.until(lambda: flown.view.VIEW == "live")
+        flown.app.at = nodes[1].id
+        await flown.press("4")
+        await flown.until(lambda: flown.view.VIEW == "checkpoints")
+        await flown.until(lambda: under_cursor(flown) == "step-000002")
+        await flown.press("f")
+        assert flown.app.at is None
+        assert under_cursor(flown) == "step-000006"

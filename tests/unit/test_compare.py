@@ -1,0 +1,92 @@
+"""Two checkpoints side by side: what is worked out, and what is said of it."""
+
+import pytest
+
+from hud_tui.rl.compare import compare
+from hud_tui.rl.tree import Tree
+from hud_tui.tui.screens.compare_panel import comparison_table, lineage
+from hud_tui.wire import Checkpoint, Group
+
+
+def node(id_: str, parent: str | None, reward: float, **fields: object) -> Checkpoint:
+    return Checkpoint.model_validate(
+        {
+            "id": id_,
+            "name": id_,
+            "prev_model_checkpoint_id": parent,
+            "mean_reward": reward,
+            **fields,
+        }
+    )
+
+
+def groups(**rewards: list[float]) -> list[Group]:
+    return [Group(task_slug=slug, rewards=each) for slug, each in rewards.items()]
+
+
+TREE = Tree.of(
+    [
+        node("root", None, 0.1),
+        node(
+            "left",
+            "root",
+            0.5,
+            loss_fn="ppo",
+            metrics={"kl_sample_train": 0.1, "only_left": 1.0},
+            groups=groups(add=[0, 1], sub=[1, 1], same=[0.5, 0.5], gone=[1, 1]),
+        ),
+        node(
+            "right",
+            "root",
+            0.75,
+            loss_fn="cispo",
+            metrics={"kl_sample_train": 0.3},
+            groups=groups(add=[1, 1], sub=[0, 0, 0, 0], same=[0.5, 0.51], new=[1]),
+        ),
+        node("later", "right", 0.8),
+    ]
+)
+
+
+def test_metrics_are_right_minus_left_and_the_better_side_is_told() -> None:
+    pairs = {pair.key: pair for pair in compare(TREE, 1, 2).metrics}
+    assert pairs["reward_mean"].delta == pytest.approx(0.25)
+    assert pairs["reward_mean"].better == 1
+    assert pairs["kl_sample_train"].better == -1
+    assert (pairs["only_left"].delta, pairs["only_left"].better) == (None, 0)
+
+
+def test_groups_that_both_have_are_better_worse_or_alike() -> None:
+    both = compare(TREE, 1, 2)
+    assert [(p.task_slug, p.delta) for p in both.better] == [("add", 0.5)]
+    assert [(p.task_slug, p.delta) for p in both.worse] == [("sub", -1.0)]
+    assert both.alike == 1
+    given = compare(TREE, 0, 3, (groups(a=[0]), groups(a=[1])))
+    assert [p.task_slug for p in given.better] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        (1, 2, "They parted at root: A is 1 step on, B 1 step."),
+        (0, 3, "B descends from A: 2 steps on."),
+        (3, 2, "A descends from B: 1 step on."),
+    ],
+)
+def test_how_they_are_related(left: int, right: int, said: str) -> None:
+    assert lineage(compare(TREE, left, right), 80)[0].plain == said
+
+
+@pytest.mark.parametrize("width", [40, 71, 96])
+def test_the_table_fits_its_width(width: int) -> None:
+    lines = comparison_table(compare(TREE, 1, 2), width)
+    assert max(line.cell_length for line in lines) <= max(width, 49)
+    text = "\n".join(line.plain for line in lines)
+    assert "differs" in text
+    assert "1 task that B does better" in text
+    assert "1 task about as well" in text
+
+
+def test_what_has_no_groups_says_so() -> None:
+    lines = comparison_table(compare(TREE, 0, 3), 80)
+    assert "No task is known" in lines[-1].plain

@@ -1,0 +1,124 @@
+"""One rollout: its tokens' shades, what its reward is made of, and what is copied of it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.grade import Subscore, subscores
+from hud_tui.rl.token_shades import Shade, by_advantage, by_logprob, by_ratio
+from hud_tui.tui.rollout_copy import FORMS
+from hud_tui.tui.widgets.rollout_text import Reading, rollout_lines
+from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+HOSTILE = "\x1b[2J ```\n```` \u202e end"
+
+
+def test_a_token_that_was_certain_is_at_the_ramps_end() -> None:
+    assert by_logprob([0.0, -3.0, -6.0, -99.0]).places == [1.0, 0.5, 0.0, 0.0]
+
+
+def test_a_ratio_is_shaded_by_its_log_up_to_twofold() -> None:
+    shaded = by_ratio([-1.0, -0.5, None, float("nan")], [-1.0, -99.0, -1.0, -1.0])
+    assert shaded.values[0] == pytest.approx(1.0)
+    assert shaded.places == [0.5, 1.0, None, None]
+
+
+def test_an_advantage_is_the_same_for_every_token_and_measured_by_its_group() -> None:
+    assert by_advantage(-0.25, 0.5, 3).places == [0.25] * 3
+    assert by_advantage(None, 0.5, 2).places == [None, None]
+    assert by_advantage(0.0, 0.0, 1).places == [None]
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS)))
+def test_no_number_leaves_the_ramp(pairs: list[tuple[float, float]]) -> None:
+    now, sampled = [one for one, _ in pairs], [other for _, other in pairs]
+    for shaded in (by_logprob(sampled), by_ratio(now, sampled)):
+        assert len(shaded.places) == len(pairs)
+        assert all(place is None or 0 <= place <= 1 for place in shaded.places)
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        (None, []),
+        ({"subscores": None}, []),
+        ({"subscores": "odd"}, []),
+        ({"subscores": {"exact": 1, "form": 0.5, "odd": "x"}}, [("exact", 1.0), ("form", 0.5)]),
+        ({"subscores": [{"name": "exact", "value": 1.0}, {"name": "x"}, 3]}, [("exact", 1.0)]),
+    ],
+)
+def test_subscores_in_every_form(result: object, found: list[tuple[str, float]]) -> None:
+    assert [(part.name, part.value) for part in subscores(result)] == found
+
+
+def test_a_subscore_has_its_weight() -> None:
+    listed = {"subscores": [{"name": "form", "score": 0.5, "weight": 0.2}]}
+    assert subscores(listed) == [Subscore("form", 0.5, 0.2)]
+
+
+def rollout() -> tuple[Trace, TraceEvents]:
+    sample = TurnSample(output_token_ids=[1, 2], output_logprobs=[-0.1, -2.0])
+    events = [
+        TraceEvent(id="0", seq=0, kind="user_message", text="add"),
+        TraceEvent(
+            id="1", seq=1, kind="agent_message", text="4 !", tokens=["4", " !"], sample=sample
+        ),
+        TraceEvent(
+            id="2", seq=2, kind="tool_call", tool_name="sum", arguments={"a": 1}, result_text="3"
+        ),
+        TraceEvent(id="3", seq=3, kind="agent_message", text=HOSTILE, reasoning="so"),
+    ]
+    return Trace(id="t", task_slug="add-1", step=3, reward=0.5), TraceEvents(events=events)
+
+
+@pytest.mark.parametrize("shade", Shade)
+def test_every_shade_has_its_legend_and_its_values(shade: Shade) -> None:
+    trace, events = rollout()
+    reading = Reading(shade, advantage=0.25, most=0.5, now={0: [-0.1, -1.0]})
+    text = "\n".join(line.plain for line in rollout_lines(trace, events, reading, 60))
+    legend, value = {
+        Shade.LOGPROB: ("logprob when it was sampled", "-2.000"),
+        Shade.RATIO: ("likelihood now", "2.718"),
+        Shade.ADVANTAGE: ("advantage", "0.250"),
+    }[shade]
+    assert legend in text
+    assert value in text
+    assert "4 !" in text
+    assert "tool call" in text
+    assert "tool result" in text
+
+
+@pytest.mark.parametrize("width", [24, 40, 80])
+def test_no_line_is_wider_than_the_pane(width: int) -> None:
+    trace, events = rollout()
+    graded = Reading(grade={"subscores": {"a rather long name of a part": 0.25}})
+    lines = rollout_lines(trace, events, graded, width)
+    assert max(line.cell_length for line in lines) <= width
+
+
+def test_a_badge_says_which_characters_were_removed() -> None:
+    trace, events = rollout()
+    first = rollout_lines(trace, events, Reading(), 80)[0].plain
+    assert first == "␛ removed ×2, shown as pictures:  ␛ ×1  ⟨202E⟩ ×1"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_copied_cannot_act_and_has_everything(form: str) -> None:
+    text = FORMS[form][1](*rollout())
+    assert not {"\x1b", "\u202e"} & set(text)
+    for part in ("add-1", "sum", "so", "4 !"):
+        assert part in text
+    if form == "json":
+        kept = json.loads(text)["events"]
+        assert kept[3]["text"] == HOSTILE
+        assert kept[1]["sample"]["output_logprobs"] == [-0.1, -2.0]
+    if form == "markdown":
+        assert "`````text" in text  # longer than the longest fence inside
+
+
+def test_a_rollout_without_turns_is_copied_by_its_completion() -> None:
+    trace = Trace(id="t", completion="forty-two")
+    assert "forty-two" in FORMS["text"][1](trace, None)
