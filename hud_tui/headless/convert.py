@@ -41,7 +41,7 @@ def convert(args: argparse.Namespace) -> int:
     variables = every_variable()
     findings = check_dataset(tasks, rows, variables, pushes)
     _say(findings)
-    document = {"name": args.name, **origin, "tasks": len(tasks), "columns": columns}
+    document = {**origin, "name": args.name, "tasks": len(tasks), "columns": columns}
     document |= {"findings": findings, "verdict": verdict(findings)}
     if verdict(findings) == "failure":
         return _end(args, document, HudPreflightFailed.exit_code)

@@ -74,9 +74,13 @@ def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
         if file.stat().st_size > MAX_FILE:
             raise HudUsage(f"{name}: larger than {MAX_FILE >> 20} MB", "split the data set")
         with ParquetFile(file) as opened:
-            if opened.metadata.num_rows > MAX_ROWS:
+            about = opened.metadata
+            groups = [about.row_group(index) for index in range(about.num_row_groups)]
+            if about.num_rows > MAX_ROWS:
                 raise HudUsage(f"{name}: more than {MAX_ROWS} rows", "split the data set")
-            for batch in opened.iter_batches(batch_size=1000):
+            if sum(group.total_byte_size for group in groups) > MAX_MEMORY:
+                raise HudUsage(f"{name}: larger than it looks", "split the data set")
+            for batch in opened.iter_batches(batch_size=100):
                 size += batch.nbytes
                 if size > MAX_MEMORY:
                     raise HudUsage(f"{name}: larger than it looks", "split the data set")

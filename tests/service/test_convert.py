@@ -10,6 +10,7 @@ import pytest
 
 from hud_tui.cli import main
 from hud_tui.older import hub as hub_module
+from hud_tui.older import parquet
 from tests.conftest import Served
 from tests.service.clients import documents
 from tests.service.headless import Command, Result, commands
@@ -66,7 +67,7 @@ def test_the_parquet_file_is_what_datasets_reads(
     result = run(capsys, *LOCAL)
     assert (result.code, result.kind, result.data["verdict"]) == (0, "dataset", "ok")
     assert result.data["file"] == "out/data/train-00000-of-00001.parquet"
-    assert (result.data["tasks"], result.data["pushed"]) == (12, None)
+    assert (result.data["name"], result.data["tasks"], result.data["pushed"]) == (NOTE, 12, None)
     from datasets import Dataset
 
     found = Dataset.from_parquet(result.data["file"], cache_dir=str(place / "cache"))
@@ -188,6 +189,23 @@ def test_a_file_that_is_no_parquet(place: Path, capsys: pytest.CaptureFixture[st
     (place / "t.parquet").write_bytes(b"PAR1 and nothing more PAR1")
     result = run(capsys, "t.parquet", *LOCAL[1:])
     assert (result.code, "not a Parquet file" in result.error["message"]) == (2, True)
+
+
+def test_a_parquet_file_that_swells(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    monkeypatch.setattr(parquet, "MAX_MEMORY", 2**20)
+    table = pyarrow.table({"env": ["x" * 2**16] * 20, "id": ["i"] * 20})
+    write_table(table, place / "t.parquet", use_dictionary=False, compression="zstd")
+    assert (place / "t.parquet").stat().st_size < 2**16
+    result = run(capsys, "t.parquet", *LOCAL[1:])
+    assert (result.code, "larger than it looks" in result.error["message"]) == (2, True)
+    rows = pyarrow.table({"id": ["i"] * 200_001})
+    write_table(rows, place / "t.parquet")
+    assert "more than 200000 rows" in run(capsys, "t.parquet", *LOCAL[1:]).error["message"]
 
 
 # the Hub

@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = ("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext")
+HEAVY = (
+    *("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext"),
+    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub"),
+)
 HEADLESS = ["status", "models", "checkpoints", "jobs", "runs", "stop", "main", "follow", "doctor"]
 
 
