@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
-from hud_tui.file_commands import add_file_commands
+from hud_tui.offline_commands import add_offline
 
 EXIT_CODES = """\
 exit codes with --headless:
@@ -69,8 +69,7 @@ def build_parser() -> Parser:
     ):
         add(commands)
     _serve(commands)
-    _doctor(commands)
-    add_file_commands(partial(_command, commands))
+    add_offline(partial(_command, commands))
     _command(commands, "stop", "stop the embedded service that runs in the background", "stop")
     return parser
 
@@ -292,18 +291,6 @@ def _serve(commands: "Commands[Parser]") -> None:
         metavar="SIZE",
         help="thin the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
     )
-
-
-def _doctor(commands: "Commands[Parser]") -> None:
-    parser = _command(
-        commands,
-        "doctor",
-        "what is set, what answers, what this machine has, and what to do about it",
-        "doctor",
-        "doctor --local",
-        "--headless doctor --fail-on warning",
-    )
-    _fail_on(parser)
 
 
 def _fail_on(parser: Parser) -> None:

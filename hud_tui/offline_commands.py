@@ -1,4 +1,4 @@
-"""The commands that read and write files of older versions: their flags and their help."""
+"""The commands that work with files, not with a service: their flags and their help."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -10,11 +10,24 @@ OFFLINE = ("doctor", "init", "convert", "translate")
 """Commands that run the same with the app or without."""
 
 
-def add_file_commands(add: Add) -> None:
+def add_offline(add: Add) -> None:
     """Add them to the command line."""
+    _doctor(add)
     _init(add)
     _convert(add)
     _translate(add)
+
+
+def _doctor(add: Add) -> None:
+    parser = add(
+        "doctor",
+        "what is set, what answers, what this machine has, and what to do about it",
+        "doctor",
+        "doctor --local",
+        "--headless doctor --fail-on warning",
+    )
+    choices = ("warning", "failure")
+    parser.add_argument("--fail-on", choices=choices, default="failure", help="default: failure")
 
 
 def _init(add: Add) -> None:
