@@ -12,7 +12,9 @@ from hud_tui.rl.text import one_line
 from hud_tui.settings import DEFAULTS, Settings, local_settings, usable_key, usable_url
 from hud_tui.variables import OTHERS, PROCESS, Place
 
-SHOWN = ("HUD_API_KEY", *OTHERS, *DEFAULTS)
+UNUSED = ("HUD_RUNTIME_URL",)
+"""HUD's too, with a default, but nothing here calls it."""
+SHOWN = ("HUD_API_KEY", *OTHERS, *DEFAULTS, *UNUSED)
 """Variables that are listed whether they are set or not."""
 KEYS = ("HUD_API_KEY", *OTHERS)
 
@@ -28,7 +30,7 @@ def _setting(name: str, places: Sequence[Place]) -> Setting:
     origins = [one_line(place.origin) for place in places if name in place.variables]
     if origins:
         return Setting(one_line(name, 80), True, origins[0], tuple(origins[1:]))
-    return Setting(name, False, "default" if name in DEFAULTS else "not set")
+    return Setting(name, False, "default" if name in (*DEFAULTS, *UNUSED) else "not set")
 
 
 def usable_settings(
@@ -55,9 +57,6 @@ def usable_settings(
     wrong += _malformed(places)
     wrong += _readable_by_others(places)
     wrong += [_unencrypted(name, url) for name, url in urls.items() if key and _is_open(url)]
-    if "HUD_MCP_URL" in found:
-        message = "HUD_MCP_URL is read no longer; its successor is HUD_RUNTIME_URL"
-        wrong.append(Finding("settings", "warning", message, "remove HUD_MCP_URL"))
     return settings, wrong
 
 

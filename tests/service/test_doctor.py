@@ -59,8 +59,13 @@ async def test_nothing_listens(hud: Command, monkeypatch: pytest.MonkeyPatch) ->
     assert (await hud("doctor")).code == 3
 
 
-async def test_a_warning_counts_where_asked(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HUD_MCP_URL", "https://old")
+def leave_a_key_open(home: Path) -> None:
+    (home / ".env").write_text("WANDB_API_KEY=w\n")
+    (home / ".env").chmod(0o644)
+
+
+async def test_a_warning_counts_where_asked(hud: Command, home: Path) -> None:
+    leave_a_key_open(home)
     assert (await hud("doctor")).code == 0
     assert (await hud("doctor", "--fail-on", "warning")).code == 1
 
@@ -94,15 +99,18 @@ async def test_a_service_that_ended_without_a_word(hud: Command, served: Served)
 
 
 async def test_people_get_a_table(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: Served,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     commands(served, monkeypatch, capsys)
-    monkeypatch.setenv("HUD_MCP_URL", "https://old")
+    leave_a_key_open(home)
     assert await asyncio.to_thread(main, ["doctor"]) == 0
     out = capsys.readouterr().out
     assert served.api_key not in out
     assert "HTTP 200" in out
-    assert "→ remove HUD_MCP_URL" in out
+    assert "→ chmod 600 .env" in out
     assert out.endswith("0 to correct, 1 to look at\n")
     assert "\x1b" not in out
 

@@ -46,7 +46,7 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     file = tmp_path / ".env"
     file.write_text("")
     file.chmod(0o644)
-    process = {"HUD_RL_URL": "nonsense", "HUD_API_URL": "http://hud.example", "HUD_MCP_URL": "x"}
+    process = {"HUD_RL_URL": "nonsense", "HUD_API_URL": "http://hud.example"}
     broken = HudUsage(".env line 3: expected NAME=VALUE", "correct or remove that line")
     settings, findings = usable_settings(
         [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
@@ -59,7 +59,6 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
         ".env line 3: expected NAME=VALUE",
         f"{file} holds a key and can be read by others",
         "HUD_API_URL is http, so the key travels unencrypted to hud.example",
-        "HUD_MCP_URL is read no longer; its successor is HUD_RUNTIME_URL",
     ]
     assert KEY not in "".join(f.message + f.fix for f in findings)
     assert exit_code(findings) == 2
