@@ -4,7 +4,7 @@ A table or a field that is not known is refused, so that a typo does not go unno
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from hud_tui.errors import HudUsage
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.rl.alarms.tuning import BadTuning
+from hud_tui.rl.notify import Notify, read_notify
 from hud_tui.rl.text import one_line
 
 NAME = "config.toml"
@@ -25,9 +26,11 @@ class Config:
 
     alarms: Thresholds = field(default_factory=Thresholds)
     """``[alarms.zero_spread]`` and so on: what each detector goes by."""
+    notify: Notify = field(default_factory=Notify)
+    """``[notify]``: what is told beyond the screen."""
 
 
-READERS = {"alarms": read_thresholds}
+READERS: dict[str, Callable[[object], Any]] = {"alarms": read_thresholds, "notify": read_notify}
 """How each table is read; a reader raises `BadTuning`."""
 
 

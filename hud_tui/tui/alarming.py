@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from textual import work
 
-from hud_tui.rl.text import clean
+from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.following import FollowingApp
 
 if TYPE_CHECKING:
     from hud_tui.rl.alarms.alarm import Alarm
     from hud_tui.tui.alarm_watch import AlarmWatch
     from hud_tui.tui.follow import Follower
+    from hud_tui.tui.notifying import Notifier
 
 REST_S = 0.01
 """Between two slices of a long run, for keys and repaints."""
@@ -24,6 +25,10 @@ class AlarmingApp(FollowingApp):
         super().__init__()
         self._judging: Follower | None = None
         """Whose long run is being judged."""
+        self.notifier: Notifier | None = None
+        """Tells somebody who does not look; None tells nobody."""
+        self._trained: str | None = None
+        """Id of the job that was training in the last frame."""
 
     @property
     def alarms(self) -> AlarmWatch:
@@ -43,6 +48,17 @@ class AlarmingApp(FollowingApp):
             self.judge(follower)
         for alarm in follower.alarms.news():
             self.raise_alarm(alarm)
+        self._tell_end(follower)
+
+    def _tell_end(self, follower: Follower) -> None:
+        """Tell once that the run that was training has ended."""
+        run, before = follower.run, self._trained
+        job = run.job
+        self._trained = job.id if job is not None and run.training else None
+        if job is None or before is None or job.id != before or run.training:
+            return
+        if self.notifier is not None:
+            self.send(self.notifier.ended(job, _name(follower)))
 
     @work(exclusive=True, group="judge")
     async def judge(self, follower: Follower) -> None:
@@ -64,6 +80,31 @@ class AlarmingApp(FollowingApp):
             timeout=10,
         )
 
+        if self.notifier is not None and self._follower is not None:
+            self.send(self.notifier.alarm(alarm, _name(self._follower)))
+
+    @work(group="webhook")
+    async def send(self, document: dict[str, object] | None) -> None:
+        """POST a document to the webhook; a failure is said once."""
+        if document is None or self.notifier is None:
+            return
+        from hud_tui.client.webhook import post
+
+        why = await post(self.notifier.notify.webhook, document)
+        if why and (said := self.notifier.failed(why)):
+            self.say(said)
+
+    def write_terminal(self, text: str) -> None:
+        """Write to the terminal itself, past the screen."""
+        if self._driver is not None:
+            self._driver.write(text)
+
     async def action_alarms(self) -> None:
         """Show what the detectors say of the run."""
         await self.switch_mode("alarms")
+
+
+def _name(follower: Follower) -> str:
+    """What the followed model is called."""
+    model = follower.run.model
+    return "" if model is None else one_line(model.model_name, 80)

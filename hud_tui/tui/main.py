@@ -47,6 +47,10 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
 
     limits = None if session.config is None else session.config.alarms
     app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
+    if session.config is not None:
+        from hud_tui.tui.notifying import Notifier
+
+        app.notifier = Notifier(session.config.notify, app.bell, app.write_terminal)
     if session.record is not None:
         from hud_tui.client.recorder import Recorder
 
