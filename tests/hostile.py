@@ -221,7 +221,7 @@ def bad_call(place: Place) -> tuple[bytes, str, str, str]:
     value, at, said = place.random.choice(
         [
             (7, "", "found a number"),
-            ({}, "", "an empty object"),
+            ([{}], "[0]", "an empty object"),
             ("evaluate(", "", "is not JSON"),
             ([{"name": "a"}, 3], "[1]", "found a number"),
             ({"name": ""}, ".name", "the tool's name"),

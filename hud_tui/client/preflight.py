@@ -118,7 +118,7 @@ async def _key(client: "HudClient") -> list[Finding]:
     except HudRefused as error:
         message = f"the service does not say whose key this is: {error.message}"
         return [Finding("key", "warning", message)]
-    return [Finding("key", "ok", f"the key is valid, of team {one_line(who.team_id, 8)}")]
+    return [Finding("key", "ok", f"the key is valid, of team {one_line(who.team_id[:8])}")]
 
 
 async def _model(

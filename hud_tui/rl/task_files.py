@@ -5,13 +5,13 @@ has a row or a list a line. What is in the file decides where its name says othe
 people save the one under the name of the other.
 """
 
-import codecs
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hud_tui.errors import Problem
 from hud_tui.rl.fields import HINT, kind_of, refuse
+from hud_tui.rl.file_text import decode
 from hud_tui.rl.formats import MOST_PROBLEMS, detect, hint_for, try_row
 from hud_tui.rl.strict_json import Parsed, Parser
 from hud_tui.rl.tasks import Task
@@ -21,17 +21,6 @@ MAX_BYTES = 64 * 1024 * 1024
 """A larger task file is refused, and a directory that has more."""
 LINE = re.compile(r"[^\r\n]+")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-    (b"PAR1", "a Parquet file"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x1f\x8b", "a gzip archive"),
-    (b"SQLite format 3", "a database"),
-)
-"""How files begin that are no JSON text."""
 Complete = Callable[[object], object]
 
 
@@ -78,7 +67,7 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
     if len(body) > MAX_BYTES:
         message = f"larger than {MAX_BYTES // 2**20} MB"
         return Read([], [Problem(name, "", message)], "split the file")
-    text, message = _decode(body)
+    text, message = decode(body)
     if message:
         return Read([], [Problem(name, "", message)], "save it as JSON text in UTF-8")
     rows = _rows(name, text)
@@ -96,25 +85,6 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
         if len(problems) > MOST_PROBLEMS:
             break
     return Read(tasks, problems, hint)
-
-
-def _decode(body: bytes) -> tuple[str, str]:
-    """The text, or why it is none."""
-    for mark, kind in MARKS:
-        if body.startswith(mark):
-            return "", f"expected UTF-8, found {kind}"
-    if (null := body.find(b"\0")) >= 0:
-        guess = "; it may be UTF-16" if body[:4].count(b"\0") in (1, 2, 3) else ""
-        return "", f"line {_line(body, null)}: a NUL byte, which no JSON text has{guess}"
-    try:
-        return body.decode("utf-8-sig"), ""
-    except UnicodeDecodeError as error:
-        line = _line(body, error.start)
-        return "", f"line {line}: byte {error.start}: not UTF-8 (0x{body[error.start]:02X})"
-
-
-def _line(body: bytes, position: int) -> int:
-    return body.count(b"\n", 0, position) + 1
 
 
 Placed = tuple[str, object]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def _grades(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Scenario, "grade", grade)
     monkeypatch.setattr(signal, "LOOK_S", 0.01)
+    monkeypatch.setattr(signal, "FAR_LOOK_S", 0.01)
 
 
 @pytest.fixture
@@ -130,3 +132,20 @@ async def test_nothing_is_tried_without_tasks(served: Served) -> None:
         assert not trial(app).running
         await app.press("X")
         assert trial(app).left_out == frozenset()
+
+
+async def test_elsewhere_it_is_asked_before_rollouts_are_made(served: Served, file: str) -> None:
+    async with launch(served, source=file) as app:
+        await checked(app)
+        client = app.app.connected
+        client.settings = replace(client.settings, local=False)
+        await app.press("m")
+        assert "3 groups of 8: 24 rollouts by the service" in await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("launch")
+        assert not trial(app).signals
+        await app.press("m")
+        await app.until_dialog()
+        await app.press("y")
+        await tried(app)
+        assert len(trial(app).signals) == 3
