@@ -7,12 +7,13 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     kl<.01             a metric whose key contains it
     step:100..200      a range, both ends included; either end may be left out
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
-    is:pinned          pinned, noted, expired, weights, head
+    is:pinned          pinned, noted, alarm, expired, weights, head
 """
 
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.series import metrics_of
@@ -60,10 +61,19 @@ _RANGE = "step:100..200"
 _EXAMPLE = "as in reward>.6"
 
 
+@dataclass(frozen=True)
+class Own:
+    """What is known of checkpoints beside what the service says, by their ids."""
+
+    notes: Mapping[str, str]
+    onsets: Collection[str]
+
+
 def parse(
     expression: str,
     metrics: Collection[str] | None = None,
     notes: Mapping[str, str] | None = None,
+    onsets: Collection[str] = (),
 ) -> Predicate:
     """Read a filter.
 
@@ -71,15 +81,17 @@ def parse(
         expression: What was typed.
         metrics: Keys that the tree has, to tell a misspelt one; None to let any pass.
         notes: Notes by the checkpoint's id.
+        onsets: Ids of the checkpoints that alarms began with.
 
     Raises:
         HudUsage: A term that says nothing; the message shows it.
     """
-    terms = [_term(word, metrics, notes or {}) for word in expression.split()]
+    own = Own(notes or {}, onsets)
+    terms = [_term(word, metrics, own) for word in expression.split()]
     return lambda checkpoint: all(term(checkpoint) for term in terms)
 
 
-def _term(word: str, metrics: Collection[str] | None, notes: Mapping[str, str]) -> Predicate:
+def _term(word: str, metrics: Collection[str] | None, own: Own) -> Predicate:
     if word.startswith('"'):
         return _word(word.strip('"'), False)
     match = _TERM.match(word)
@@ -90,9 +102,9 @@ def _term(word: str, metrics: Collection[str] | None, notes: Mapping[str, str]) 
         missing = "a name before it is missing" if not key else "what to compare with is missing"
         raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
     if key == IS:
-        return _trait(word, value.casefold(), invert != (compare == "!="), notes)
+        return _trait(word, value.casefold(), invert != (compare == "!="), own)
     if key in TEXTS or key == NOTE:
-        return _text(word, key, compare, value.casefold(), invert, notes)
+        return _text(word, key, compare, value.casefold(), invert, own)
     known = metrics is None or key in NUMBERS or any(key in name.casefold() for name in metrics)
     if not known:
         raise _unknown(word, key, metrics or ())
@@ -106,24 +118,23 @@ def _word(wanted: str, invert: bool) -> Predicate:
     return lambda c: (wanted in f"{c.name or ''} {c.id}".casefold()) != invert
 
 
-def _trait(word: str, value: str, invert: bool, notes: Mapping[str, str]) -> Predicate:
-    if value == "noted":
-        return lambda c: (c.id in notes) != invert
+def _trait(word: str, value: str, invert: bool, own: Own) -> Predicate:
+    ids = {"noted": own.notes, "alarm": own.onsets}.get(value)
+    if ids is not None:
+        return lambda c: (c.id in ids) != invert
     if value not in TRAITS:
-        there = ", ".join(sorted([*TRAITS, "noted"]))
+        there = ", ".join(sorted([*TRAITS, "alarm", "noted"]))
         raise HudUsage(f"{one_line(word, 40)}: unknown", f"there are {there}")
     trait = TRAITS[value]
     return lambda c: trait(c) != invert
 
 
-def _text(
-    word: str, key: str, compare: str, value: str, invert: bool, notes: Mapping[str, str]
-) -> Predicate:
+def _text(word: str, key: str, compare: str, value: str, invert: bool, own: Own) -> Predicate:
     if compare not in (":", "=", "==", "!="):
         raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with : or !=")
     absent = invert != (compare == "!=")
     if key == NOTE:
-        return lambda c: (value in notes.get(c.id, "").casefold()) != absent
+        return lambda c: (value in own.notes.get(c.id, "").casefold()) != absent
     field = TEXTS[key]
     return lambda c: (value in str(getattr(c, field) or "").casefold()) != absent
 

@@ -1,9 +1,11 @@
 """Marks, comparisons, notes, forks and the head's history, by keyboard over the real service."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from textual.widgets import Input
 
+from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report
 from hud_tui.start import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.compare_panel import ComparePanel
@@ -175,3 +177,22 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
         await flown.press("f")
         assert flown.app.at is None
         assert under_cursor(flown) == "step-000006"
+
+
+async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
+    async with tree_of(served, 30) as (flown, _):
+        tip = tree(flown).checkpoints[10]
+        alarm = Alarm(
+            name="entropy_collapse", title="entropy collapse", level=Level.WARN, active=True,
+            row=10, onset=11, checkpoint_id=tip.id, before_id=None, raised=12, ended=None,
+            evidence=(Evidence("entropy", 0.1, 0.2),), meaning="", advice="",
+        )  # fmt: skip
+        flown.view.run = replace(flown.view.run, alarms=Report(alarms=(alarm,), steps=30))
+        await flown.until(lambda: any("⚑" in line(flown, y) for y in range(20)))
+        await flown.press("apostrophe", "apostrophe")
+        assert under_cursor(flown) == "step-000011"
+        await flown.until(lambda: "⚑ entropy collapse: entropy .100" in details_of(flown))
+        await flown.press("slash", *"is:alarm", "enter")
+        rows = tree(flown).rows
+        assert 10 in {rows.row(number).newest for number in range(len(rows))}
+        assert len(rows) < 30

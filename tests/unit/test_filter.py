@@ -66,11 +66,14 @@ NODE = Checkpoint(
         ("is!=pinned", True),
         ("is:noted note:good", True),
         ("note:bad", False),
+        ("is:alarm", True),
+        ("!is:alarm", False),
         ('"000147"', True),
     ],
 )
 def test_expressions(expression: str, kept: bool) -> None:
-    assert parse(expression, notes={"abc-123": "a good one"})(NODE) == kept
+    own = {"abc-123": "a good one"}
+    assert parse(expression, notes=own, onsets=["abc-123"])(NODE) == kept
 
 
 @pytest.mark.parametrize(

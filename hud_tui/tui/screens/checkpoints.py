@@ -57,11 +57,16 @@ class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping, TreeComparing,
         self.say()
 
     def action_jump(self) -> None:
-        """To the head; from there to the best checkpoint."""
+        """To the head; from there to the best checkpoint, then to the newest alarm's onset."""
         tree = self.run.tree
-        head = ROOT if tree.head is None else tree.head
-        best = head if tree.best is None else tree.best
-        self.tree_list.go(best if self.at.position == head and not self.at.folded else head)
+        onsets = [tree.find(onset) for onset in self.run.alarms.onsets]
+        places = [ROOT if tree.head is None else tree.head, tree.best]
+        places.append(max((p for p in onsets if p is not None), default=None))
+        stops = list(dict.fromkeys(place for place in places if place is not None))
+        here = (
+            -1 if self.at.folded or self.at.position not in stops else stops.index(self.at.position)
+        )
+        self.tree_list.go(stops[(here + 1) % len(stops)])
 
     def action_details(self) -> None:
         """Show or hide the details."""

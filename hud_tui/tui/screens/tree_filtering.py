@@ -70,4 +70,5 @@ class TreeFiltering(TreeView):
     def _read(self, text: str) -> Predicate:
         tree = self.run.tree
         newest = metrics_of(tree[len(tree) - 1]) if len(tree) else {}
-        return parse(text, {*self.run.series.keys, *newest}, self.hud.notebook.notes)
+        metrics = {*self.run.series.keys, *newest}
+        return parse(text, metrics, self.hud.notebook.notes, self.run.alarms.onsets)

@@ -72,7 +72,11 @@ class TreeView(HudScreen):
         self.set_interval(OLDER_S, self._grow_older)
 
     def watch_run(self, before: Run, run: Run) -> None:
-        if not self.is_mounted or (run.tree is before.tree and run.model is before.model):
+        if not self.is_mounted:
+            return
+        if run.alarms.onsets != before.alarms.onsets:
+            self.show_marks()
+        if run.tree is before.tree and run.model is before.model:
             return
         if (run.model and run.model.id) != (before.model and before.model.id):
             self.marked = ()
@@ -81,7 +85,8 @@ class TreeView(HudScreen):
 
     def show_marks(self) -> None:
         """Draw notes and marks as they are now; what has one does not fold."""
-        self.tree_list.mark(Marks(self.hud.notebook.notes, self.marked))
+        onsets = self.run.alarms.onsets
+        self.tree_list.mark(Marks(self.hud.notebook.notes, self.marked, onsets))
         self.show_details(self.at)
 
     def on_screen_resume(self) -> None:

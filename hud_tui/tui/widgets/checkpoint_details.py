@@ -61,6 +61,8 @@ def details(
     lines = [_title(run, position)]
     if note:
         lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
+    for line in _alarms(run, run.tree[position].id):
+        lines += line.wrap(max(8, width))
     lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += _columns(list(_metrics(run, position)), width)
@@ -99,6 +101,16 @@ def _title(run: Run, position: int) -> Content:
         by = "held-out reward" if run.tree.best_by == HELDOUT else "reward"
         parts.append(Content(f"   ★ best {by}"))
     return Content("").join(parts)
+
+
+def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
+    """The alarms that began with this step."""
+    for alarm in (*run.alarms.alarms, *run.alarms.left):
+        if alarm.checkpoint_id == checkpoint_id:
+            over = (
+                "" if alarm.active else f", until step {alarm.ended}" if alarm.ended else ", over"
+            )
+            yield Content.styled(f"⚑ {alarm.title}{over}: {alarm.said}", "$warning")
 
 
 def _facts(run: Run, position: int, now: float) -> Iterator[Content]:

@@ -36,6 +36,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "tree--served",
         "tree--dim",
+        "tree--alarm",
         "tree--cursor",
         "tree--cursor-blurred",
     }
@@ -130,7 +131,8 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         if self._look is None or measures != (self._look.width, self._look.lanes, self._look.top):
             served = self.get_component_rich_style("tree--served", partial=True)
             dim = self.get_component_rich_style("tree--dim", partial=True)
-            self._look = Look.of(*measures, served, dim, self.marks)
+            alarm = self.get_component_rich_style("tree--alarm", partial=True)
+            self._look = Look.of(measures, (served, dim, alarm), self.marks)
         return self._look
 
     def _strip(self, line: list[Segment], over: Style) -> Strip:

@@ -31,20 +31,24 @@ SPARK = 24
 KEPT = {"weights": "◐", "expired": "◌"}
 """A node's glyph where not its whole state is kept."""
 PINNED, NOTED = "◆", "✎"
+ONSET = "⚑ "
+"""Between the name and the reward, where an alarm began."""
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What the user put on checkpoints, by their ids."""
+    """What is on checkpoints beside what the service says of them, by their ids."""
 
     notes: Mapping[str, str] = field(default_factory=dict)
     marked: Sequence[str] = ()
     """To be compared: A, then B."""
+    onsets: frozenset[str] = frozenset()
+    """Where alarms began; these the detectors put there."""
 
     @property
     def ids(self) -> set[str]:
         """Every checkpoint that has any."""
-        return {*self.notes, *self.marked}
+        return {*self.notes, *self.marked, *self.onsets}
 
     def letter(self, checkpoint_id: str) -> str:
         """``A`` or ``B``, or a space."""
@@ -62,15 +66,25 @@ class Look:
     """The reward that is drawn brightest."""
     served: Style = field(default_factory=Style)
     dim: Style = field(default_factory=Style)
+    alarm: Style = field(default_factory=Style)
     columns: tuple[Column, ...] = ()
     marks: Marks = field(default_factory=Marks)
 
     @classmethod
     def of(
-        cls, width: int, lanes: int, top: float, served: Style, dim: Style, marks: Marks
+        cls,
+        measures: tuple[int, int, float],
+        styles: tuple[Style, Style, Style],
+        marks: Marks,
     ) -> "Look":
-        columns = tuple(fit(width, lanes, noted=bool(marks.notes)))
-        return cls(width, lanes, top, served, dim, columns, marks)
+        """
+        Args:
+            measures: Its width, its lanes, and the reward that is drawn brightest.
+            styles: Of what is served, of what matters less, of an alarm.
+            marks: On checkpoints.
+        """
+        columns = tuple(fit(*measures[:2], noted=bool(marks.notes)))
+        return cls(*measures, *styles, columns, marks)
 
     @property
     def gutter(self) -> int:
@@ -145,8 +159,10 @@ def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
 
 
 def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
-    for column in look.columns:
-        yield Segment(" " * GAP)
+    onset = run.tree[row.newest].id in look.marks.onsets
+    for place, column in enumerate(look.columns):
+        flagged = onset and place == 1
+        yield Segment(ONSET, look.alarm) if flagged else Segment(" " * GAP)
         if column is NOTE:
             note = look.marks.notes.get(run.tree[row.newest].id, "")
             yield Segment(NOTE.pad(one_line(note, 60)), look.dim)
