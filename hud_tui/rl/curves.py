@@ -9,19 +9,22 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose, isfinite, nan
+from typing import NamedTuple
 
-from hud_tui.rl.pyramid import Pyramid
+from hud_tui.rl.pyramid import FAN, Pyramid
 from hud_tui.rl.series import Series
 from hud_tui.rl.smoothing import Ema
 
 DELTA_STEPS = 10
 """A chart's Δ is against the value so many steps before."""
+COARSE = 8 * FAN
+"""From so many steps a column on, a column ends on a whole block of the pyramid: its steps
+move by less than an eighth of a column, and no single ones are read."""
 RESIDUE = 1e-9
 """A relative change this small is what averaging a constant leaves."""
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):
     """The steps that share one chart column."""
 
     column: int
@@ -56,7 +59,7 @@ class Curve:
         if self.ema.weight != weight:
             self.ema = Ema(weight)
         self.pyramid.extend(self.column, length)
-        self.ema.extend(self.column, length)
+        self.ema.extend(self.column, length, self.pyramid.finite == length)
 
     def buckets(
         self,
@@ -78,7 +81,10 @@ class Curve:
         Returns:
             One bucket for each column with a number, left to right.
         """
-        edges = column_edges(at, low, high, columns, *(rows or (0, len(at))))
+        start, stop = rows or (0, len(at))
+        edges = column_edges(at, low, high, columns, start, stop)
+        if stop - start >= COARSE * columns:
+            edges[1:-1] = [max(start, edge // FAN * FAN) for edge in edges[1:-1]]
         buckets: list[Bucket] = []
         bridge, missing = self._bridge(), 0
         for column in range(columns):
@@ -89,7 +95,7 @@ class Curve:
             if least != least:
                 missing += stop - start
                 continue
-            smooth = self.ema.values[stop - 1]
+            smooth = self.ema.at(self.column, stop - 1)
             buckets.append(Bucket(column, least, greatest, smooth, missing <= bridge))
             missing = 0
         return buckets
@@ -101,8 +107,9 @@ class Curve:
         """
         rows = range(length - 1, max(-1, length - 2) if exact else -1, -1)
         raw = next((self.column[row] for row in rows if isfinite(self.column[row])), nan)
-        smooth = self.ema.values[length - 1] if length else nan
-        before = self.ema.values[length - 1 - DELTA_STEPS] if length > DELTA_STEPS else nan
+        smooth = self.ema.at(self.column, length - 1) if length else nan
+        then = length - 1 - DELTA_STEPS
+        before = self.ema.at(self.column, then) if then >= 0 else nan
         still = isclose(smooth, before, rel_tol=RESIDUE)
         return Readout(raw, smooth, 0.0 if still else smooth - before)
 

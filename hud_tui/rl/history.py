@@ -37,6 +37,11 @@ class GroupHistory:
     def __init__(self) -> None:
         self._tip: str | None = None
         self._marks: dict[str, deque[Mark]] = {}
+        self._seen: dict[str, int] = {}
+
+    def seen(self, task_slug: str) -> int:
+        """Groups of the task that were taken in, those before the last RECENT included."""
+        return self._seen.get(task_slug, 0)
 
     def of(self, task_slug: str) -> "deque[Mark]":
         """The task's marks, newest last; empty for a task never sampled."""
@@ -54,10 +59,10 @@ class GroupHistory:
                 break
             fresh.append(checkpoint)
             if len(fresh) == RECENT:
-                self._marks = {}
+                self._marks, self._seen = {}, {}
                 break
         else:
-            self._marks = {}
+            self._marks, self._seen = {}, {}
         self._tip = tip
         for checkpoint in reversed(fresh):
             self._add(checkpoint)
@@ -67,6 +72,17 @@ class GroupHistory:
             if group.rewards:
                 marks = self._marks.setdefault(group.task_slug, deque(maxlen=RECENT))
                 marks.append(mark(group.rewards))
+                self._seen[group.task_slug] = self._seen.get(group.task_slug, 0) + 1
+
+
+def first_shown(count: int, room: int) -> int:
+    """The first of `count` entries that a strip of `room` cells shows.
+
+    It makes room a quarter at a time, so that one more entry moves no other: a strip that
+    scrolled with every step would be sent to the terminal whole, again and again.
+    """
+    leap = max(1, room // 4)
+    return max(0, -(-(count - room) // leap) * leap) if count > room else 0
 
 
 def mark(rewards: Sequence[float]) -> Mark:

@@ -12,6 +12,7 @@ from time import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
+from textual._compositor import ChopsUpdate
 from textual.binding import BindingType
 from textual.widgets import Input
 
@@ -25,8 +26,12 @@ from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.shelf import Shelf
 from hud_tui.tui.theme import DARK, LIGHT, THEMES
+from hud_tui.tui.thin_update import ThinUpdate
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from textual.screen import Screen
+
     from hud_tui.client.client import HudClient
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.wire import JobStatus
@@ -143,6 +148,12 @@ class HudApp(AlarmingApp):
         self._leaving = False
         if leave:
             self.exit()
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        """Write to the terminal no more than has changed."""
+        if isinstance(renderable, ChopsUpdate):
+            renderable = ThinUpdate.of(renderable)
+        super()._display(screen, renderable)
 
     def action_help(self) -> None:
         """All keys of the view on the screen; the one that is chosen there is done."""

@@ -325,7 +325,7 @@ async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyP
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         asked: list[tuple[LinesView, int]] = []
-        monkeypatch.setattr(LinesView, "refresh_line", lambda pane, y: asked.append((pane, y)))
+        monkeypatch.setattr(LinesView, "repaint_cells", lambda pane, y, *_: asked.append((pane, y)))
         stage.play(stage.scene, Liveness(State.LIVE, "stream", 1.0))
         assert asked == []
         stage.play(newer(stage.scene))

@@ -2,7 +2,7 @@
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone
 from hud_tui.rl.group_rows import GroupRows, Order, group_rows
-from hud_tui.rl.history import RECENT, GroupHistory
+from hud_tui.rl.history import RECENT, GroupHistory, first_shown
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs
@@ -127,3 +127,18 @@ def test_the_scale_holds_rewards_beyond_the_unit() -> None:
     shown = rows_of(grown(node(1, None, a=[-2.0, 3.0])))
     assert (shown.low, shown.high) == (-2.0, 3.0)
     assert (rows_of(Run()).low, rows_of(Run()).high) == (0.0, 1.0)
+
+
+def test_a_strip_scrolls_a_quarter_at_a_time() -> None:
+    assert [first_shown(count, 8) for count in (0, 8, 9, 10, 11, 12, 13)] == [0, 0, 2, 2, 4, 4, 6]
+    assert all(0 < count - first_shown(count, 5) <= 5 for count in range(1, 99))
+
+
+def test_history_counts_what_it_has_seen() -> None:
+    history = GroupHistory()
+    run = grown(*(node(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
+    history.follow(run)
+    assert history.seen("a") == RECENT
+    history.follow(run.fold(CheckpointAdded(checkpoint=node(900, 3 * RECENT - 1, a=[0.0]))))
+    assert history.seen("a") == RECENT + 1
+    assert len(history.of("a")) == RECENT

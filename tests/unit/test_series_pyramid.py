@@ -1,7 +1,7 @@
 """The pyramid against reading every row, and what charts build on it."""
 
 from array import array
-from math import inf, isfinite, isnan, nan
+from math import inf, isfinite, isnan, nan, sin
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.curves import Curve, column_edges
 from hud_tui.rl.pyramid import FAN, Pyramid
-from hud_tui.rl.smoothing import WEIGHTS, Ema
+from hud_tui.rl.smoothing import SETTLED, STRETCH, WEIGHTS, Ema
 
 value = st.one_of(st.floats(), st.sampled_from([nan, inf, -inf, 0.0, 1.0]))
 columns = st.lists(value, max_size=40).flatmap(
@@ -76,26 +76,48 @@ def test_ema_grown_in_parts_equals_ema_at_once(
     parts.extend(column, min(cut, len(column)))
     parts.extend(column, len(column))
     whole.extend(column, len(column))
-    assert parts.values.tobytes() == whole.values.tobytes()
+    rows = range(len(column))
+    assert str([parts.at(column, r) for r in rows]) == str([whole.at(column, r) for r in rows])
 
 
 def test_ema_of_a_constant_is_the_constant_from_the_first_step() -> None:
     ema = Ema(0.9)
-    ema.extend([0.25] * 50, 50)
-    assert list(ema.values) == pytest.approx([0.25] * 50)
+    column = [0.25] * 50
+    ema.extend(column, 50)
+    assert [ema.at(column, row) for row in range(50)] == pytest.approx([0.25] * 50)
+
+
+@pytest.mark.parametrize("weight", [w for w in WEIGHTS if w])
+def test_a_long_stretch_is_averaged_as_step_by_step(weight: float) -> None:
+    column = [sin(row / 70) + (row * 7919 % 101) / 101 for row in range(3 * STRETCH + 5)]
+    quick, slow = Ema(weight), Ema(weight)
+    quick.extend(column, 9, True)
+    quick.extend(column, len(column), True)
+    slow.extend(column, len(column))
+    assert quick.length == slow.length == len(column)
+    for row in (0, 8, 15, 16, SETTLED, SETTLED + 40, STRETCH, len(column) - 1):
+        assert quick.at(column, row) == pytest.approx(slow.at(column, row), rel=1e-12)
+    grown = [*column, 5.0, nan, 7.0]
+    quick.extend(grown, len(grown))
+    slow.extend(grown, len(grown))
+    assert quick.at(grown, len(column)) == pytest.approx(slow.at(grown, len(column)), rel=1e-12)
+    assert quick.at(grown, len(grown) - 1) == pytest.approx(slow.at(grown, len(grown) - 1))
 
 
 def test_ema_weighs_the_past_and_skips_what_is_missing() -> None:
     ema = Ema(0.5)
-    ema.extend([nan, 1.0, nan, 0.0], 4)
-    assert isnan(ema.values[0])
-    assert list(ema.values[1:]) == pytest.approx([1.0, 1.0, 0.25 / 0.75])
+    column = [nan, 1.0, nan, 0.0]
+    ema.extend(column, 4)
+    assert isnan(ema.at(column, 0))
+    means = [ema.at(column, row) for row in range(1, 4)]
+    assert means == pytest.approx([1.0, 1.0, 0.25 / 0.75])
 
 
 def test_no_smoothing_is_the_raw_column() -> None:
     ema = Ema(0.0)
-    ema.extend([3.0, -1.0, 8.0], 3)
-    assert list(ema.values) == [3.0, -1.0, 8.0]
+    column = [3.0, -1.0, 8.0]
+    ema.extend(column, 3)
+    assert [ema.at(column, row) for row in range(3)] == column
 
 
 @given(st.integers(1, 500), st.integers(1, 80))

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import nan
+from operator import itemgetter
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
@@ -15,6 +18,7 @@ from hud_tui.rl.curves import Bucket
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.scale import Scale
 from hud_tui.rl.text import one_line
+from hud_tui.tui.widgets import braille
 from hud_tui.tui.widgets.lines import fit_text, line
 from hud_tui.tui.widgets.plot import Signal, Tick, area, label_width, plot
 from hud_tui.tui.widgets.readout import focus_heading
@@ -25,6 +29,8 @@ LEAST_ROWS, LEAST_CELLS = 3, 20
 """Room that a figure needs."""
 TICK_ROWS = (3, 2, 4)
 """Rows from one tick of the y axis to the next; whichever leaves the least empty."""
+AXIS_ROWS = 2
+"""Rows of a figure below its curves."""
 TICK_CELLS = 16
 """Cells between two ticks of the x axis, about."""
 
@@ -144,29 +150,62 @@ class FocusChart(RunChart, can_focus=False):
         if cells != area(width, []):
             raw, others = self._buckets(cells)
         y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
-        signals = self._signals(raw, others, scale)
-        lines = plot(signals, self._x_ticks(cells), y_ticks, width, height, self.tone("dim"))
+        averages = self._averages(raw, others, scale)
+        lines = plot(averages, self._x_ticks(cells), y_ticks, width, height, self.tone("dim"))
+        left = label_width(labels) + 1
+        strips = [Strip(parts) for parts in lines]
+        behind = self._ranges(raw, others, scale, cells, len(strips) - AXIS_ROWS)
+        strips[: len(behind)] = [
+            _under(strip, left, runs) for strip, runs in zip(strips, behind, strict=False)
+        ]
         off = beyond(raw, scale) if self.lens.clip else 0
-        return Figure([Strip(parts) for parts in lines], label_width(labels) + 1, cells, off)
+        return Figure(strips, left, cells, off)
 
     def _buckets(self, cells: int) -> tuple[list[Bucket], list[Bucket]]:
         run, lens, sight = self.run, self.lens, self.sight
         return sight.buckets(run, self.key, lens, cells), sight.others(run, self.key, lens, cells)
 
-    def _signals(
+    def _averages(
         self, raw: Sequence[Bucket], others: Sequence[Bucket], scale: Scale
     ) -> list[Signal]:
-        """The curves from the lowest layer to the highest."""
-        smoothed = self.lens.weight > 0
-        curve = _average if smoothed else _range
+        """The moving averages, the run's own on top.
+
+        Where nothing is smoothed, one point of the curve, without which there are no axes.
+        """
+        if not self.lens.weight:
+            first = [(2.0 * b.column, scale.share(b.low)) for b in raw[:1]]
+            return [Signal([x], [y], self.tone("accent")) for x, y in first]
         found = [
-            Signal(*_range(raw, scale), self.tone("faint"))
-            if smoothed and self.lens.ranged
-            else None,
-            Signal(*curve(others, scale), self.tone("plain")),
-            Signal(*curve(raw, scale), self.tone("accent")),
+            Signal(*_average(others, scale), self.tone("plain")),
+            Signal(*_average(raw, scale), self.tone("accent")),
         ]
-        return [signal for signal in found if signal is not None and signal.xs]
+        return [signal for signal in found if signal.xs]
+
+    def _ranges(
+        self,
+        raw: Sequence[Bucket],
+        others: Sequence[Bucket],
+        scale: Scale,
+        cells: int,
+        rows: int,
+    ) -> list[list[tuple[str, Style | None]]]:
+        """The ranges of the raw values, row by row: each a text and its style, None where blank.
+
+        A noisy curve is a solid block of dots, which plotext would take long to fill.
+        """
+        if not self.lens.ranged:
+            return []
+        columns = 2 * cells
+        wide = [bucket._replace(column=2 * bucket.column) for bucket in raw]
+        beside = [] if self.lens.weight else [b._replace(column=2 * b.column) for b in others]
+        drawing = braille.draw(wide, scale, columns, 4 * rows, smoothed=False, others=beside)
+        tones = {
+            "line": self.tone("faint" if self.lens.weight else "accent"),
+            "other": self.tone("plain"),
+        }
+        return [
+            [(run.text, tones.get(run.kind)) for run in row] for row in braille.rows(drawing, rows)
+        ]
 
     def _x_ticks(self, cells: int) -> list[Tick]:
         low, high = self.sight.reach(self.run, self.lens)
@@ -188,18 +227,22 @@ def _put(strip: Strip, cell: int, segment: Segment) -> Strip:
     return Strip.join([strip.crop(0, cell), Strip([segment]), strip.crop(cell + 1)])
 
 
-def _range(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
-    """Least and greatest of each cell, one after the other: at most two points a column."""
-    xs: list[float] = []
-    ys: list[float] = []
-    for bucket in buckets:
-        if not bucket.joined:
-            xs.append(2 * bucket.column)
-            ys.append(nan)
-        low, high = scale.share(bucket.low), scale.share(bucket.high)
-        xs += [2 * bucket.column] if low == high else [2 * bucket.column] * 2
-        ys += [low] if low == high else [low, high]
-    return xs, ys
+def _under(strip: Strip, left: int, behind: Sequence[tuple[str, Style | None]]) -> Strip:
+    """The line with others behind it, seen where it is blank."""
+    if all(style is None for _, style in behind):
+        return strip
+    front = [(char, segment.style) for segment in strip for char in segment.text]
+    place = left
+    for text, style in behind:
+        if style is not None:
+            for at, char in enumerate(text, start=place):
+                if front[at][0] == " ":
+                    front[at] = char, style
+        place += len(text)
+    return Strip(
+        Segment("".join(char for char, _ in alike), style)
+        for style, alike in groupby(front, key=itemgetter(1))
+    )
 
 
 def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list[float]]:

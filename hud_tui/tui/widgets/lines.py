@@ -1,20 +1,22 @@
 """LinesView: lines drawn by hand; those in sight are drawn, those that changed repainted."""
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message_pump import _MessagePumpMeta
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
+APART = 8
+"""Cells."""
 Toned = Callable[[str], Style]
 """A pane's style by its name."""
 
@@ -99,7 +101,11 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
             return
         for row, (old, new) in enumerate(zip(before, now, strict=True)):
             if old != new:
-                self.refresh_line(row + self.scroll_offset.y)
+                self.repaint_cells(row, changed_cells(old, new))
+
+    def repaint_cells(self, row: int, stretches: Sequence[tuple[int, int]]) -> None:
+        """Repaint parts of a line: a slow terminal is sent no more than has changed."""
+        self.refresh(*(Region(start, row, stop - start, 1) for start, stop in stretches))
 
     def _resize_virtually(self, size: Size) -> None:
         """Grow or shrink what can be scrolled; the screen's layout is not concerned."""
@@ -138,6 +144,41 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
 def line(*parts: tuple[str, Style]) -> Strip:
     """A strip of styled texts; empty ones are left out."""
     return Strip([Segment(text, style) for text, style in parts if text])
+
+
+def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
+    """Where two lines of one width differ: from which cell up to which, left to right.
+
+    Stretches less than APART apart are one: moving a terminal's cursor takes bytes too.
+    """
+    width = new.cell_length
+    if old.cell_length != width or len(new.text) != width or len(old.text) != width:
+        return [(0, max(old.cell_length, width))]  # some character takes two cells
+    found: list[tuple[int, int]] = []
+    for start, stop in _differing(list(old), list(new)):
+        if found and start - found[-1][1] < APART:
+            found[-1] = found[-1][0], stop
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _differing(old: list[Segment], new: list[Segment]) -> Iterator[tuple[int, int]]:
+    """The cells that differ, in stretches that may touch; both lines are equally long."""
+    place = one = other = 0
+    while old and new:
+        length = min(len(old[0].text) - one, len(new[0].text) - other)
+        was, now = old[0].text[one : one + length], new[0].text[other : other + length]
+        if old[0].style != new[0].style:
+            yield place, place + length
+        elif was != now:
+            differing = (at for at in range(length) if was[at] != now[at])
+            yield from ((place + at, place + at + 1) for at in differing)
+        place, one, other = place + length, one + length, other + length
+        if one == len(old[0].text):
+            old, one = old[1:], 0
+        if other == len(new[0].text):
+            new, other = new[1:], 0
 
 
 def fit_text(text: str, width: int) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from time import perf_counter
 
 from textual.events import Click
 from textual.geometry import Size
@@ -9,7 +11,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.tui.widgets.chart import BrailleChart
+from hud_tui.tui.widgets.chart import BrailleChart, Look
 from hud_tui.tui.widgets.lines import line
 from hud_tui.tui.widgets.run_chart import RunChart
 from hud_tui.tui.widgets.sight import Sight
@@ -17,6 +19,8 @@ from hud_tui.tui.widgets.sight import Sight
 LEAST = 24
 """Cells of the narrowest chart."""
 GAP = 2
+PATIENCE_S = 0.006
+"""Of a frame, for drawing charts anew; the rest of them follow in the next ones."""
 ROOMY = 50
 """Rows of a screen on which a curve has three rows instead of two."""
 TONES = ("plain", "strong", "dim", "faint", "accent", "warm")
@@ -41,6 +45,9 @@ class MetricGrid(RunChart):
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._charts: dict[str, BrailleChart] = {}
+        self._until = inf
+        self._late = False
+        """Whether a chart is still to be drawn anew."""
 
     @property
     def index(self) -> int:
@@ -95,8 +102,11 @@ class MetricGrid(RunChart):
     def draw(self, width: int, rows: range) -> list[Strip]:
         if not rows:
             return []
+        self._until, self._late = perf_counter() + PATIENCE_S, False
         first, last = rows.start // self.tall, (rows.stop - 1) // self.tall
         strips = [strip for row in range(first, last + 1) for strip in self._row(row, width)]
+        if self._late:
+            self.call_after_refresh(self.redraw)
         above = rows.start - first * self.tall
         return strips[above : above + len(rows)]
 
@@ -107,17 +117,21 @@ class MetricGrid(RunChart):
         keys = self.keys[row * self.per_row : (row + 1) * self.per_row]
         chosen = self.keys[self.index]
         size = cell, self.curve_rows
-        charts = [
-            self._charts[key].strips(
-                self.run, self.sight, self.lens, tones, size, self.pointed, key == chosen
-            )
-            for key in keys
-        ]
+        look = Look(self.run, self.sight, self.lens, tones, self.pointed, *size)
+        charts = [self._chart(key, look, key == chosen) for key in keys]
         gap = line((" " * GAP, tones["plain"]))
         return [
             Strip.join([part for strip in strips for part in (strip, gap)][:-1])
             for strips in zip(*charts, strict=True)
         ]
+
+    def _chart(self, key: str, look: Look, chosen: bool) -> Sequence[Strip]:
+        """A chart as it is; as it was, where the others have taken long already."""
+        chart = self._charts[key]
+        if perf_counter() < self._until or not chart.drawn(look):
+            return chart.strips(look, chosen)
+        self._late = True
+        return chart.last
 
     def move(self, columns: int, rows: int) -> None:
         """Choose the metric so many places away."""

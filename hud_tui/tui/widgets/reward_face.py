@@ -8,7 +8,7 @@ from textual.strip import Strip
 
 from hud_tui.rl.group_rows import GroupRow, GroupRows
 from hud_tui.rl.groups import GroupStats, histogram
-from hud_tui.rl.history import GroupHistory, Mark
+from hud_tui.rl.history import GroupHistory, Mark, first_shown
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.lines import Toned, fit_text, line
@@ -52,7 +52,10 @@ class RewardFace:
             Segment(fit_text(verdict(row), VERDICT), self.tone("dim")),
         ]
         if (room := _strip_room(width)) >= LEAST_STRIP:
-            parts += strip(self.history.of(row.task_slug), room, self.groups)
+            marks = list(self.history.of(row.task_slug))
+            first = first_shown(self.history.seen(row.task_slug), room)
+            newest = marks[max(0, len(marks) - self.history.seen(row.task_slug) + first) :]
+            parts += strip(newest, room, self.groups)
         return Strip(parts)
 
     def _numbers(self, stats: GroupStats | None) -> list[Segment]:
@@ -91,10 +94,9 @@ def verdict(row: GroupRow) -> str:
 
 
 def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
-    """A task's history, newest at the right, in `width` cells and a space."""
-    newest = list(marks)[-width:] if width > 0 else []
-    cells = [mark_cell(mark, groups.low, groups.high) for mark in newest]
-    return [Segment(" " * (width - len(newest) + 1)), *cells]
+    """A task's history, newest last, in `width` cells after a space."""
+    cells = [mark_cell(mark, groups.low, groups.high) for mark in marks[-width:]]
+    return [Segment(" "), *cells, Segment(" " * (width - len(cells)))]
 
 
 def mark_cell(mark: Mark, low: float, high: float) -> Segment:

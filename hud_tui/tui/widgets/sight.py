@@ -13,6 +13,8 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.scale import Scale, fit
 from hud_tui.tui.widgets.lens import Lens
 
+KEPT = 200
+"""Charts whose buckets are kept."""
 FENCE = 3.0
 """A value is an outlier where it lies so many interquartile ranges beyond the quartiles."""
 
@@ -25,6 +27,8 @@ class Sight:
     _positions: Positions = field(default_factory=Positions)
     _others: Curves = field(default_factory=Curves)
     """The overlay's."""
+    _kept: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
+    """Buckets by metric and columns, with what they were made of."""
 
     def curve(self, run: Run, key: str, lens: Lens) -> Curve:
         """The metric's curve, up to date with the run."""
@@ -32,10 +36,18 @@ class Sight:
 
     def buckets(self, run: Run, key: str, lens: Lens, columns: int) -> list[Bucket]:
         """The metric spread over a chart's columns, on the lens' x axis."""
-        at = self._positions.of(run, self.axis(run, lens))
-        low, high = self.reach(run, lens)
+        axis, reach = self.axis(run, lens), self.reach(run, lens)
         rows = lens.rows(run.series.length)
-        return self.curve(run, key, lens).buckets(at, low, high, columns, rows)
+        stamp = run.series, axis, reach, rows, lens.weight
+        kept = self._kept.get((key, columns))
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        at = self._positions.of(run, axis)
+        found = self.curve(run, key, lens).buckets(at, *reach, columns, rows)
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        self._kept[key, columns] = stamp, found
+        return found
 
     def others(self, run: Run, key: str, lens: Lens, columns: int) -> list[Bucket]:
         """The overlay's curve of the metric over the same columns; empty without one."""

@@ -7,7 +7,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from hud_tui.rl.history import Mark, StepMarks
+from hud_tui.rl.history import Mark, StepMarks, first_shown
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
@@ -48,10 +48,10 @@ class StripFace:
     def columns(self, cells: int) -> tuple[int, int]:
         """The rows of the lineage in sight: the newest, or those that end at the crosshair."""
         length = self.run.series.length
-        stop = length
-        if self.cursor is not None and self.cursor < length - cells:
-            stop = min(length, self.cursor + 1 + cells // 2)
-        return max(0, stop - cells), stop
+        start = first_shown(length, cells)
+        if self.cursor is not None and self.cursor < start:
+            start = max(0, self.cursor - cells // 2)
+        return start, min(length, start + cells)
 
     def _step(self, row: int) -> Sequence[Mark]:
         position = self.run.tree.find(self.run.series.id_at(row))
