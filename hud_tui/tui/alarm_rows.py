@@ -78,9 +78,9 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook) -> Iterator[Conten
         (f"  since step {alarm.onset}, said at {alarm.raised}, {state}", "$text-muted"),
     )
     for one in alarm.evidence:
-        limit = "" if one.limit is None else f"   limit {short(one.limit)}"
+        limit = "" if one.limit is None else f"limit {short(one.limit)}"
         yield Content.assemble(
-            (f"  {one.name:<30}", "$text-muted"), short(one.value), (limit, "$text-muted")
+            (f"  {one.name:<30}", "$text-muted"), f"{short(one.value):<9}", (limit, "$text-muted")
         )
     yield Content(alarm.meaning)
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
