@@ -30,16 +30,33 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     """Check a taskset, and a model for it; exit code 5 where a check failed."""
     asked = _parameters(args)
     tasks, origin = await load_source(client, args.source)
-    model = args.model or (await choose_model(client, args)).model_name
-    findings = await _findings(client, tasks, model, asked, origin.get("lock"))
+    model, unchosen = await _model(client, args)
+    findings = unchosen + await _findings(client, tasks, model, asked, origin.get("lock"))
     document: dict[str, Any] = {}
-    if args.sample is not None and verdict(findings) != "failure":
+    if args.sample is not None and model is not None and verdict(findings) != "failure":
         from hud_tui.headless.signal import signal
 
         found, document = await signal(client, args, tasks, origin, asked, model)
         findings.append(_told(found))
     emit("preflight", _document(tasks, origin, findings) | document)
     return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
+
+
+async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
+    """The model's name; else None, with the finding that none is checked.
+
+    Raises:
+        HudUsage: It is wanted for sampling, and it is not clear which.
+    """
+    if args.model:
+        return args.model, []
+    try:
+        return (await choose_model(client, args)).model_name, []
+    except HudUsage as error:
+        if args.sample is not None:
+            raise
+        message = f"{error.message}, so none is checked"
+        return None, [_told(Finding("model", "warning", message, fix=error.hint))]
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
@@ -99,7 +116,7 @@ def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
 
 
 async def _findings(
-    client: HudClient, tasks: list[Task], model: str, asked: JobParameters, lock: str | None
+    client: HudClient, tasks: list[Task], model: str | None, asked: JobParameters, lock: str | None
 ) -> list[Finding]:
     findings = []
     async for finding in check(client, tasks, model, asked, lock):

@@ -165,3 +165,16 @@ async def test_the_group_size_of_a_run_is_judged(hud: Command) -> None:
     result = await hud("preflight", "arith", "--group-size", "4")
     [found] = [one for one in result.data["findings"] if one["check"] == "group_size"]
     assert found["message"].startswith("4 rollouts of each of")
+
+
+async def test_a_file_is_checked_without_a_model_too(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hud = commands(served, monkeypatch, capsys)
+    result = await hud("preflight", "arith")
+    assert (result.code, result.data["tasks"], result.data["verdict"]) == (0, 132, "warning")
+    [finding] = [one for one in result.data["findings"] if one["check"] == "model"]
+    assert finding["level"] == "warning"
+    assert "so none is checked" in finding["message"]
+    sampled = await hud("preflight", "arith", "--sample", "2")
+    assert (sampled.code, sampled.error["type"]) == (2, "usage")
