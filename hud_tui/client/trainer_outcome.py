@@ -42,8 +42,8 @@ class Resumed:
     landed: bool | None
     """Whether the write took effect, and for a gradient pass, whether its gradients still wait
     or were stepped on. None where nothing was lost, or where it cannot be known because the
-    service keeps no keys: a pass leaves no trace in the tree, and a step that is not there may
-    still be under way, so it can be asked for again."""
+    service keeps no keys of it: a pass leaves no trace in the tree, and a step or a head that is
+    not there may still be under way, so it can be asked for again."""
     checkpoint: Checkpoint | None
     """The step's checkpoint where one landed, else the head; None for the base weights."""
     call: str | None
@@ -72,7 +72,8 @@ def judge(
         step = next((c for c in tree if c.id == made), head)
         return Resumed(settled.state == "done", step, lost.call)
     if lost.call == "set_head":
-        return Resumed(head is not None and head.id == lost.asked, head, lost.call)
+        landed = head is not None and head.id == lost.asked
+        return Resumed(landed or None, head, lost.call)  # it may yet arrive
     if lost.call != "optim_step" or before is None:
         return Resumed(None, head, lost.call)
     grown = (

@@ -26,7 +26,7 @@ from hud_tui.settings import read_settings
 from hud_tui.wire import Checkpoint, Model, Settled
 
 LOOKS_S = (0.5, 1.0, 2.0)
-"""Seconds between looks for a lost step that the tree does not show yet."""
+"""Seconds between looks for a lost step, or a head, that the tree does not show yet."""
 
 
 class TrainingSession:
@@ -119,8 +119,8 @@ class TrainingSession:
         """What became of the write whose answer was lost; it may be repeated until it succeeds.
 
         A service that keeps keys is asked by the call's own, and refuses the call should it
-        arrive later; else the tree tells, which is looked at a few times. A step that it does
-        not show yet is asked for again by the next `resume`, until another step is sent.
+        arrive later; else, and for a set_head, the tree tells, which is looked at a few times.
+        What it does not show yet is asked for again by the next `resume`, until another write.
         Where nothing was lost, where training stands.
 
         Raises:
@@ -131,7 +131,7 @@ class TrainingSession:
             await asyncio.sleep(wait_s)
             tree = await self.checkpoints()
             found = judge(self._lost, self._seen, tree, settled)
-            is_pending = found.landed is None and found.call == "optim_step"
+            is_pending = found.landed is None and found.call in ("optim_step", "set_head")
             if not is_pending:
                 self._lost, self._seen = None, look(tree)
                 break

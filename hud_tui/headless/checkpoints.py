@@ -1,6 +1,7 @@
 """``checkpoints`` and ``head``."""
 
 import argparse
+import asyncio
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUnreachable, HudUsage
@@ -9,6 +10,9 @@ from hud_tui.headless.output import emit
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.tree import Tree, label
 from hud_tui.wire import Checkpoint, Model
+
+LOOKS_S = (0.5, 1.0, 2.0)
+"""Seconds between looks for a head that was set without an answer: it may still arrive."""
 
 
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
@@ -73,19 +77,32 @@ async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint
     Raises:
         HudError: It failed, and the tree says so too.
     """
-    failure: HudError | None = None
     try:
         if _id(tree.served) != target.id:
             await client.set_head(model.id, target.id, _id(tree.served))
     except (HudUnreachable, HudRefused) as error:
         if isinstance(error, HudRefused) and error.status is not None and error.status < 500:
             raise
-        failure = error
-    after = Tree.of(await client.checkpoints(model.id))
-    if failure is not None and not _took(tree, after, target):
-        failure.hint = f"the service says the head is {label(after.served)}"
-        raise failure
-    return after
+        return await _look(client, model, tree, target, error)
+    return Tree.of(await client.checkpoints(model.id))
+
+
+async def _look(
+    client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudError
+) -> Tree:
+    """The tree once it shows the head that was set without an answer.
+
+    Raises:
+        HudError: The failure, where it never does.
+    """
+    for wait_s in (0.0, *LOOKS_S):
+        await asyncio.sleep(wait_s)
+        after = Tree.of(await client.checkpoints(model.id))
+        if _took(tree, after, target):
+            return after
+    again = f"hud-tui --headless head {model.model_name}"
+    failure.hint = f"the service says the head is {label(after.served)}; look once more: {again}"
+    raise failure
 
 
 def _report(model: Model, before: Tree, target: Checkpoint, after: Tree) -> None:

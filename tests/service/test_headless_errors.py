@@ -10,6 +10,7 @@ import pytest
 from hud_tui.client import http as client_http
 from hud_tui.client import submission
 from hud_tui.client.client import HudClient
+from hud_tui.headless import checkpoints as headless_checkpoints
 from tests.conftest import Served
 from tests.service.clients import in_process
 from tests.service.headless import Command, Result, commands, point_at
@@ -201,11 +202,19 @@ async def test_a_bug_is_a_document_too(hud: Command, monkeypatch: pytest.MonkeyP
 Answer = Callable[[httpx.Request], httpx.Response | None]
 
 
-def meddle(monkeypatch: pytest.MonkeyPatch, after: Answer) -> None:
-    """Let something happen after requests: a lost answer, another writer, a strange body."""
+def nothing(request: httpx.Request) -> None:
+    return None
+
+
+def meddle(
+    monkeypatch: pytest.MonkeyPatch, after: Answer = nothing, before: Answer = nothing
+) -> None:
+    """Let something happen after requests: a lost answer, another writer, a strange body; or
+    before: a lost request."""
 
     class Meddler(httpx.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            before(request)
             answer = await super().handle_async_request(request)
             await answer.aread()
             return after(request) or answer
@@ -234,6 +243,29 @@ async def test_a_lost_answer_to_set_head_is_made_up_for(
     result = await hud("head", "mine", "--back", "1", "-y")
     assert (result.code, result.data["verified"]) == (0, True)
     assert result.data["head"]["name"] == "step-000002"
+
+
+async def test_a_head_that_is_set_late_is_looked_for_again(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request arrives after its sender has given up on an answer, and looked once."""
+    monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0,))
+    held: list[httpx.Request] = []
+    looks = 0
+
+    def late(request: httpx.Request) -> None:
+        nonlocal looks
+        if request.method == "PUT":
+            held.append(request)
+            raise httpx.ReadError("cut", request=request)
+        looks += bool(held) and request.url.path.endswith("/checkpoints")
+        if looks == 2:
+            [put] = held
+            httpx.put(put.url, content=put.read(), headers=put.headers).raise_for_status()
+
+    meddle(monkeypatch, before=late)
+    result = await hud("head", "mine", "--back", "1", "-y")
+    assert (result.code, result.data["verified"], looks) == (0, True, 2)
 
 
 async def test_a_head_that_moves_meanwhile(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,9 +211,23 @@ async def test_a_call_that_arrives_after_it_was_settled_is_refused(
     assert [node.num_datums for node in await trainer.checkpoints()] == [2, 2]
 
 
-@pytest.mark.parametrize(("where", "landed"), [("request", False), ("answer", True)])
+async def test_a_head_that_is_set_late_is_found_by_asking_again(
+    trainer: TrainingClient, line: Losing
+) -> None:
+    first, _ = await stepped(trainer), await stepped(trainer)
+    line.lose("head", "late")
+    with pytest.raises(HudUnreachable):
+        await trainer.set_head(first)
+    assert (await trainer.resume()).landed is None
+    assert (await line.deliver()).is_success
+    found = await trainer.resume()
+    assert (found.landed, found.call) == (True, "set_head")
+    assert (await trainer.resume()).call is None
+
+
+@pytest.mark.parametrize(("where", "landed"), [("request", None), ("answer", True)])
 async def test_a_lost_set_head(
-    trainer: TrainingClient, line: Losing, where: Where, landed: bool
+    trainer: TrainingClient, line: Losing, where: Where, landed: bool | None
 ) -> None:
     first, second = await stepped(trainer), await stepped(trainer)
     line.lose("head", where)
