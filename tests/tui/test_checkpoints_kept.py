@@ -65,6 +65,9 @@ async def test_without_marks_the_head_is_compared_with_what_is_under_the_cursor(
         await panel(flown, ComparePanel)
         shown = flown.app.screen.pane
         await flown.until(lambda: "A descends from B: 5 steps on." in shown.plain)
+        await back(flown)
+        await flown.press("m", "c")
+        await panel(flown, ComparePanel)
 
 
 async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session(

@@ -7,7 +7,6 @@ from textual import work
 from hud_tui.client.groups import GroupReader
 from hud_tui.rl.compare import Comparison, compare
 from hud_tui.rl.head import refusal
-from hud_tui.rl.tree import ROOT
 from hud_tui.tui.screens.compare_panel import ComparePanel
 from hud_tui.tui.screens.tree_view import TreeView
 from hud_tui.tui.screens.try_panel import Tried, TryPanel
@@ -33,11 +32,9 @@ class TreeComparing(TreeView):
         marked = [position for position in found if position is not None]
         if len(marked) == 2:
             return marked[0], marked[1]
-        left = marked[0] if marked else self.run.tree.head
-        right = None if self.selected is None else self.at.position
-        if left is None or right is None or left == right or ROOT in (left, right):
-            return None
-        return left, right
+        here = None if self.selected is None else self.at.position
+        others = [position for position in (*marked, self.run.tree.head) if position != here]
+        return None if here is None or not others or others[0] is None else (others[0], here)
 
     def action_compare(self) -> None:
         """Metrics, how they were trained, how they are related, and what got better or worse."""
