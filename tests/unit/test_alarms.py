@@ -222,6 +222,17 @@ def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None
     assert (found["kl_sampler"].checkpoint_id, found["kl_sampler"].onset) == ("c10", 11)
 
 
+def test_hostile_steps_and_times_are_taken_for_what_can_be() -> None:
+    nodes = [
+        Checkpoint(id="a", step=2**80, created_at="0001-01-01T00:00:00", metrics={"entropy": 1.0}),
+        Checkpoint(id="b", prev_model_checkpoint_id="a", step=-(2**80), created_at="9999-12-31"),
+        Checkpoint(id="c", prev_model_checkpoint_id="b", created_at="x", is_active=True),
+    ]
+    watch = inspect_lineage(Tree.of(nodes))
+    assert watch.report().steps == 3
+    assert watch.last is not None
+
+
 @pytest.mark.parametrize(
     ("silent_s", "step_s", "level"),
     [

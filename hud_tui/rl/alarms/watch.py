@@ -4,6 +4,7 @@ What it says follows from the thresholds and the lineage alone, so a run that is
 once and one that is followed live have the same alarms.
 """
 
+from array import array
 from collections.abc import Iterable
 from math import nan
 from typing import Any
@@ -29,6 +30,8 @@ DETECTORS: tuple[type[Detector[Any]], ...] = (
     *(StaleRollouts, ErroredRollouts, ComponentDominance, HeldoutGap, HeldoutCollapse, Throughput),
 )
 """All that judge rows; `hud_tui.rl.alarms.stall` judges by the clock."""
+MOST_STEP = 2**62
+"""Beyond this a step's number is a mistake of the service's, and is taken for this."""
 RECENT = 20
 """Steps whose pace is the run's pace."""
 
@@ -42,16 +45,17 @@ class Watch:
         self.context = Context(steps)
         tunings = {kind: getattr(self.thresholds, kind.NAME) for kind in DETECTORS}
         self._detectors = [kind(tuning) for kind, tuning in tunings.items() if tuning.enabled]
-        self._rows: list[tuple[int, str | None]] = []
+        self._steps, self._ids = array("q"), list[str | None]()
         """Step and checkpoint of each row; its metrics are not kept."""
         self._pace, self._at = Window(RECENT), nan
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._steps)
 
     def read(self, row: Row) -> None:
         """Take in the next row; its place is the number of rows before it."""
-        self._rows.append((row.step, row.checkpoint_id))
+        self._steps.append(max(-MOST_STEP, min(row.step, MOST_STEP)))
+        self._ids.append(row.checkpoint_id)
         self.context.read(row)
         self._time(row)
         for detector in self._detectors:
@@ -65,7 +69,7 @@ class Watch:
     @property
     def last(self) -> Row | None:
         """The newest row, without its metrics."""
-        return self._row_at(len(self._rows) - 1) if self._rows else None
+        return self._row_at(len(self) - 1) if len(self) else None
 
     def report(self, *more: Alarm) -> Report:
         """What all detectors say, as of the last row; with alarms that are no detector's."""
@@ -73,7 +77,7 @@ class Watch:
         for detector in self._detectors:
             alarms += detector.alarms(self.context, self._row_at)
         skipped = (detector.skipped() for detector in self._detectors)
-        return Report(ordered(alarms), tuple(s for s in skipped if s), len(self._rows))
+        return Report(ordered(alarms), tuple(s for s in skipped if s), len(self))
 
     def _time(self, row: Row) -> None:
         at = bounded(row.at)
@@ -83,8 +87,7 @@ class Watch:
             self._at = at
 
     def _row_at(self, place: int) -> Row:
-        step, checkpoint_id = self._rows[place]
-        return Row(place, {}, step, checkpoint_id)
+        return Row(place, {}, self._steps[place], self._ids[place])
 
 
 def inspect(
