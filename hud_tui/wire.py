@@ -195,6 +195,10 @@ class CheckpointTrace(Response):
     status: str | None = None
     created_at: str | None = None
     reward: float | None = None
+    task_slug: str | None = None
+    """Embedded, as the one below."""
+    rollout: int | None = None
+    """Index in its group, from 0."""
 
 
 class SetHead(Request):

@@ -32,7 +32,7 @@ async def test_the_gateways_turns_train(http: httpx.AsyncClient) -> None:
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 2)
     await optim(http, model["id"])
     [row] = await tree(http, model["id"])
-    assert row["groups"] == [{"task_slug": "sum", "rewards": [1.0, 0.0]}]
+    assert row["groups"] == [{"task_slug": "sum", "rewards": [1.0, 0.0], "num_tokens": [15, 15]}]
     url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
     linked = (await http.get(url)).json()
     assert [one["trace_id"] for one in linked] == [str(UUID(id_)) for id_ in ids]

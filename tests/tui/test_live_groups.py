@@ -13,7 +13,7 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.palette import ALL_BAD, ALL_GOOD
 from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
-from hud_tui.wire import Group, TraceEvents
+from hud_tui.wire import CheckpointTrace, Group, TraceEvents
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage
@@ -174,6 +174,52 @@ async def test_a_rollout_that_cannot_be_read_says_so() -> None:
         screen = await opened(stage)
         assert "It cannot be read: no" in text_of(screen.columns)
         await pilot.press("escape")
+
+
+class Listing(runs.Catalog):
+    """A service whose checkpoints do not name their traces, but list them when asked."""
+
+    asked = 0
+
+    async def checkpoint_traces(self, model_id: str, checkpoint_id: str) -> list[CheckpointTrace]:
+        self.asked += 1
+        step = int(checkpoint_id.removeprefix("c"))
+        return [
+            CheckpointTrace(
+                trace_id=f"{step}/{task}/{rollout}",
+                reward=reward if task else 0.123,
+                task_slug=runs.slug(task),
+                rollout=rollout,
+            )
+            for task in range(12)
+            for rollout, reward in reversed([*enumerate(runs.rewards(step, task, 8))])
+        ]
+
+
+def unnamed(run: Run) -> Run:
+    nodes = [
+        node.model_copy(
+            update={"groups": [g.model_copy(update={"trace_ids": []}) for g in node.groups]}
+        )
+        for node in run.tree
+    ]
+    return Run(model=runs.MODEL).fold(TreeRead(checkpoints=tuple(nodes)))
+
+
+async def test_traces_are_asked_for_where_the_checkpoint_does_not_name_them() -> None:
+    client = Listing({})
+    stage = Stage(unnamed(runs.run_of(60)), client=client)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "down", "enter")
+        screen = await opened(stage)
+        assert "add-06" in str(screen.query_one("#group-facts").render())
+        for one in screen.columns.answers:
+            step, task, rollout = map(int, str(one.trace_id).split("/"))
+            assert (step, task, rollout + 1) == (60, 6, one.number)
+            assert one.reward == runs.rewards(60, 6, 8)[rollout]
+        await pilot.press("left_curly_bracket")  # whose listed rewards are others
+        await until(lambda: "The service does not say" in text_of(screen.columns))
+        assert client.asked == 1
 
 
 async def test_rewards_without_rollouts_are_shown_alone() -> None:

@@ -128,7 +128,9 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
 
 
 def _wire(new: NewCheckpoint, step: int) -> Checkpoint:
-    plain = [Group(task_slug=g.task_slug, rewards=g.rewards) for g in new.groups]
+    plain = [
+        Group(task_slug=g.task_slug, rewards=g.rewards, num_tokens=g.num_tokens) for g in new.groups
+    ]
     return Checkpoint(
         id=new.id,
         name=f"step-{step:06d}",

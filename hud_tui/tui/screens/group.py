@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from asyncio import gather
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
@@ -17,13 +15,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from hud_tui.errors import HudError
-from hud_tui.rl.conversation import answer_of, prompt_of
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, one_line
+from hud_tui.tui.group_reader import GroupReader, StepGroups
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.widgets.reward_face import bars
-from hud_tui.tui.widgets.rollout_columns import Answer, RolloutColumns, answers
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
 from hud_tui.wire import Group
 
 if TYPE_CHECKING:
@@ -41,22 +39,19 @@ class GroupScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("group")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(
-        self, client: HudClient | None, groups: Sequence[Group], place: int, name: str
-    ) -> None:
+    def __init__(self, client: HudClient | None, step: StepGroups) -> None:
         """
         Args:
             client: Reads the rollouts; None where there is no service.
-            groups: The step's, each with at least one rollout, in the order of { and }.
-            place: Which of them.
-            name: What the step is called.
+            step: The groups that { and } go through.
         """
         super().__init__()
-        self.client, self.groups, self.place, self.name_ = client, groups, place, name
+        self.step, self.place = step, step.place
+        self.reader = GroupReader(client, step)
 
     @property
     def group(self) -> Group:
-        return self.groups[self.place]
+        return self.step.groups[self.place]
 
     @property
     def columns(self) -> RolloutColumns:
@@ -76,7 +71,7 @@ class GroupScreen(ModalScreen[None]):
 
     def show_group(self) -> None:
         """Show the group, then read its rollouts."""
-        self.query_one("#group-facts", Static).update(facts(self.group, self.name_))
+        self.query_one("#group-facts", Static).update(facts(self.group, self.step.name))
         self.query_one("#group-prompt", Static).update("")
         self.columns.picked = 0
         self.columns.answers = answers(self.group)
@@ -87,33 +82,21 @@ class GroupScreen(ModalScreen[None]):
     @work(exclusive=True, group="read")
     async def read_rollouts(self) -> None:
         """Some at a time, best first; a failure is told in its column."""
-        known = self.columns.answers
+        try:
+            known = answers(await self.reader.known(self.group))
+        except HudError as error:
+            self.query_one("#group-prompt", Static).update(one_line(error.message))
+            return
+        self.columns.answers = known
         for first in range(0, len(known), AT_ONCE):
-            part = known[first : first + AT_ONCE]
-            read = await gather(*(self._read(one) for one in part))
+            read = await gather(*map(self.reader.read, known[first : first + AT_ONCE]))
             if not self.is_attached:
                 return
             now = list(self.columns.answers)
-            now[first : first + AT_ONCE] = read
+            now[first : first + AT_ONCE] = [one for one, _ in read]
             self.columns.answers = now
-
-    async def _read(self, one: Answer) -> Answer:
-        if one.trace_id is None or self.client is None:
-            return one
-        try:
-            trace = await self.client.trace(one.trace_id)
-            events = (await self.client.trace_events(one.trace_id)).events
-        except HudError as error:
-            return replace(one, text=f"It cannot be read: {error.message}")
-        prompt = self.query_one_optional("#group-prompt", Static)
-        if prompt is not None and (asked := prompt_of(events)):
-            prompt.update(clean(asked))
-        return replace(
-            one,
-            text=answer_of(events) or trace.completion or "",
-            tokens=trace.num_tokens if one.tokens is None else one.tokens,
-            ended=trace.stop_reason or "",
-        )
+            if asked := next((asked for _, asked in read if asked), ""):
+                self.query_one("#group-prompt", Static).update(clean(asked))
 
     def action_rollout(self, places: int) -> None:
         """To the next rollout, or the one before."""
@@ -122,7 +105,7 @@ class GroupScreen(ModalScreen[None]):
     def action_group(self, places: int) -> None:
         """To the next group of the step, or the one before."""
         place = self.place + places
-        if 0 <= place < len(self.groups):
+        if 0 <= place < len(self.step.groups):
             self.place = place
             self.show_group()
 

@@ -219,8 +219,7 @@ class LiveScreen(ChartingScreen):
         """Read the group of a task in the step that is shown, else in the last that had it."""
         found = self.query_one(GroupGrid).groups_of(message.task_slug)
         if found is not None:
-            name, groups, place = found
-            self.app.push_screen(GroupScreen(self.hud.client, groups, place, name))
+            self.app.push_screen(GroupScreen(self.hud.client, found))
 
     def action_freeze(self) -> None:
         self.frozen = not self.frozen

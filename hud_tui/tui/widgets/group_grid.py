@@ -17,11 +17,11 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 from hud_tui.rl.waste import TaskWaste, Waste
+from hud_tui.tui.group_reader import StepGroups
 from hud_tui.tui.widgets.lines import LinesView, line
 from hud_tui.tui.widgets.reward_face import RewardFace
 from hud_tui.tui.widgets.strip_face import MARGIN, StripFace
 from hud_tui.tui.widgets.waste_face import WasteFace, said
-from hud_tui.wire import Group
 
 NAMES_FROM = 8
 """Rows of the pane from which there is room for the columns' names."""
@@ -205,23 +205,25 @@ class GroupGrid(LinesView):
         elif self.slugs:
             self.post_message(self.Opened(self.slugs[self.index]))
 
-    def groups_of(self, task_slug: str) -> tuple[str, list[Group], int] | None:
-        """The step's name, its groups in the order shown, and the place of a task's.
+    def groups_of(self, task_slug: str) -> StepGroups | None:
+        """The groups of the step that is shown, with the place of a task's.
 
         Of a task that the step did not sample, those of the last step that did; None where
         no step has.
         """
-        if any(row.task_slug == task_slug and row.rewards for row in self.groups.rows):
-            node, rows = self.groups.node, self.groups.rows
-            slugs = [row.task_slug for row in rows if row.rewards]
-            own = [row.group(node) for row in rows if row.rewards]
-            return self.groups.name, own, slugs.index(task_slug)
+        rows = [row for row in self.groups.rows if row.rewards]
+        slugs = [row.task_slug for row in rows]
+        model = None if self.run.model is None else self.run.model.id
+        if task_slug in slugs:
+            node = self.groups.node
+            own = [row.group(node) for row in rows]
+            return StepGroups(self.groups.name, own, slugs.index(task_slug), model, node)
         for position in self.run.tree.lineage(self.run.tree.head):
             node = self.run.tree[position]
             own = [group for group in node.groups if group.rewards]
             slugs = [group.task_slug for group in own]
             if task_slug in slugs:
-                return label(node), own, slugs.index(task_slug)
+                return StepGroups(label(node), own, slugs.index(task_slug), model, node)
         return None
 
     def on_click(self, event: Click) -> None:
