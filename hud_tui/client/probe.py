@@ -9,7 +9,7 @@ import httpx
 from hud_tui.client.bodies import error_detail
 from hud_tui.doctor.report import Host
 from hud_tui.rl.text import one_line
-from hud_tui.settings import Settings
+from hud_tui.settings import Settings, local_settings
 
 ANSWER_S = 8.0
 """Longest wait for one answer, connecting included."""
@@ -33,6 +33,13 @@ async def probe(
     ) as http:
         asked = [_ask(http, names, url, settings) for url, names in _hosts(settings).items()]
         return await asyncio.gather(*asked)
+
+
+async def probe_url(name: str, url: str, local: bool) -> Host:
+    """Ask one address for any answer at all, without a key; `local`: past any proxy."""
+    settings = local_settings(url, "", url)
+    async with httpx.AsyncClient(timeout=ANSWER_S, trust_env=not local) as http:
+        return await _ask(http, (name,), url, settings)
 
 
 def _hosts(settings: Settings) -> dict[str, tuple[str, ...]]:

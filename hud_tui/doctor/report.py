@@ -11,7 +11,7 @@ Level = Literal["ok", "warning", "failure"]
 class Finding:
     """One problem, or one thing that is well."""
 
-    check: Literal["settings", "hosts", "versions", "terminal", "directories", "service"]
+    check: Literal["settings", "hosts", "versions", "terminal", "directories", "service", "tinker"]
     level: Level
     message: str
     fix: str = ""

@@ -3,12 +3,13 @@
 import asyncio
 import os
 
-from hud_tui.client.probe import probe, shown_url
+from hud_tui.client.probe import probe, probe_url, shown_url
 from hud_tui.doctor.configured import settings_of, usable_settings
 from hud_tui.doctor.hosts import check_hosts
 from hud_tui.doctor.report import Finding, Report, Service, exit_code
 from hud_tui.doctor.storage import check_directories, directories
 from hud_tui.doctor.terminal import check_terminal, this_terminal
+from hud_tui.doctor.tinker import check_tinker, tinker_settings
 from hud_tui.doctor.versions import check_versions, versions
 from hud_tui.headless.doctor_table import print_report
 from hud_tui.headless.output import emit
@@ -43,6 +44,7 @@ def examine(paths: Paths, local: bool) -> Report:
         settings = _embedded(paths, service) or settings
     hosts = [] if local and not service.running else asyncio.run(probe(settings))
     findings += check_hosts(hosts, bool(settings.api_key), os.environ, local)
+    findings += _tinker()
     found, screen, folders = versions(), this_terminal(), directories(paths)
     return Report(
         settings=settings_of(places),
@@ -59,6 +61,15 @@ def examine(paths: Paths, local: bool) -> Report:
             *of_service,
         ],
     )
+
+
+def _tinker() -> list[Finding]:
+    options, findings = tinker_settings(os.environ)
+    if options is None:
+        return findings
+    url = f"{options.url}/api/v1/healthz"
+    host = asyncio.run(probe_url("tinker", url, options.is_loopback))
+    return [check_tinker(options, host)]
 
 
 def _service(paths: Paths) -> tuple[Service, list[Finding]]:

@@ -82,7 +82,7 @@ def make_engine(name: str, data_dir: Path) -> Engine:
 
         return TinyEngine()
     from hud_tui.service.engines.tinker.engine import TinkerEngine
-    from hud_tui.service.engines.tinker.options import BadOption, read_options
+    from hud_tui.tinker_settings import BadOption, read_options
 
     try:
         return TinkerEngine(read_options(), data_dir.resolve() / "tinker")

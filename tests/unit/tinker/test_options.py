@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.service.engines.tinker.options import CLOUD, BadOption, read_options
+from hud_tui.tinker_settings import CLOUD, BadOption, read_options
 
 LOCAL = {"TINKER_BASE_URL": "http://127.0.0.1:8765/"}
 
@@ -45,6 +45,8 @@ def test_rank_and_lifetime_are_read() -> None:
     [
         ({}, "TINKER_API_KEY"),
         ({"TINKER_BASE_URL": "trainer:80"}, "TINKER_BASE_URL"),
+        ({"TINKER_BASE_URL": "http://trainer:x"}, "not an http or https URL"),
+        ({"TINKER_BASE_URL": "http://me:secret@trainer"}, "carries a password"),
         ({**LOCAL, "HUD_TUI_TINKER_RANK": "many"}, "HUD_TUI_TINKER_RANK"),
         ({**LOCAL, "HUD_TUI_TINKER_RANK": "0"}, "HUD_TUI_TINKER_RANK"),
         ({**LOCAL, "HUD_TUI_TINKER_TTL": "10m"}, "HUD_TUI_TINKER_TTL"),

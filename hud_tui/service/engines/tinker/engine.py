@@ -24,13 +24,13 @@ from hud_tui.service.engines.base import (
     Saved,
 )
 from hud_tui.service.engines.tinker import pointer as pointers
-from hud_tui.service.engines.tinker.bases import make_base, names
-from hud_tui.service.engines.tinker.link import LOST, Link
-from hud_tui.service.engines.tinker.options import Options
+from hud_tui.service.engines.tinker.connection import Connection
+from hud_tui.service.engines.tinker.link import LOST
 from hud_tui.service.engines.tinker.pointer import Pointer
 from hud_tui.service.engines.tinker.requests import as_asked
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, load
 from hud_tui.service.engines.tiny import checks
+from hud_tui.tinker_settings import Options
 
 
 class TinkerEngine:
@@ -44,47 +44,37 @@ class TinkerEngine:
         """
         self._options = options
         self._checkpoints = directory.parent / "checkpoints"
-        self._link = Link(directory, options.environment(), self._hear)
-        self._state: dict[str, Any] = {}
-        self._bases: dict[str, Base] = {}
-        self._models: dict[str, str] = {}
+        self._at = Connection(options, directory)
+        self._link = self._at.link
         self._tokenizers: dict[str, ChatTokenizer] = {}
         self._loading = asyncio.Lock()
-        self._connecting = asyncio.Lock()
         self._opened: dict[Handle, tuple[int | None, Pointer]] = {}
         self._tidied = False
 
     def bases(self) -> Sequence[Base]:
-        return list(self._bases.values())
+        return list(self._at.bases.values())
 
     def about(self) -> About:
-        return About(
-            "tinker",
-            self._options.url,
-            self._state.get("queue", "active"),
-            self._state.get("slots", 0),
-            self._options.ttl_s,
-        )
+        return self._at.about
 
     async def tokenizer(self, base: str) -> ChatTokenizer:
-        if base not in self._models:
-            raise EngineError(f"no base {base!r}; choose from {', '.join(self._models)}")
+        model = self._at.model(base)
         async with self._loading:
             if base not in self._tokenizers:
-                self._tokenizers[base] = await asyncio.to_thread(load, self._models[base])
+                self._tokenizers[base] = await asyncio.to_thread(load, model)
         return self._tokenizers[base]
 
     async def start(self) -> None:
-        """Connect. Raises EngineError: the server does not answer, or refuses the key."""
-        await self._connect()
+        """Connect. Raises EngineError as `Connection.start` does."""
+        await self._at.start()
 
     async def stop(self) -> None:
         await self._link.stop()
 
     async def open(self, source: str | Path) -> Handle:
         """Name a policy; the server is asked when training, or a sample, first needs it."""
-        pointer = self._place(source)
-        await self._connect()
+        pointer = self._at.place(source)
+        await self._at.connect()
         handle = f"tinker-{uuid4().hex}"
         await self._link.ask("open", handle=handle, source=asdict(pointer))
         self._opened[handle] = self._link.pid, pointer
@@ -147,7 +137,7 @@ class TinkerEngine:
         place = Pointer(
             self._options.url,
             base.name,
-            self._models[base.name],
+            self._at.models[base.name],
             stepped["rank"],
             stepped["state_path"],
             stepped["sampler_path"],
@@ -176,52 +166,10 @@ class TinkerEngine:
         if pid != self._link.pid:
             del self._opened[handle]
             raise EngineLost(LOST)
-        return self._bases[pointer.base]
-
-    def _place(self, source: str | Path) -> Pointer:
-        if isinstance(source, str):
-            if source not in self._models:
-                raise EngineError(f"no base {source!r}; choose from {', '.join(self._models)}")
-            url, rank = self._options.url, self._options.rank
-            return Pointer(url, source, self._models[source], rank)
-        pointer = pointers.read(source)
-        if pointer.url != self._options.url:
-            raise EngineError(
-                f"this checkpoint is on {pointer.url}, and the engine talks to"
-                f" {self._options.url}: set TINKER_BASE_URL to the former"
-            )
-        if pointer.base not in self._models:
-            raise EngineError(f"the server no longer offers {pointer.base}")
-        return pointer
-
-    async def _connect(self) -> None:
-        """Have a process that has the server, and know what this offers."""
-        async with self._connecting:
-            if not await self._link.start():
-                return
-            options = self._options
-            try:
-                found = await self._link.ask(
-                    "connect",
-                    url=options.url,
-                    keeps_samplers=options.keeps_samplers,
-                    ttl_s=options.ttl_s,
-                )
-            except EngineError:
-                await self._link.stop()
-                raise
-            contexts = {model["name"]: model["context"] for model in found}
-            self._models = names(contexts)
-            self._bases = {
-                name: make_base(name, model, contexts[model])
-                for name, model in self._models.items()
-            }
+        return self._at.bases[pointer.base]
 
     async def _tidy(self) -> None:
         try:
             await self._link.ask("tidy", checkpoints=str(self._checkpoints))
         except EngineError:
             self._tidied = False  # with the next policy, then
-
-    def _hear(self, state: dict[str, Any]) -> None:
-        self._state = state

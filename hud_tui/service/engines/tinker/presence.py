@@ -37,26 +37,26 @@ class Presence:
         self._heard = float("-inf")
         return False
 
-    async def wait(self) -> None:
+    async def wait(self, patience_s: float = RETURN_S) -> None:
         """Wait until it answers.
 
         Raises:
-            EngineError: It has not for `RETURN_S`.
+            EngineError: It has not for so long.
         """
         if monotonic() - self._heard < FRESH_S or await self.look():
             return
         start = monotonic()
         self._tell(f"{self._url} does not answer")
         try:
-            while monotonic() - start < RETURN_S:
+            while monotonic() - start < patience_s:
                 await asyncio.sleep(PROBE_S)
                 if await self.look():
                     return
         finally:
             self._tell(None)
         raise EngineError(
-            f"{self._url} has not answered for {RETURN_S:.0f} s:"
-            " start it again, then resume the run"
+            f"{self._url} has not answered for {patience_s:.0f} s:"
+            " start the server again, then repeat this (or resume the run)"
         )
 
 

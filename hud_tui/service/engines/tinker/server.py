@@ -60,8 +60,13 @@ class Server:
         self._slots += change
         self._report()
 
-    async def models(self) -> list[dict[str, Any]]:
-        """What it offers: ``name`` and, where it says so, ``context``."""
+    async def models(self, patience_s: float) -> list[dict[str, Any]]:
+        """What it offers: ``name`` and, where it says so, ``context``.
+
+        Args:
+            patience_s: How long it may be away.
+        """
+        await self._presence.wait(patience_s)
         tinker = await self.tinker()
 
         def ask() -> Any:

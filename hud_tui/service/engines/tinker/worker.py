@@ -67,7 +67,7 @@ class Worker:
         self._server = Server(
             request["url"], request["keeps_samplers"], lambda state: self._send({"state": state})
         )
-        return await self._server.models()
+        return await self._server.models(request["patience_s"])
 
     async def do_open(self, request: dict[str, Any]) -> None:
         self._runs[request["handle"]] = Run(self._server, Pointer(**request["source"]))

@@ -1,4 +1,4 @@
-"""Options: which server the tinker engine talks to, and how it trains and saves there.
+"""Tinker's settings: which server the tinker engine talks to, and how it trains and saves there.
 
 TINKER_API_KEY and TINKER_BASE_URL are the SDK's own. A server on this machine needs no key
 that means anything, so one is made up where none is set.
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 CLOUD = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 """Where the SDK goes when it is told nothing."""
 LOCAL_KEY = "tml-local"
+CREDENTIALS = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
 RANK = 32
 SECONDS = {"h": 3600, "d": 86_400}
 _TTL = re.compile(r"(\d{1,5}) ?([hd])")
@@ -59,21 +60,37 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
     """The environment's. Raises BadOption, saying what to change."""
     environ = os.environ if environ is None else environ
     url = (environ.get("TINKER_BASE_URL") or CLOUD).strip().rstrip("/")
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise BadOption("TINKER_BASE_URL is not an http or https URL")
-    credentials = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
+    if "@" in parts.netloc:
+        raise BadOption("TINKER_BASE_URL carries a password, which logs would show: use a key")
     options = Options(
         url,
-        has_key=any(environ.get(name) for name in credentials),
+        has_key=any(environ.get(name) for name in CREDENTIALS),
         rank=_rank(environ.get("HUD_TUI_TINKER_RANK")),
         ttl_s=_ttl(environ.get("HUD_TUI_TINKER_TTL")),
     )
-    signed_in = os.path.exists(os.path.expanduser("~/.tinker/credentials.json"))
-    if not (options.has_key or options.is_loopback or signed_in):
+    if not (options.has_key or options.is_loopback or _signed_in()):
         raise BadOption(
             f"no key for {url}: set TINKER_API_KEY, or TINKER_BASE_URL to a server of your own"
         )
     return options
+
+
+def is_set_up(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether anything says that a Tinker server is to be used."""
+    environ = os.environ if environ is None else environ
+    return _signed_in() or any(environ.get(name) for name in (*CREDENTIALS, "TINKER_BASE_URL"))
+
+
+def _signed_in() -> bool:
+    """Whether ``tinker auth login`` has been here."""
+    return os.path.exists(os.path.expanduser("~/.tinker/credentials.json"))
 
 
 def _rank(given: str | None) -> int:
