@@ -14,6 +14,7 @@ from typing import Any
 
 from hud_tui.service.engines.base import EngineError, EngineRefused
 from hud_tui.service.engines.tinker.calls import Calls
+from hud_tui.service.engines.tinker.pauses import listen
 from hud_tui.service.engines.tinker.presence import Presence
 
 SHORT_S = 60.0
@@ -46,7 +47,9 @@ class Server:
         """The SDK's module."""
         async with self._importing:
             if self._tinker is None:
-                self._tinker = await asyncio.to_thread(_import, self.waits)
+                self._tinker = await asyncio.to_thread(_import)
+                loop = asyncio.get_running_loop()
+                listen(lambda why: loop.call_soon_threadsafe(partial(self.waits, why)))
         return self._tinker
 
     def waits(self, why: str | None) -> None:
@@ -128,6 +131,12 @@ class Server:
         self._tell({"queue": self._waits_for or "active", "slots": self._slots})
 
 
+def _import() -> Any:
+    import tinker
+
+    return tinker
+
+
 def lacks(error: EngineRefused) -> bool:
     """Whether a server refused a call because it has no such call."""
     status = getattr(error.__cause__, "status_code", None)
@@ -151,33 +160,3 @@ def _post(url: str, body: dict[str, Any]) -> None:
             pass
     except (OSError, ValueError) as error:
         logging.info("%s: %s", url, error)
-
-
-def _import(waits: Callable[[str | None], None]) -> Any:
-    """Import the SDK, and hear from it when its queue is held up."""
-    import tinker
-
-    try:
-        from tinker.lib.public_interfaces.sampling_client import SamplingClient
-        from tinker.lib.queue_state_logger import QueueStateLogger
-    except ImportError:  # another version's rooms: only pauses that it logs are known then
-        return tinker
-
-    def observe(self: Any, state: Any, reason: str | None = None) -> None:
-        waits(_held_up(str(getattr(state, "value", state)), reason))
-
-    for kind in (QueueStateLogger, SamplingClient):
-        if hasattr(kind, "on_queue_state_change"):
-            setattr(kind, "on_queue_state_change", observe)  # noqa: B010 - mypy knows it as a method
-    return tinker
-
-
-def _held_up(state: str, reason: str | None) -> str | None:
-    """Why the queue stands still, in plain words; None while it moves."""
-    words = {
-        "paused_capacity": "paused: the server is short of capacity",
-        "paused_rate_limit": "paused: too many training runs at once",
-    }
-    if state not in words:
-        return None
-    return f"{words[state]} ({reason})" if reason else words[state]
