@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.client.recorder import Recorder
     from hud_tui.events import Event
+    from hud_tui.notebook import Notebook
     from hud_tui.rl.alarms.thresholds import Thresholds
+    from hud_tui.rl.moves import Move
     from hud_tui.rl.progress import Liveness
     from hud_tui.rl.run import Run
     from hud_tui.tui.follow import Follower
-    from hud_tui.tui.journal import Journal, Move
-    from hud_tui.tui.notebook import Notebook
+    from hud_tui.tui.journal import Journal
     from hud_tui.tui.screens.base import HudScreen
     from hud_tui.tui.shelf import Shelf
     from hud_tui.wire import JobStatus, Model
@@ -133,7 +134,7 @@ class FollowingApp(TellingApp):
     @property
     def notebook(self) -> Notebook:
         """What is noted of the followed model."""
-        from hud_tui.tui.notebook import Notebook, notebook_file
+        from hud_tui.notebook import Notebook, notebook_file
 
         model = self.run_now.model
         key = "" if model is None else model.id

@@ -6,10 +6,11 @@ A training step moves the head too, but is no entry: undoing it is rolling back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
+
+from hud_tui.rl.moves import Move
 
 if TYPE_CHECKING:
     from hud_tui.events import HeadMoved
@@ -24,19 +25,6 @@ class Act(StrEnum):
     SET = "set"
     UNDO = "undo"
     REDO = "redo"
-
-
-@dataclass(frozen=True)
-class Move:
-    """The head was set from one checkpoint to another."""
-
-    before: str | None
-    """Id; None where the base weights were served."""
-    after: str
-    ours: bool = True
-    """Whether it was set here, and not by somebody else."""
-    at: float = 0.0
-    """Unix seconds; 0 where unknown."""
 
 
 class Journal:

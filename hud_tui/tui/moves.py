@@ -6,9 +6,10 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.ages import age
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.head import name, named, refusal
+from hud_tui.rl.moves import Move
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
-from hud_tui.tui.journal import Act, Journal, Move
+from hud_tui.tui.journal import Act, Journal
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.tui.journal import Move
-from hud_tui.tui.notebook import MOVES_MOST, NOTE_MOST, Notebook, notebook_file
+from hud_tui.notebook import MOVES_MOST, NOTE_MOST, Notebook, notebook_file
+from hud_tui.rl.moves import Move
 
 MOVE = Move("a", "b", ours=False, at=12.5)
 

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from hud_tui.rl.ages import age
 from hud_tui.rl.head import named
+from hud_tui.rl.moves import Move
 from hud_tui.rl.run import Run
-from hud_tui.tui.journal import Move
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.panel import Panel
 from hud_tui.tui.widgets.row_list import Column, Row, RowList

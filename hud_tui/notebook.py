@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hud_tui.tui.journal import Move
+from hud_tui.rl.moves import Move
 
 MOVES_MOST = 500
 """Moves of the head that are remembered."""
