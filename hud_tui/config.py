@@ -12,6 +12,7 @@ from typing import Any
 from hud_tui.errors import HudUsage
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.rl.alarms.tuning import BadTuning
+from hud_tui.rl.export.place import Export, read_export
 from hud_tui.rl.notify import Notify, read_notify
 from hud_tui.rl.text import one_line
 
@@ -28,9 +29,20 @@ class Config:
     """``[alarms.zero_spread]`` and so on: what each detector goes by."""
     notify: Notify = field(default_factory=Notify)
     """``[notify]``: what is told beyond the screen."""
+    export: Export = field(default_factory=Export)
+    """``[export]``: where new files go."""
+
+    @property
+    def export_dir(self) -> Path:
+        """Where new files go."""
+        return Path(self.export.directory or ".").expanduser()
 
 
-READERS: dict[str, Callable[[object], Any]] = {"alarms": read_thresholds, "notify": read_notify}
+READERS: dict[str, Callable[[object], Any]] = {
+    "alarms": read_thresholds,
+    "notify": read_notify,
+    "export": read_export,
+}
 """How each table is read; a reader raises `BadTuning`."""
 
 

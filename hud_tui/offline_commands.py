@@ -6,8 +6,11 @@ from collections.abc import Callable
 Add = Callable[..., ArgumentParser]
 """(name, about, *examples) → the parser of a new command."""
 
-OFFLINE = ("doctor", "init", "convert", "translate")
+OFFLINE = ("doctor", "init", "convert", "translate", "export")
 """Commands that run the same with the app or without."""
+
+SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
+"""What can be exported as a table."""
 
 
 def add_offline(add: Add) -> None:
@@ -16,6 +19,7 @@ def add_offline(add: Add) -> None:
     _init(add)
     _convert(add)
     _translate(add)
+    _export(add)
 
 
 def _doctor(add: Add) -> None:
@@ -78,3 +82,20 @@ def _translate(add: Add) -> None:
         "run tasks.jsonl --config config.json",
     )
     parser.add_argument("config_file", metavar="CONFIG", help="a .json with model, training, actor")
+
+
+def _export(add: Add) -> None:
+    parser = add(
+        "export",
+        "write a run to new files: its metrics, its tree, its groups or its alarms",
+        "export arith-rl",
+        "export arith-rl --what checkpoints --format json -o tree.json",
+        "--headless --local export --what jobs",
+    )
+    about = "by name or id; default: that of the newest run"
+    parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
+    about = "default: metrics, of every step of the head's lineage"
+    parser.add_argument("--what", choices=SHEETS, default="metrics", help=about)
+    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
+    about = "a new file, or a directory; default: the config's [export] directory, else here"
+    parser.add_argument("-o", "--output", metavar="PATH", help=about)

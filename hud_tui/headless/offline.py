@@ -26,5 +26,9 @@ def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: C
             from hud_tui.headless.translate import show
 
             return show(args)
+        case "export":
+            from hud_tui.headless.export import export
+
+            return export(args, paths, connect)
         case _:
             raise AssertionError(args.command)

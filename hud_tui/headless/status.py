@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 async def status(client: HudClient, args: argparse.Namespace) -> int:
     """The status of a model, of a job's model, or of the newest run's; and its alarms."""
-    asked = _newest(client) if args.ref is None else named(client, args.ref)
+    asked = newest(client) if args.ref is None else named(client, args.ref)
     limits, model = await asyncio.gather(asyncio.to_thread(_limits), asked)
     tree: list[Checkpoint] = []
     job: JobStatus | None = None
@@ -66,17 +66,18 @@ def _limits() -> Thresholds:
 def _alarms(tree: list[Checkpoint], job: JobStatus | None, limits: Thresholds) -> dict[str, Any]:
     from hud_tui.headless.alarms import judge, report_documents
 
-    return report_documents(judge(Tree.of(tree), job, _silent_s(tree, job), limits))
+    return report_documents(judge(Tree.of(tree), job, silent_s(tree, job), limits))
 
 
-def _silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
+def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
     """Seconds since the newest step, or since the job began; None where neither is known."""
     stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
     known = [stamp for stamp in stamps if stamp]
     return time() - max(known) if known else None
 
 
-async def _newest(client: HudClient) -> Model | None:
+async def newest(client: HudClient) -> Model | None:
+    """The model of the newest run, or one of one's own; None where there is none."""
     return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
 
 

@@ -24,6 +24,7 @@ COMMANDS = [
     "init",
     "convert",
     "translate",
+    "export",
     "stop",
 ]
 

@@ -1,0 +1,1 @@
+"""What is written to files for other programs and people: tables, charts and a report."""

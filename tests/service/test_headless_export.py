@@ -1,0 +1,93 @@
+"""``export``: a run's tables in new files, as the service has them."""
+
+import asyncio
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hud_tui.cli import main
+from hud_tui.notebook import Notebook, notebook_file
+from tests.conftest import Served
+from tests.service.headless import Command, commands
+
+
+@pytest.fixture
+async def hud(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
+    run = commands(served, monkeypatch, capsys)
+    base = (await run("models")).data["models"][0]["model_name"]
+    await run("fork", base, "--name", "arith-rl", "-y")
+    done = await run("run", "arith", "-y", "--group-size", "2", "--steps", "3", "--follow")
+    assert done.code == 0, done.err
+    return run
+
+
+def text_of(file: str) -> str:
+    return Path(file).read_text("utf-8")
+
+
+async def test_metrics_of_the_newest_run_without_another_word(hud: Command) -> None:
+    tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
+    done = await hud("export")
+    assert (done.code, done.kind, done.data["file"]) == (0, "export", "arith-rl-metrics.csv")
+    rows = list(csv.DictReader(text_of("arith-rl-metrics.csv").splitlines()))
+    assert done.data["rows"] == len(rows) == 3
+    assert [row["checkpoint_id"] for row in rows] == [node["id"] for node in tree]
+    for row, node in zip(rows, tree, strict=True):
+        assert float(row["reward_mean"]) == node["mean_reward"]
+        assert {key: float(row[key]) for key in node["metrics"]} == node["metrics"]
+
+
+async def test_every_table_and_its_note(hud: Command, tmp_path: Path) -> None:
+    [node, *_] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
+    model = (await hud("status", "arith-rl")).data["model"]["id"]
+    Notebook(notebook_file(tmp_path / "state", model)).write(node["id"], "=first")
+    for what in ("checkpoints", "groups", "alarms", "models", "jobs"):
+        done = await hud("export", "arith-rl", "--what", what, "--format", "json", "-o", ".")
+        body = json.loads(text_of(done.data["file"]))
+        assert (body["schema"], body["what"]) == ("hud-tui/1", what)
+        assert len(body["rows"]) == done.data["rows"]
+        if what == "checkpoints":
+            assert body["rows"][0]["note"] == "=first"
+            assert body["model"] == "arith-rl"
+    assert len(os.listdir()) == 5
+
+
+async def test_nothing_is_written_over(hud: Command) -> None:
+    assert (await hud("export", "-o", "a.csv")).data["file"] == "a.csv"
+    before = text_of("a.csv")
+    refused = await hud("export", "--what", "groups", "-o", "a.csv")
+    assert (refused.code, refused.error["type"]) == (2, "usage")
+    assert "exists" in refused.error["message"]
+    assert text_of("a.csv") == before
+    assert [(await hud("export")).data["file"] for _ in range(2)] == [
+        "arith-rl-metrics.csv",
+        "arith-rl-metrics-2.csv",
+    ]
+
+
+async def test_the_config_says_where_and_people_get_a_line(
+    hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_text(f'[export]\ndirectory = "{tmp_path}/out"\n')
+    assert await asyncio.to_thread(main, ["export", "arith-rl"]) == 0
+    file = tmp_path / "out" / "arith-rl-metrics.csv"
+    assert capsys.readouterr().out.startswith(f"wrote {file}: 3 rows, ")
+    assert file.is_file()
+
+
+async def test_a_name_that_nothing_has(hud: Command) -> None:
+    assert (await hud("export", "nope")).code == 2
+    assert os.listdir() == []
