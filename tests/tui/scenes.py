@@ -105,6 +105,10 @@ class SceneClient:
     async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
         return data.traces(data.TAKEN if step is None else step)
 
+    async def trace(self, trace_id: str) -> Trace:
+        step = int(trace_id[:8], 16)
+        return next(trace for trace in data.traces(step) if trace.id == trace_id)
+
     async def trace_events(self, trace_id: str, since_seq: int = -1) -> TraceEvents:
         return TraceEvents(events=data.turns(trace_id), latest_seq=1, status="completed")
 
@@ -223,6 +227,12 @@ async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: screen.turns is not None)
 
 
+async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await pilot.press("6")
+    await settle(pilot, lambda: app.shown_view is not None and app.shown_view.VIEW == "alarms")
+
+
 async def _help(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     await pilot.press("question_mark")
@@ -238,6 +248,7 @@ SCENES = {
     "checkpoints": Scene(Start("checkpoints", model="mixed-rl"), _followed),
     "head-dialog": Scene(Start("checkpoints", model="mixed-rl"), _dialog),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
+    "alarms": Scene(Start("status", model="mixed-rl"), _alarms),
     "help": Scene(Start("models"), _help),
 }
 
