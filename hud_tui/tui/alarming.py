@@ -29,6 +29,8 @@ class AlarmingApp(FollowingApp):
         """Tells somebody who does not look; None tells nobody."""
         self._trained: str | None = None
         """Id of the job that was training in the last frame."""
+        self._unshown: list[tuple[Follower, Alarm]] = []
+        """Raised while a dialog is open: a toast would lie over its buttons."""
 
     @property
     def alarms(self) -> AlarmWatch:
@@ -47,7 +49,14 @@ class AlarmingApp(FollowingApp):
             self._judging = follower
             self.judge(follower)
         for alarm in follower.alarms.news():
-            self.raise_alarm(alarm)
+            self._unshown.append((follower, alarm))
+            if self.notifier is not None:
+                self.send(self.notifier.alarm(alarm, _name(follower)))
+        if not self.screen.is_modal:
+            shown, self._unshown = self._unshown, []
+            for source, alarm in shown:
+                if source is follower:
+                    self.show_alarm(alarm)
         self._tell_end(follower)
 
     def _tell_end(self, follower: Follower) -> None:
@@ -68,8 +77,8 @@ class AlarmingApp(FollowingApp):
             await sleep(REST_S)
         self._judging = None
 
-    def raise_alarm(self, alarm: Alarm) -> None:
-        """Show an alarm that has just been raised."""
+    def show_alarm(self, alarm: Alarm) -> None:
+        """Show an alarm on whatever view there is."""
         from hud_tui.rl.alarms.alarm import Level
 
         text = f"⚑ {alarm.title} since step {alarm.onset}\n{alarm.said}\n6 shows what to do"
@@ -79,9 +88,6 @@ class AlarmingApp(FollowingApp):
             markup=False,
             timeout=10,
         )
-
-        if self.notifier is not None and self._follower is not None:
-            self.send(self.notifier.alarm(alarm, _name(self._follower)))
 
     @work(group="webhook")
     async def send(self, document: dict[str, object] | None) -> None:

@@ -180,6 +180,24 @@ async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Ser
             assert notices(flown) == []
 
 
+async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served: Served) -> None:
+    headers = bearer(served.api_key)
+    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+        model = str((await fork(http))["id"])
+        async with cockpit(served, Start("checkpoints", model=model), thresholds=EASY) as flown:
+            await flown.until(lambda: flown.view.run.loaded)
+            await flown.press("question_mark")
+            await flown.until(lambda: flown.app.screen.is_modal)
+            await ended(http, await submit(http, model, steps=5, group_size=2))
+            await flown.until(lambda: flown.app.run_now.alarms.active)
+            assert notices(flown) == []
+            await flown.press("escape")
+            await flown.until(lambda: not flown.app.screen.is_modal)
+            await ended(http, await submit(http, model, steps=1, group_size=2))
+            await flown.until(lambda: notices(flown))
+            assert "zero-spread groups since step 3" in notices(flown)[0]
+
+
 def notices(flown: Cockpit) -> list[str]:
     return [one.message for one in flown.app._notifications if one.message.startswith("⚑")]
 
