@@ -18,6 +18,8 @@ from hud_tui.start import Start
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.client.guard import Guard
+    from hud_tui.rl.safety import ReadOnly
     from hud_tui.wire import ServiceReady
 
 
@@ -80,8 +82,9 @@ def start_of(args: argparse.Namespace) -> Start:
 class Connector:
     """Makes the client, once the face knows which service is wanted."""
 
-    def __init__(self, paths: Callable[[], Paths]) -> None:
-        self._paths = paths
+    def __init__(self, paths: Callable[[], Paths], guard: Callable[[], "Guard"]) -> None:
+        """`guard` makes what every client lets its writes through."""
+        self._paths, self._guard = paths, guard
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]
@@ -96,14 +99,30 @@ class Connector:
         if mode == "local":
             from hud_tui.connect import connect_local
 
-            return await connect_local(self._paths(), progress)
-        from hud_tui.client.client import HudClient
+            client = await connect_local(self._paths(), progress)
+        else:
+            from hud_tui.client.client import HudClient
 
-        return HudClient(read_settings(key))
+            client = HudClient(read_settings(key))
+        client.wire.guard = self._guard()
+        return client
 
 
 def _connector(args: argparse.Namespace) -> Connector:
-    return Connector(lambda: read_paths(args.state_dir, args.data_dir))
+    return Connector(lambda: read_paths(args.state_dir, args.data_dir), partial(_guard, args))
+
+
+def _guard(args: argparse.Namespace) -> "Guard":
+    from hud_tui.client.guard import Guard
+
+    return Guard(partial(_why_read_only, args))
+
+
+def _why_read_only(args: argparse.Namespace) -> "ReadOnly | None":
+    from hud_tui.config import config_dir, read_config  # only a write need wait for it
+    from hud_tui.rl.safety import why_read_only
+
+    return why_read_only(args.read_only, os.environ, read_config(config_dir(os.environ)).safety)
 
 
 DEMO_SPEED = 20.0
@@ -141,6 +160,8 @@ def _serve(args: argparse.Namespace) -> int:
     from hud_tui.service.serve import serve
     from hud_tui.service_file import forget, offer, usable_directories
 
+    if args.read_only:
+        raise HudUsage("--read-only is for what calls a service", "leave it out to serve one")
     paths = read_paths(args.state_dir, args.data_dir)
     found_by_local = args.data_dir is None or args.state_dir is not None
 
@@ -160,6 +181,8 @@ def _stop(args: argparse.Namespace) -> int:
     from hud_tui.connect import stop
     from hud_tui.headless.stop import report
 
+    _guard(args).check("stop, to the embedded service")
+
     paths = read_paths(args.state_dir, args.data_dir)
     return report(lambda: stop(paths), args.headless)
 
@@ -167,6 +190,8 @@ def _stop(args: argparse.Namespace) -> int:
 def _offline(args: argparse.Namespace) -> int:
     from hud_tui.headless.offline import run_offline
 
+    if args.command == "convert" and not args.no_push:
+        _guard(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
     paths = partial(read_paths, args.state_dir, args.data_dir)
     return run_offline(args, paths, _connector(args))
 

@@ -48,7 +48,8 @@ def build_parser() -> Parser:
         epilog="examples:\n  hud-tui --local\n  hud-tui --headless --local status\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _global_flags(parser, {"headless": False, "local": False, "version": False})
+    given = {"headless": False, "local": False, "read_only": False, "version": False}
+    _global_flags(parser, given)
     app = parser.add_argument_group("the app")
     app.add_argument("--record", metavar="FILE", help="write the session's events to a new file")
     app.add_argument("--demo", metavar="NAME", help="play a run that goes wrong: no service needed")
@@ -96,11 +97,13 @@ def _global_flags(parser: Parser, defaults: dict[str, bool] | None = None) -> No
     about = {
         "headless": "print JSON on stdout instead of opening the app",
         "local": "use the embedded service: no key, no network; started where none runs",
+        "read_only": "send nothing that changes the service or that it computes "
+        "(HUD_TUI_READ_ONLY)",
         "version": "print the version",
     }
     for name, text in about.items():
         default = defaults[name] if defaults else argparse.SUPPRESS
-        flags.add_argument(f"--{name}", action="store_true", default=default, help=text)
+        flags.add_argument(flag(name), action="store_true", default=default, help=text)
     for name, text in (("state", "service.json and logs"), ("data", "models and checkpoints")):
         flags.add_argument(
             f"--{name}-dir",

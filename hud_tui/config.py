@@ -14,6 +14,7 @@ from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.rl.alarms.tuning import BadTuning
 from hud_tui.rl.export.place import Export, read_export
 from hud_tui.rl.notify import Notify, read_notify
+from hud_tui.rl.safety import Safety, read_safety
 from hud_tui.rl.text import one_line
 
 NAME = "config.toml"
@@ -31,6 +32,8 @@ class Config:
     """``[notify]``: what is told beyond the screen."""
     export: Export = field(default_factory=Export)
     """``[export]``: where new files go."""
+    safety: Safety = field(default_factory=Safety)
+    """``[safety]``: what is not to happen by mistake."""
 
     @property
     def export_dir(self) -> Path:
@@ -42,6 +45,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "alarms": read_thresholds,
     "notify": read_notify,
     "export": read_export,
+    "safety": read_safety,
 }
 """How each table is read; a reader raises `BadTuning`."""
 

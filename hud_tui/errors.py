@@ -91,6 +91,17 @@ class HudUsage(HudError):
     kind = "usage"
 
 
+class HudReadOnly(HudError):
+    """This program was told to change nothing; the request was not sent."""
+
+    kind = "read_only"
+
+    def __init__(self, why: str, what: str, hint: str) -> None:
+        """`why` says what told it so, `what` what was not sent."""
+        super().__init__(f"read-only: {why}; not sent: {what}", hint)
+        self.why = why
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a task file."""

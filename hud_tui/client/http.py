@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx
 
 from hud_tui.client.bodies import error_detail, parse
+from hud_tui.client.guard import Guard
 from hud_tui.client.retry import read_retry_after, retry_delay
 from hud_tui.errors import START_AGAIN, HudError, HudRefused, HudUnreachable, refused
 from hud_tui.rl.text import one_line
@@ -31,7 +32,7 @@ class Connection:
     """One connection pool for the whole program, and the key that goes with each host."""
 
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
-        self.settings = settings
+        self.settings, self.guard = settings, Guard()
         hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
         self._origins = {_origin(url) for url in hosts}
         self.http = httpx.AsyncClient(
@@ -81,7 +82,12 @@ class Connection:
         timeout_s: float = READ_S,
         headers: Mapping[str, str] | None = None,
     ) -> T:
-        """Send once, whatever happens. After a `HudUnreachable` it may have happened."""
+        """Send once, whatever happens. After a `HudUnreachable` it may have happened.
+
+        Raises:
+            HudReadOnly: It may not be sent, and was not.
+        """
+        self.guard.check(f"{method} {_path(url)}")
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
         answer = await self._send_once(
             method,

@@ -27,7 +27,7 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     """The head; with ``--set`` or ``--back``, another one, verified by reading the tree again."""
     changes = args.checkpoint is not None or args.back is not None
     if changes:
-        require_consent(args)
+        require_consent(args, client)
     model = await client.model(args.model)
     tree = Tree.of(await client.checkpoints(model.id))
     if not changes:

@@ -3,17 +3,28 @@
 import argparse
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
 
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
 
-def require_consent(args: argparse.Namespace) -> None:
-    """Refuse early where nobody could be asked.
+
+def require_consent(args: argparse.Namespace, client: "HudClient | None" = None) -> None:
+    """Refuse early what may not be sent, and where nobody could be asked.
+
+    Args:
+        args: The command line.
+        client: What would send it, where it goes to the service.
 
     Raises:
+        HudReadOnly: Nothing but reads is sent.
         HudUsage: Neither ``-y`` nor a terminal.
     """
+    if client is not None:
+        client.wire.guard.check(args.command)
     if not args.yes and not sys.stdin.isatty():
         raise HudUsage(f"{args.command} changes something and nobody can be asked", "add -y")
 

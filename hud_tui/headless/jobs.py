@@ -18,7 +18,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
         emit("jobs", {"jobs": await client.jobs()})
         return 0
     if args.cancel or args.resume:
-        require_consent(args)
+        require_consent(args, client)
     job_id = await find_job(client, args.job)
     if args.cancel or args.resume:
         return await (_cancel if args.cancel else _resume)(client, args, job_id)

@@ -15,7 +15,7 @@ async def models(client: HudClient, args: argparse.Namespace) -> int:
 
 async def fork(client: HudClient, args: argparse.Namespace) -> int:
     """Fork a model and print the new one."""
-    require_consent(args)
+    require_consent(args, client)
     source = await client.model(args.source)
     await confirm(args, f"fork {source.model_name} as {args.name}?")
     emit("model", {"model": await client.fork(source.id, args.name)})

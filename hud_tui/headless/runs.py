@@ -61,7 +61,7 @@ async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | Non
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
     """Check, submit once, and with ``--follow`` print events until the run has ended."""
-    require_consent(args)
+    require_consent(args, client)
     asked = _parameters(args)
     sentry = _sentry(args)
     tasks, origin = await load_source(client, args.source)

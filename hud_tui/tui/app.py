@@ -17,10 +17,10 @@ from textual.binding import BindingType
 from textual.widgets import Input
 
 from hud_tui.start import Start
-from hud_tui.tui.alarming import AlarmingApp
 from hud_tui.tui.asking import may_leave, offer_resume
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
+from hud_tui.tui.guarding import GuardingApp
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -44,7 +44,7 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 
 
-class HudApp(AlarmingApp):
+class HudApp(GuardingApp):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS

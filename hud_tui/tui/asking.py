@@ -24,7 +24,8 @@ async def may_leave(app: HudApp, job: JobStatus) -> bool:
         f"{_name(job)} is at step {job.step or 0} of {job.steps or '?'}.",
         f"It can go on training {where}; hud-tui shows it again when you come back.",
     ]
-    choices = [("stop", "End the run"), ("leave", "Keep training")]
+    stop = [] if app.read_only else [("stop", "End the run")]
+    choices = [*stop, ("leave", "Keep training")]
     dialog = ChoiceDialog("Quit while a run trains", lines, choices, yes="leave", keep="Stay")
     answer = await app.push_screen_wait(dialog)
     if answer != "stop":

@@ -178,7 +178,8 @@ class FollowingApp(TellingApp):
             self.say(f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
         elif isinstance(event, JobChanged) and self.reconnected:
             self.reconnected, job = False, event.job
-            if job.status == "interrupted" and job.id not in self._asked_to_resume:
+            shut = self.connected.wire.guard.read_only is not None
+            if job.status == "interrupted" and job.id not in self._asked_to_resume and not shut:
                 self._asked_to_resume.add(job.id or "")
                 self.interrupted(job)
 

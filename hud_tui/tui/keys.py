@@ -313,6 +313,16 @@ ACTIONS = (
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS),
 )
 
+WRITES = frozenset(
+    {
+        *("models.fork", "launch.submit", "launch.measure", "alarms.set_head"),
+        *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
+        *("checkpoints.try", "checkpoints.pin", "checkpoints.fork"),
+        *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
+    }
+)
+"""Ids of what changes the service, or has it compute: not done with ``--read-only``."""
+
 
 def bindings(view: str) -> list[BindingType]:
     """The bindings of one view, of the app, or of a common widget."""

@@ -41,8 +41,8 @@ class HudScreen(Screen[None]):
     """Neither repaints the screen itself: that would draw every line of every pane again."""
 
     def compose(self) -> ComposeResult:
-        service = self.hud.service
-        yield TopLine(self.VIEW, service).data_bind(HudScreen.run, HudScreen.freshness)
+        top = TopLine(self.VIEW, self.hud.service, self.hud.read_only is not None)
+        yield top.data_bind(HudScreen.run, HudScreen.freshness)
         yield from self.body()
         yield KeyLine(self.VIEW)
 

@@ -231,7 +231,8 @@ class LaunchScreen(LaunchTrial):
 
     @on(Button.Pressed, "#submit")
     def _pressed(self) -> None:
-        self.action_submit()
+        if self.hud.may_change():
+            self.action_submit()
 
     def action_submit(self) -> None:
         """Submit; while the checks run, as soon as they pass; else say why not."""

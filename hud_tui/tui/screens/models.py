@@ -75,7 +75,8 @@ class ModelsScreen(HudScreen):
         self.rows.focus()
         self.set_interval(QUEUE_S, self._read_queue)
         self.watch_models()
-        if self.hud.start.command == "fork" and self.hud.start.source:
+        wanted = self.hud.start.command == "fork" and self.hud.start.source
+        if wanted and self.hud.may_change():
             self.fork_named(self.hud.start.source, self.hud.start.name)
 
     def on_screen_resume(self) -> None:
@@ -174,6 +175,8 @@ class ModelsScreen(HudScreen):
         match kind(model):
             case Kind.OWN:
                 self.follow(model)
+            case Kind.BASE if not self.hud.may_change():
+                return
             case Kind.BASE if self.first_start:
                 self.fork_first(model)
             case Kind.BASE:

@@ -46,6 +46,8 @@ class TreeSteering(TreeView):
 
     def move_head(self, wish: Callable[[], Wanted]) -> None:
         """Start the one act that changes what is served, unless it is under way."""
+        if not self.hud.may_change():
+            return
         if self.run.model is None:
             self.warn("No model is followed yet: press 1 to choose one.")
             return

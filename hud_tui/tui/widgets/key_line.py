@@ -12,7 +12,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input
 
-from hud_tui.tui.keys import Action, of_view
+from hud_tui.tui.keys import WRITES, Action, of_view
 
 GAP = Content("  ")
 
@@ -38,7 +38,9 @@ class KeyLine(Widget):
             self.typing = isinstance(screen.focused, Input)
             known = {active.binding.id for active in screen.active_bindings.values()}
             own = (action for action in of_view(self.view) if action.footer or self.typing)
-            self.actions = tuple(action for action in own if action.id in known)
+            shut = getattr(self.app, "read_only", None) is not None
+            can = (action for action in own if not (shut and action.id in WRITES))
+            self.actions = tuple(action for action in can if action.id in known)
 
     def render(self) -> Content:
         return key_line(self.actions, self.size.width, self.typing)

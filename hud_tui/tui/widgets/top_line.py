@@ -36,10 +36,15 @@ class TopLine(Widget):
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
 
-    def __init__(self, view: str, service: str) -> None:
-        """`service` is the name of what we are connected to, e.g. ``HUD local``."""
+    def __init__(self, view: str, service: str, read_only: bool = False) -> None:
+        """
+        Args:
+            view: The name of the view.
+            service: What we are connected to, e.g. ``HUD local``.
+            read_only: Whether nothing may be changed there.
+        """
         super().__init__()
-        self.view, self.service = view, service
+        self.view, self.service, self.read_only = view, service, read_only
 
     def watch_run(self) -> None:
         self._write()
@@ -51,16 +56,26 @@ class TopLine(Widget):
         self._write()
 
     def _write(self) -> None:
-        self.line = top_line(self.view, self.service, self.run, self.freshness, self.size.width)
+        width = self.size.width
+        said = top_line(self.view, self.service, self.run, self.freshness, width, self.read_only)
+        self.line = said
 
     def render(self) -> Content:
         return self.line
 
 
-def top_line(view: str, service: str, run: Run, freshness: Liveness, width: int) -> Content:
-    """The line, `width` cells at most."""
+def top_line(
+    view: str,
+    service: str,
+    run: Run,
+    freshness: Liveness,
+    width: int,
+    read_only: bool = False,
+) -> Content:
+    """The line, `width` cells at most; that it is read-only always fits."""
     name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
-    left = [(1, name), (8, Content.styled(service, "$text-muted")), *_model(run)]
+    guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
+    left = [(1, name), *guarded, (8, Content.styled(service, "$text-muted")), *_model(run)]
     right = [*_alarms(run), *_job(run), (2, _fresh(freshness))]
     if run.model is None or view in OWN_STATUS:
         right = _alarms(run)

@@ -1,0 +1,52 @@
+"""GuardingApp: a key that would change the service says why it does not, where it may not.
+
+The client refuses such requests by itself. This is for people: they are told before a
+dialog has asked them anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from textual.actions import parse
+
+from hud_tui.tui.alarming import AlarmingApp
+from hud_tui.tui.keys import WRITES
+
+if TYPE_CHECKING:
+    from textual.actions import ActionParseResult
+    from textual.dom import DOMNode
+
+    from hud_tui.rl.safety import ReadOnly
+
+
+class GuardingApp(AlarmingApp):
+    @property
+    def read_only(self) -> ReadOnly | None:
+        """Why nothing is changed; None where everything may be."""
+        return None if self.client is None else self.client.wire.guard.read_only
+
+    def may_change(self) -> bool:
+        """Whether the service may be changed; where it may not, that is said."""
+        said = self.read_only
+        if said is not None:
+            text = f"read-only: {said.why}\n{said.cure}"
+            self.notify(text, severity="warning", markup=False)
+        return said is None
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Do what a key, the palette or the help says, unless it may not be done."""
+        if self.read_only is not None:
+            asked: tuple[str, str, tuple[Any, ...]]
+            asked = parse(action) if isinstance(action, str) else action
+            where = self.screen if asked[0] == "screen" else default_namespace or self
+            id_ = f"{getattr(where, 'VIEW', '')}.{asked[1]}"
+            if id_ in WRITES and where.check_action(*asked[1:]):
+                return not self.may_change()
+        return await super().run_action(action, default_namespace, namespaces)

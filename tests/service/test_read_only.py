@@ -1,0 +1,122 @@
+"""Read-only: nothing but reads reaches the service, whoever asks for it."""
+
+import inspect
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.client import http
+from hud_tui.client.guard import Guard
+from hud_tui.config import read_config
+from hud_tui.errors import HudReadOnly, HudUsage
+from hud_tui.rl.safety import ReadOnly, Safety, why_read_only
+from hud_tui.wire import Chat
+from tests.conftest import Served
+from tests.service.clients import answered
+from tests.service.headless import Command, commands
+from tests.service.test_headless_commands import forked
+
+WHY = ReadOnly("started with --read-only", "start without it to change something")
+
+
+@pytest.fixture
+def hud(
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Command:
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
+    return commands(served, monkeypatch, capsys)
+
+
+async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
+    sent: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, json={})
+
+    async with answered(handler) as client:
+        client.wire.guard = Guard(lambda: WHY)
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            with pytest.raises(HudReadOnly, match=r"not sent: .* /v2/x"):
+                await client.wire.write(method, client.api("/v2/x"), dict)
+        with pytest.raises(HudReadOnly) as refused:
+            await client.chat(Chat(model="m", messages=[]))
+        assert refused.value.hint == WHY.cure
+        assert refused.value.exit_code == 1
+    assert sent == []
+
+
+def test_only_write_sends_anything_but_a_get() -> None:
+    """The connection has no other way out than these: a read, a write, a stream."""
+    source = inspect.getsource(http)
+    assert source.count("self.http.stream(") == source.count('self.http.stream("GET"') + 1 == 2
+    assert source.count("self._send_once(") == source.count('self._send_once("GET"') + 1 == 2
+
+
+async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> None:
+    model = await forked(hud)
+    for argv in (
+        ("fork", "arith-rl", "--name", "other", "-y"),
+        ("head", "arith-rl", "--back", "1", "-y"),
+        ("run", "arith", "-m", "arith-rl"),
+        ("jobs", "nothing", "--cancel", "-y"),
+        ("preflight", "arith", "-m", "arith-rl", "--sample", "1", "--fresh"),
+    ):
+        result = await hud("--read-only", *argv)
+        assert (result.code, result.error["type"]) == (1, "read_only"), argv
+        assert "started with --read-only" in result.error["message"]
+        assert result.error["hint"] == "start without it to change something"
+    result = await hud("models", "--read-only")
+    assert result.code == 0
+    own = [one["id"] for one in result.data["models"] if one["is_trainable"]]
+    assert model["id"] in own
+    assert len([one for one in result.data["models"] if one["model_name"] == "other"]) == 0
+
+
+async def test_the_environment_and_the_config_file_say_it_too(
+    hud: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await forked(hud)
+    fork = ("fork", "arith-rl", "--name", "other", "-y")
+    monkeypatch.setenv("HUD_TUI_READ_ONLY", "1")
+    assert "HUD_TUI_READ_ONLY is set" in (await hud(*fork)).error["message"]
+    monkeypatch.setenv("HUD_TUI_READ_ONLY", "0")
+    (tmp_path / "config.toml").write_text("[safety]\nread_only = true\n")
+    assert "[safety]" in (await hud(*fork)).error["message"]
+    (tmp_path / "config.toml").write_text("[safety]\nread_onyl = true\n")
+    broken = await hud(*fork)
+    assert (broken.code, broken.error["type"]) == (2, "usage")
+    assert "safety.read_onyl: not known" in broken.error["message"]
+    (tmp_path / "config.toml").unlink()
+    assert (await hud(*fork)).code == 0
+
+
+async def test_stop_and_a_push_are_refused_and_serve_wants_no_such_flag(hud: Command) -> None:
+    assert (await hud("stop", "--read-only")).error["type"] == "read_only"
+    pushed = await hud("convert", "tasks.json", "--name", "me/tasks", "-y", "--read-only")
+    assert pushed.error["type"] == "read_only"
+    assert (await hud("serve", "--read-only")).code == 2
+
+
+@pytest.mark.parametrize("value", ["", "0", "false", "No", "off ", None])
+def test_what_is_no_yes(value: str | None) -> None:
+    environ = {} if value is None else {"HUD_TUI_READ_ONLY": value}
+    assert why_read_only(False, environ, Safety()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("safety = 1\n", "safety: expected a table"),
+        ("[safety]\nread_only = 1\n", "safety.read_only: expected true or false"),
+        ("[safety]\nread_only = 'no'\n", "safety.read_only: expected true or false"),
+    ],
+)
+def test_a_value_that_is_none_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(HudUsage, match=said):
+        read_config(tmp_path)
