@@ -161,7 +161,7 @@ async def test_a_run_is_cancelled(hud: Command) -> None:
 async def test_preflight_of_a_good_set_and_of_a_bad_one(hud: Command, tmp_path: Path) -> None:
     await forked(hud)
     good = await hud("preflight", "arith")
-    assert (good.code, good.data["verdict"], good.data["format"]) == (0, "ok", "v6")
+    assert (good.code, good.data["verdict"], good.data["format"]) == (0, "ok", "export")
     rows = [
         {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "twice"},
         {"env": "arith", "id": "add", "args": {"a": 1}, "slug": "twice"},

@@ -30,6 +30,12 @@ def upload_row(name: str, **more: object) -> Json:
     }
 
 
+def as_exported(row: Json) -> Json:
+    """A v6 row with the names that the platform's export has for its id and slug."""
+    other = {"id": "scenario", "slug": "name"}
+    return {other.get(key, key): value for key, value in row.items()}
+
+
 async def upload(http: httpx.AsyncClient, name: str, tasks: list[Json]) -> UploadResult:
     answer = await http.post("/v2/tasks/upload", json={"taskset_name": name, "tasks": tasks})
     assert answer.status_code == 201, answer.text
@@ -42,7 +48,8 @@ async def test_the_built_in_ones_are_there(http: httpx.AsyncClient) -> None:
     for taskset in page.items:
         assert taskset.task_count == len(TASKSETS[taskset.name].tasks)
         assert taskset.description == TASKSETS[taskset.name].description
-        assert await tasks_of(http, taskset.name.upper()) == list(TASKSETS[taskset.name].tasks)
+        exported = await tasks_of(http, taskset.name.upper())
+        assert exported == [as_exported(row) for row in TASKSETS[taskset.name].tasks]
     window = (await http.get("/v2/tasksets?limit=1&offset=1")).json()
     assert (len(window["items"]), window["total"]) == (1, len(TASKSETS))
 
@@ -90,7 +97,38 @@ async def test_export_gives_back_what_came(http: httpx.AsyncClient) -> None:
     }
     assert tasks[1] == {"name": "bare", "env": "e", "scenario": "t"}
     assert tasks[2] == {"name": "null", "env": "e", "scenario": "t", "args": None}
+    assert tasks[3] == as_exported(rows[3])
+
+
+async def test_rows_of_every_form_are_exported_by_their_slugs(http: httpx.AsyncClient) -> None:
+    """The SDK reads `name`, `env` and `scenario`, and nothing else, as a task's identity."""
+    tools = {"name": "shop", "include": ["buy"]}
+    rows = [
+        {"env": "arith", "id": "add"},
+        {"env": {"name": "shop"}, "scenario": "shop:buy", "args": None, "id": "v-1"},
+        {"env": tools, "scenario": "buy", "slug": "some-tools"},
+        {"prompt": "Go.", "mcp_config": {"m": {"url": "http://m"}}, "id": "v4"},
+    ]
+    result = await upload(http, "forms", rows)
+    tasks = (await http.get(f"/v2/tasksets/{result.taskset_id}/export")).json()["tasks"]
+    assert tasks[0] == {"env": "arith", "scenario": "add", "name": "add"}
+    assert [tasks[1][key] for key in ("env", "scenario", "id")] == ["shop", "shop:buy", "v-1"]
+    assert tasks[2] == {"env": tools, "scenario": "buy", "name": "some-tools"}
     assert tasks[3] == rows[3]
+    again = await upload(http, "forms", tasks)
+    assert (again.tasks_created, again.tasks_updated) == (0, 4)
+
+
+async def test_there_is_one_project(http: httpx.AsyncClient) -> None:
+    """What the CLI asks where a project is named."""
+    [only] = (await http.get("/v2/projects?search=local&limit=500")).json()["items"]
+    assert (await http.get(f"/v2/projects/{UUID(only['id']).hex}")).json() == only
+    assert (only["capabilities"], only["is_default"]) == ({"create": True}, True)
+    other = (await http.get("/v2/projects?search=other")).json()
+    assert (other["items"], other["total"]) == ([], 0)
+    assert (await http.get(f"/v2/projects/{uuid4()}")).status_code == 404
+    refused = await http.post("/v2/projects", json={"name": "mine"})
+    assert (refused.status_code, "one project, local" in detail(refused)) == (409, True)
 
 
 @pytest.mark.parametrize(

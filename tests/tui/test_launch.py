@@ -76,7 +76,7 @@ async def test_enter_checks_the_taskset_under_the_cursor(served: Served) -> None
         found = await checked(app)
         for line in (
             "✔ rows load",
-            "arith: 132 tasks, v6",
+            "arith: 132 tasks, export",
             "✔ model",
             "arith-rl is trainable",
             "✔ args fit",
@@ -252,7 +252,7 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
 async def test_the_command_line_fills_the_form(served: Served) -> None:
     given = {"steps": 7, "loss_fn": "ppo"}
     async with launch(served, source="text", parameters=given) as app:
-        assert "96 tasks, v6" in await checked(app)
+        assert "96 tasks, export" in await checked(app)
         await app.until(lambda: field(app, "steps").value == "7")
         assert view(app).query_one("#loss_fn", Picker).value == "ppo"
 

@@ -18,6 +18,9 @@ from hud_tui.service.routes import parts_of, path
 from hud_tui.service.store import Db, tasksets
 from hud_tui.wire import UploadTasks
 
+SCENARIO = ("scenario", "task_id", "id")
+"""Where the forms of a row have the scenario's name."""
+
 
 async def list_tasksets(request: Request) -> Response:
     (limit, offset), store = window(request), parts_of(request).store
@@ -42,7 +45,7 @@ async def export(request: Request) -> Response:
     store, id_ = parts_of(request).store, wanted_id("taskset", path(request, "taskset_id"))
     row = await store.read(tasksets.get, id_)
     tasks = await store.read(tasksets.rows, id_)
-    body = {"taskset_id": id_, "name": row["name"], "tasks": [export_row(t) for t in tasks]}
+    body = {"taskset_id": id_, "name": row["name"], "tasks": [export_row(*one) for one in tasks]}
     return reply(body)
 
 
@@ -53,16 +56,18 @@ async def upload(request: Request) -> Response:
     return reply(result, 201)
 
 
-def export_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the export has it: an uploaded row's env by name, its task_id as scenario.
+def export_row(slug: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the export has it: named by its slug, with env by name, and its scenario.
 
-    Every other field comes back as it was uploaded.
+    That is what the SDK reads, whatever form was uploaded; every other field comes back as it
+    came. A row without an environment has no such form, and comes back whole.
     """
-    env = row.get("env")
-    if not isinstance(env, dict) or "task_id" not in row:
+    env, key = row.get("env"), next((key for key in SCENARIO if row.get(key)), None)
+    if not env or key is None:
         return row
-    rest = {key: value for key, value in row.items() if key not in ("env", "task_id")}
-    return {**rest, "env": env.get("name"), "scenario": row["task_id"]}
+    rest = {name: value for name, value in row.items() if name not in (key, "slug")}
+    plain = env["name"] if isinstance(env, dict) and set(env) == {"name"} else env
+    return {**rest, "name": slug, "env": plain, "scenario": row[key]}
 
 
 def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:

@@ -72,10 +72,10 @@ def get(db: Db, taskset_id: str) -> sqlite3.Row:
     return found
 
 
-def rows(db: Db, taskset_id: str) -> list[dict[str, Any]]:
-    """The rows in the order they were first uploaded."""
-    query = "SELECT row FROM task WHERE taskset_id = ? ORDER BY id"
-    return [json.loads(row["row"]) for row in db.execute(query, (taskset_id,))]
+def rows(db: Db, taskset_id: str) -> list[tuple[str, dict[str, Any]]]:
+    """Slugs and rows in the order they were first uploaded."""
+    query = "SELECT slug, row FROM task WHERE taskset_id = ? ORDER BY id"
+    return [(row["slug"], json.loads(row["row"])) for row in db.execute(query, (taskset_id,))]
 
 
 def page(db: Db, limit: int, offset: int) -> tuple[list[sqlite3.Row], int]:
