@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.rl.alarms.tuning import BadTuning
 from hud_tui.rl.export.place import Export, read_export
-from hud_tui.rl.notify import Notify, read_notify
 from hud_tui.rl.safety import Safety, read_safety
 from hud_tui.rl.text import one_line
+
+if TYPE_CHECKING:
+    from hud_tui.rl.alarms.thresholds import Thresholds
+    from hud_tui.rl.notify import Notify
 
 NAME = "config.toml"
 MOST = 1_000_000
@@ -24,11 +26,11 @@ MOST = 1_000_000
 
 @dataclass(frozen=True)
 class Config:
-    """The file's tables."""
+    """The file's tables; None is as it comes."""
 
-    alarms: Thresholds = field(default_factory=Thresholds)
+    alarms: "Thresholds | None" = None
     """``[alarms.zero_spread]`` and so on: what each detector goes by."""
-    notify: Notify = field(default_factory=Notify)
+    notify: "Notify | None" = None
     """``[notify]``: what is told beyond the screen."""
     export: Export = field(default_factory=Export)
     """``[export]``: where new files go."""
@@ -41,13 +43,17 @@ class Config:
         return Path(self.export.directory or ".").expanduser()
 
 
-READERS: dict[str, Callable[[object], Any]] = {
-    "alarms": read_thresholds,
-    "notify": read_notify,
-    "export": read_export,
-    "safety": read_safety,
-}
-"""How each table is read; a reader raises `BadTuning`."""
+def readers() -> dict[str, Callable[[object], Any]]:
+    """How each table is read; a reader raises `BadTuning`."""
+    from hud_tui.rl.alarms.thresholds import read_thresholds  # 30 ms that only a file need pay
+    from hud_tui.rl.notify import read_notify
+
+    return {
+        "alarms": read_thresholds,
+        "notify": read_notify,
+        "export": read_export,
+        "safety": read_safety,
+    }
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
@@ -90,10 +96,11 @@ def _parse(file: Path, text: str) -> list[tuple[str, Any]]:
 
 
 def _read(file: Path, name: str, table: object) -> Any:
-    if name not in READERS:
-        raise _bad(file, f"{one_line(name, 60)}: no such table; there are {', '.join(READERS)}")
+    known = readers()
+    if name not in known:
+        raise _bad(file, f"{one_line(name, 60)}: no such table; there are {', '.join(known)}")
     try:
-        return READERS[name](table)
+        return known[name](table)
     except BadTuning as error:
         path = f"{name}.{error.name}" if error.name else name
         raise _bad(file, f"{path}: {error.why}") from error

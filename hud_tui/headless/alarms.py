@@ -19,7 +19,7 @@ def thresholds() -> Thresholds:
     Raises:
         HudUsage: The file cannot be used.
     """
-    return read_config(config_dir(os.environ)).alarms
+    return read_config(config_dir(os.environ)).alarms or Thresholds()
 
 
 def alarm_document(alarm: Alarm) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from asyncio import sleep
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -25,12 +27,17 @@ class AlarmingApp(FollowingApp):
         super().__init__()
         self._judging: Follower | None = None
         """Whose long run is being judged."""
-        self.notifier: Notifier | None = None
-        """Tells somebody who does not look; None tells nobody."""
+        self.make_notifier: Callable[[], Notifier] | None = None
+        """Makes `notifier` when there is something to tell; None tells nobody."""
         self._trained: str | None = None
         """Id of the job that was training in the last frame."""
         self._unshown: list[tuple[Follower, Alarm]] = []
         """Raised while a dialog is open: a toast would lie over its buttons."""
+
+    @cached_property
+    def notifier(self) -> Notifier | None:
+        """Tells somebody who does not look."""
+        return None if self.make_notifier is None else self.make_notifier()
 
     @property
     def alarms(self) -> AlarmWatch:

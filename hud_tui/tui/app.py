@@ -17,7 +17,6 @@ from textual.binding import BindingType
 from textual.widgets import Input
 
 from hud_tui.start import Start
-from hud_tui.tui.asking import may_leave, offer_resume
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
 from hud_tui.tui.guarding import GuardingApp
@@ -80,7 +79,8 @@ class HudApp(GuardingApp):
         self._leaving = False
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = DARK.name
+        self.set_reactive(HudApp.theme, DARK.name)  # before the styles are read, so only once
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> ConnectScreen:
         return self.connect_screen
@@ -104,6 +104,8 @@ class HudApp(GuardingApp):
     @work(exclusive=True, group="resume")
     async def ask_to_resume(self, job: JobStatus) -> None:
         """Ask whether it goes on from where it was."""
+        from hud_tui.tui.asking import offer_resume
+
         await offer_resume(self, job)
 
     async def action_view(self, name: str) -> None:
@@ -143,6 +145,8 @@ class HudApp(GuardingApp):
 
     @work(exclusive=True, group="quit")
     async def ask_to_quit(self, job: JobStatus) -> None:
+        from hud_tui.tui.asking import may_leave
+
         self._leaving = True
         leave = await may_leave(self, job)
         self._leaving = False

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from hud_tui.start import Start
 
 if TYPE_CHECKING:
     from hud_tui.config import Config
+    from hud_tui.rl.notify import Notify
     from hud_tui.tui.app import Connect, HudApp
+    from hud_tui.tui.notifying import Notifier
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     limits = None if session.config is None else session.config.alarms
     app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
     if session.config is not None:
-        from hud_tui.tui.notifying import Notifier
-
-        app.notifier = Notifier(session.config.notify, app.bell, app.write_terminal)
+        app.make_notifier = partial(_notifier, app, session.config.notify)
     if session.record is not None:
         from hud_tui.client.recorder import Recorder
 
@@ -68,6 +69,12 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     from hud_tui.tui.crash import report
 
     return report(crash, session.state(), secrets(app))
+
+
+def _notifier(app: HudApp, notify: Notify | None) -> Notifier:
+    from hud_tui.tui.notifying import Notifier  # 10 ms that the first frame need not wait
+
+    return Notifier(notify, app.bell, app.write_terminal)
 
 
 def need_terminal() -> None:

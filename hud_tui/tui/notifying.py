@@ -22,20 +22,21 @@ class Notifier:
 
     def __init__(
         self,
-        notify: Notify,
+        notify: Notify | None,
         ring: Callable[[], None],
         write: Callable[[str], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """
         Args:
-            notify: What the config file says.
+            notify: What the config file says; None for the usual.
             ring: Rings the terminal's bell.
             write: Writes to the terminal.
             clock: Seconds that only grow.
         """
-        self.notify, self._ring, self._write, self._clock = notify, ring, write, clock
-        self._cooldown = Cooldown(notify.cooldown_s)
+        self.notify = notify or Notify()
+        self._ring, self._write, self._clock = ring, write, clock
+        self._cooldown = Cooldown(self.notify.cooldown_s)
         self._failed = False
 
     def alarm(self, alarm: Alarm, model: str) -> dict[str, object] | None:
