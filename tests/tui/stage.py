@@ -44,6 +44,11 @@ class Stage(HudApp):
     def freshness(self) -> Liveness:
         return self.fresh
 
+    @property
+    def read_only(self) -> None:
+        """What stands for a client here refuses nothing."""
+        return None
+
     def play(self, run: Run, freshness: Liveness | None = None) -> None:
         self.scene, self.fresh = run, freshness or self.fresh
         self.live.run, self.live.freshness = self.scene, self.fresh
