@@ -84,10 +84,11 @@ class Run:
             try:
                 await self._iterate()
                 lost = 0
-            except EngineLost:
+            except EngineLost as error:
                 lost += 1
                 if lost > LOST_IN_A_ROW:
                     raise
+                await self._say_lost(error)
 
     async def _iterate(self) -> None:
         start = perf_counter()
@@ -103,6 +104,12 @@ class Run:
                 await self._take_step(batch, rollouts, start)
             else:
                 await self._skip(batch, rollouts, start)
+
+    async def _say_lost(self, error: EngineLost) -> None:
+        node = await self._parts.store.read(heads.head, self.model.id)
+        place = f"step {node.step}" if node else "the start"
+        note = f"step {self._step + 1}: {error}: sampled again from {place}"
+        await self._parts.store.write(runs.note, self.job_id, note)
 
     async def _sample(self, node: Node | None) -> Rollouts:
         parts, parameters = self._parts, self._plan.parameters

@@ -1,10 +1,14 @@
 """A server forgets a run, or a state: the others keep what they have, and the tree says so."""
 
+import json
+
 import httpx
 import pytest
 
 from hud_tui.service.engines.base import PolicyLost, StateGone
-from tests.conftest import fork
+from hud_tui.service.service import Service
+from hud_tui.service.store import events
+from tests.conftest import ended, fork, submit
 from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
@@ -45,6 +49,21 @@ async def test_a_policy_that_is_lost_in_a_sample_is_opened_again(
     await chat(http, model["id"])
     await step(http, model)
     assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
+
+
+@pytest.mark.parametrize("verb", ["sample", "forward_backward", "optim_step"])
+async def test_a_run_says_why_it_samples_a_step_again(
+    http: httpx.AsyncClient, service: Service, engine: ToyEngine, verb: str
+) -> None:
+    model = await fork(http)
+    await step(http, model)
+    engine.fail_next[verb] = PolicyLost("the server lost the training run")
+    job = await ended(http, await submit(http, model["id"], steps=1))
+    assert (job["status"], job["note"]) == ("succeeded", None)
+    logged = await service.parts.store.read(events.after, model["id"], 0)
+    found = [json.loads(event.body)["job"]["note"] for event in logged if event.type == "job"]
+    again = "step 1: the server lost the training run: sampled again from step 1"
+    assert [note for note in found if note] == [again]
 
 
 @pytest.mark.parametrize("verb", ["sample", "forward_backward"])

@@ -130,6 +130,23 @@ def test_a_job_is_logged_when_its_status_changes() -> None:
     assert [entry.text for entry in run.log] == ["job job-0123 running", "job job-0123 succeeded"]
 
 
+def test_what_goes_by_within_a_run_is_logged_once() -> None:
+    run, job = Run(), JobStatus(id="j1", status="running")
+    paused, lost = "paused: the server is short of capacity", "step 2: lost: sampled again"
+    for number, now in enumerate(
+        [
+            job,
+            job.model_copy(update={"waits": paused}),
+            job.model_copy(update={"waits": paused}),
+            job.model_copy(update={"note": lost}),
+            job.model_copy(update={"note": lost, "step": 1}),
+            job,
+        ]
+    ):
+        run = run.fold(JobChanged(job=now, at=float(number)))
+    assert [entry.text for entry in run.log] == ["job j1 running", f"waits: {paused}", lost]
+
+
 def test_the_log_keeps_the_newest() -> None:
     run = Run()
     for number in range(LOG + 5):

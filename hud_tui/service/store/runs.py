@@ -133,6 +133,12 @@ def advance(
     return _changed(db, job_id)
 
 
+def note(db: Db, job_id: str, why: str) -> JobStatus:
+    """The next step is sampled again, nothing of it having been counted."""
+    db.execute("UPDATE job SET note = ? WHERE id = ?", (why, job_id))
+    return _changed(db, job_id)
+
+
 def interrupt_all(db: Db) -> None:
     """After a crash: what was queued or running is interrupted, and can be resumed."""
     for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():

@@ -55,6 +55,8 @@ def polled(status: int, detail: str) -> ValueError:
         (APIConnectionError("x"), PolicyLost, "does not answer"),
         (RequestFailedError("bad input", "user"), EngineRefused, "bad input"),
         (RequestFailedError("model is corrupted", "server"), PolicyLost, "corrupted"),
+        (RequestFailedError("model is corrupted", "user"), PolicyLost, "run is corrupted"),
+        (polled(400, "Model m_1 is corrupted"), PolicyLost, "run is corrupted"),
         (KeyError("x"), PolicyLost, "KeyError"),
     ],
 )

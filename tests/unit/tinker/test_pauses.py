@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from hud_tui.service.engines.tinker.pauses import Pauses
+
 CODE = """
 import json, logging
 import tinker
@@ -12,14 +14,27 @@ from tinker.lib.internal_client_holder import logger
 from tinker.lib.queue_state_logger import QueueStateLogger
 from hud_tui.service.engines.tinker.pauses import listen
 
-heard = []
-listen(heard.append)
+heard, answers = [], logging.getLogger("httpx")
+listen(lambda who, why: heard.append(why))
+
+
+def answered(path, status):
+    answers.info('HTTP Request: %s %s "%s %d %s"', "POST", path, "HTTP/1.1", status, "…")
+
+
 queue = QueueStateLogger("run", "Training")
 queue.on_queue_state_change(QueueState.PAUSED_CAPACITY, None)
 queue.on_queue_state_change(QueueState.PAUSED_RATE_LIMIT, "5 runs")
 queue.on_queue_state_change(QueueState.ACTIVE, None)
 logger.warning("The job is paused due to billing status. Error: no funds")
 logger.warning("something else")
+answered("/other", 200)
+answered("/step", 402)
+answered("/step", 200)
+answered("/sample", 429)
+answered("/step", 429)
+answered("/sample", 200)
+answered("/step", 500)
 print(json.dumps(heard))
 """
 
@@ -31,4 +46,29 @@ def test_every_pause_and_its_end_are_heard() -> None:
         "paused: too many training runs at once (5 runs)",
         None,
         "paused: the server asks for payment (402) no funds",
+        "paused: the server asks for payment (402) no funds",
+        None,
+        "paused: the server takes no more requests for now (429)",
+        "paused: the server takes no more requests for now (429)",
+        None,
     ]
+
+
+def test_one_that_moves_does_not_speak_for_another_that_waits() -> None:
+    told: list[str | None] = []
+    pauses = Pauses(told.append)
+    pauses.hold("training", "paused: capacity")
+    pauses.hold("sampling", None)
+    pauses.hold("sampling", "paused: payment")
+    pauses.hold("sampling", None)
+    pauses.hold("training", None)
+    assert told == [*["paused: capacity"] * 2, "paused: payment", "paused: capacity", None]
+
+
+def test_nothing_waits_when_no_request_is_under_way() -> None:
+    told: list[str | None] = []
+    pauses = Pauses(told.append)
+    pauses.hold("training", "paused: capacity")
+    pauses.clear()
+    pauses.hold("sampling", None)
+    assert told == ["paused: capacity", None, None]

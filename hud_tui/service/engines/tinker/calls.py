@@ -24,11 +24,25 @@ THREADS = 64
 
 
 class Calls:
-    def __init__(self, url: str, presence: Presence, paused: Callable[[], str | None]) -> None:
-        """`paused`: why the queue is held up now; None while it moves."""
+    def __init__(
+        self,
+        url: str,
+        presence: Presence,
+        paused: Callable[[], str | None],
+        idle: Callable[[], object],
+    ) -> None:
+        """
+        Args:
+            url: The server's.
+            presence: Whether it answers.
+            paused: Why the queue is held up now; None while it moves.
+            idle: Called when no request is under way any more.
+        """
         self._url = url
         self._presence = presence
         self._paused = paused
+        self._idle = idle
+        self._under_way = 0
         self._threads = ThreadPoolExecutor(THREADS, "tinker")
 
     async def __call__(self, submit: Callable[[], Any], limit_s: float = CALL_S) -> Any:
@@ -41,18 +55,27 @@ class Calls:
         Raises:
             EngineError: As `failures.explain` has it; PolicyLost where the outcome is unknown.
         """
-        await self._presence.wait()
+        self._under_way += 1
+        try:
+            await self._presence.wait()
+            result = await self._bounded(submit, limit_s)
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._idle()
+        self._presence.heard()
+        return result
+
+    async def _bounded(self, submit: Callable[[], Any], limit_s: float) -> Any:
         task = asyncio.ensure_future(self._result(submit, limit_s))
         try:
             await self._until_done(task, limit_s)
-            result = task.result()
+            return task.result()
         except BaseException as error:
             task.cancel()
             if isinstance(error, Exception):
                 raise explain(error, self._url) from error
             raise
-        self._presence.heard()
-        return result
 
     async def _until_done(self, task: asyncio.Task[Any], limit_s: float) -> None:
         start = heard = monotonic()

@@ -23,6 +23,8 @@ def explain(error: BaseException, server: str) -> EngineError:
     cause = error if _status(error) is not None else error.__cause__
     status = _status(cause)
     said = detail(cause if cause is not None and status is not None else error)
+    if "corrupt" in said.casefold():
+        return PolicyLost(f"{server} says that the run is corrupted: {said}")
     if status is None:
         return _without_status(error, said, server)
     if GONE.search(said):
@@ -62,8 +64,6 @@ def _without_status(error: BaseException, said: str, server: str) -> EngineError
         return _refused(said, server)
     if name in ("APIConnectionError", "APITimeoutError"):
         return PolicyLost(f"{server} does not answer")
-    if "corrupt" in said.casefold():
-        return PolicyLost(f"{server} says that the run is corrupted: {said}")
     if name == "TinkerError" and "api" in said.casefold():
         return EngineError(f"the key does not look like Tinker's: set TINKER_API_KEY ({said})")
     return PolicyLost(f"{server}: {name}: {said}")

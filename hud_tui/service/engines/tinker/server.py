@@ -14,7 +14,7 @@ from typing import Any
 
 from hud_tui.service.engines.base import EngineError, EngineRefused
 from hud_tui.service.engines.tinker.calls import Calls
-from hud_tui.service.engines.tinker.pauses import listen
+from hud_tui.service.engines.tinker.pauses import Pauses, listen
 from hud_tui.service.engines.tinker.presence import Presence
 
 SHORT_S = 60.0
@@ -37,8 +37,9 @@ class Server:
         self._tell = tell
         self._waits_for: str | None = None
         self._slots = 0
-        self._presence = Presence(url, self.waits)
-        self.call = Calls(url, self._presence, lambda: self._waits_for)
+        pauses = self._pauses = Pauses(self._wait_for)
+        self._presence = Presence(url, partial(pauses.hold, "presence"))
+        self.call = Calls(url, self._presence, lambda: self._waits_for, pauses.clear)
         self._importing = asyncio.Lock()
         self._tinker: Any = None
         self._sampling: Any = None
@@ -49,14 +50,9 @@ class Server:
             if self._tinker is None:
                 self._tinker = await asyncio.to_thread(_import)
                 loop = asyncio.get_running_loop()
-                listen(lambda why: loop.call_soon_threadsafe(partial(self.waits, why)))
+                hold = self._pauses.hold
+                listen(lambda who, why: loop.call_soon_threadsafe(hold, who, why))
         return self._tinker
-
-    def waits(self, why: str | None) -> None:
-        """Requests wait for something, in plain words; None: they no longer do."""
-        if why != self._waits_for:
-            self._waits_for = why
-            self._report()
 
     def occupied(self, change: int) -> None:
         """So many slots more are taken."""
@@ -126,6 +122,11 @@ class Server:
                 await asyncio.wait_for(self.call(lambda: close("success"), CLOSE_S), CLOSE_S)
             except Exception as error:  # it ends by itself when its heartbeats do
                 logging.info("session of %s: %s", run, error)
+
+    def _wait_for(self, why: str | None) -> None:
+        if why != self._waits_for:
+            self._waits_for = why
+            self._report()
 
     def _report(self) -> None:
         self._tell({"queue": self._waits_for or "active", "slots": self._slots})

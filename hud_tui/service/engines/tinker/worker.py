@@ -188,7 +188,7 @@ def main() -> None:
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints, prints into the log
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    for noisy in ("httpx", "httpcore", "urllib3"):
+    for noisy in ("httpcore", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     warnings.simplefilter("ignore")
     asyncio.run(serve(stdin, stdout, Path(sys.argv[1])))
