@@ -21,7 +21,8 @@ def tinker_settings(environ: Mapping[str, str]) -> tuple[Options | None, list[Fi
 
 def check_tinker(options: Options, host: Host) -> Finding:
     """What its server's answer means; without it everything else works."""
-    where = "Tinker's cloud" if options.url == CLOUD else host.url
+    place = "Tinker's cloud" if options.url == CLOUD else options.url
+    where = f"tinker engine: {place}"
     if not host.reachable:
         fix = "start the server, or check TINKER_BASE_URL; serve --engine tinker needs it"
         return Finding("tinker", "warning", f"{where} does not answer: {host.detail}", fix)

@@ -261,6 +261,15 @@ async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
         assert app.said("#engine").endswith("kept until deleted")
 
 
+async def test_all_that_is_said_of_a_server_has_room_on_a_narrow_terminal(
+    served: Served, engine: ToyEngine
+) -> None:
+    engine.place = About("tinker", "http://trainer:8000", "active", 12, 7 * 86_400)
+    async with catalog(served, "mine", size=(80, 24)) as app:
+        await app.until(lambda: "checkpoints kept for 7 d" in app.said("#engine"))
+        await app.until(lambda: view(app).query_one("#engine").size.height == 2)
+
+
 async def test_a_model_on_this_machine_needs_no_such_line(served: Served) -> None:
     async with catalog(served, "mine") as app:
         assert not view(app).query_one("#engine").display
