@@ -5,11 +5,11 @@ turn is kept, so that the rollout can be trained on by that id.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
 
 from hud_tui.service.clock import now
+from hud_tui.service.completions import Answered, completion, stops, text_of
 from hud_tui.service.engines.base import (
     Base,
     EngineRefused,
@@ -18,7 +18,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Tokenizer,
 )
-from hud_tui.service.ids import canonical, new_id
+from hud_tui.service.ids import canonical
 from hud_tui.service.parts import Parts
 from hud_tui.service.prompts import prompt_ids
 from hud_tui.service.refusals import Refused
@@ -27,21 +27,6 @@ from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
 from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import Chat
-
-ASKED = 64
-"""Most stop sequences in a request."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A request and what was sampled for it."""
-
-    model: ModelRow
-    node: Node | None
-    body: Chat
-    prompt: Sequence[int]
-    sampled: Sequence[Sampled]
-    started_at: float
 
 
 async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, Any]:
@@ -71,7 +56,7 @@ async def complete(parts: Parts, body: Chat, trace_id: str | None) -> dict[str, 
         parts.temperatures.keep(prompt, one.tokens, one.logprobs, _temperature(body))
     if kept_as is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, kept_as, _turn(answered, tokens))
-    return _reply(answered, tokens)
+    return completion(answered, tokens)
 
 
 async def _sample(
@@ -118,7 +103,7 @@ def _requests(
             max_tokens=min(wanted, room),
             temperature=_temperature(body),
             seed=(seed, number),
-            stop=tuple(tuple(tokens.encode(text)) for text in _stops(body)),
+            stop=tuple(tuple(tokens.encode(text)) for text in stops(body)),
         )
         for number in range(body.n or 1)
     ]
@@ -126,63 +111,6 @@ def _requests(
 
 def _temperature(body: Chat) -> float:
     return 1.0 if body.temperature is None else body.temperature
-
-
-def _stops(body: Chat) -> list[str]:
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if len(stops) > ASKED:
-        raise Refused(400, f"at most {ASKED} stop sequences")
-    return [text for text in stops if text]
-
-
-def _text(answered: Answered, sampled: Sampled, tokens: Tokenizer) -> str:
-    """The completion's text, without the stop sequence that ended it."""
-    text = tokens.decode(sampled.tokens)
-    if sampled.finish_reason == "stop":
-        ending = next((stop for stop in _stops(answered.body) if text.endswith(stop)), "")
-        text = text.removesuffix(ending)
-    return text
-
-
-def _reply(answered: Answered, tokens: Tokenizer) -> dict[str, Any]:
-    prompt, produced = len(answered.prompt), sum(len(s.tokens) for s in answered.sampled)
-    return {
-        "id": f"chatcmpl-{new_id()}",
-        "object": "chat.completion",
-        "created": int(answered.started_at),
-        "model": answered.model.slug,
-        "checkpoint": answered.node.id if answered.node else None,
-        "choices": [
-            _choice(answered, number, sampled, tokens)
-            for number, sampled in enumerate(answered.sampled)
-        ],
-        "usage": {
-            "prompt_tokens": prompt,
-            "completion_tokens": produced,
-            "total_tokens": prompt + produced,
-        },
-    }
-
-
-def _choice(answered: Answered, number: int, sampled: Sampled, tokens: Tokenizer) -> dict[str, Any]:
-    body = answered.body
-    choice: dict[str, Any] = {
-        "index": number,
-        "message": {"role": "assistant", "content": _text(answered, sampled, tokens)},
-        "finish_reason": sampled.finish_reason,
-        "logprobs": None,
-    }
-    if body.logprobs or body.return_token_ids:
-        rows = zip(tokens.pieces(sampled.tokens), sampled.logprobs, strict=True)
-        choice["logprobs"] = {
-            "content": [
-                {"token": piece, "logprob": logprob, "bytes": None, "top_logprobs": []}
-                for piece, logprob in rows
-            ]
-        }
-    if body.return_token_ids:
-        choice |= {"prompt_token_ids": list(answered.prompt), "token_ids": sampled.tokens}
-    return choice
 
 
 def _turn(answered: Answered, tokens: Tokenizer) -> TurnRow:
@@ -194,7 +122,7 @@ def _turn(answered: Answered, tokens: Tokenizer) -> TurnRow:
         base=answered.model.base,
         temperature=_temperature(answered.body),
         prompt_text=tokens.decode(answered.prompt),
-        completion=_text(answered, sampled, tokens),
+        completion=text_of(answered, sampled, tokens),
         started_at=answered.started_at,
         ended_at=now(),
     )

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from hud_tui.service.engines.base import Adam, Sampled, SampleRequest, Saved
+from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
 from hud_tui.wire import ChatReply
 from tests.conftest import fork, until
@@ -201,6 +202,55 @@ async def test_tools_are_shown_to_the_model(http: httpx.AsyncClient) -> None:
     shown = await chat(http, model["id"], tools=[tool], return_token_ids=True)
     lengths = [len(reply["choices"][0]["prompt_token_ids"]) for reply in (plain, shown)]
     assert lengths[1] > lengths[0]
+
+
+def says(engine: Any, monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], reason: Any) -> None:
+    """From now on the policy answers with these tokens."""
+
+    async def sample(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        return [Sampled(list(ids), [-0.1] * len(ids), reason) for _ in requests]
+
+    monkeypatch.setattr(engine, "sample", sample)
+
+
+async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
+    http: httpx.AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokens = await fork(http), CharTokenizer()
+    tool = {"type": "function", "function": {"name": "plus", "parameters": {"type": "object"}}}
+    asked = [*tokens.encode("So:"), CALL, *tokens.encode('plus{"x":2}'), END]
+    says(engine, monkeypatch, asked, "stop")
+    ask = {"messages": [{"role": "user", "content": "Add."}], "return_token_ids": True}
+    [choice] = (await chat(http, model["id"], tools=[tool], **ask))["choices"]
+    [call] = choice["message"]["tool_calls"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "So:")
+    assert (call["type"], call["function"]) == (
+        "function",
+        {"name": "plus", "arguments": '{"x":2}'},
+    )
+    before = [*choice["prompt_token_ids"], *choice["token_ids"]]
+    answer = {"role": "tool", "tool_call_id": call["id"], "content": "5"}
+    ask["messages"] = [*ask["messages"], choice["message"], answer]
+    again = (await chat(http, model["id"], tools=[tool], **ask))["choices"][0]
+    more = {"prompt_token_ids": before, "continuation_from": 2}
+    then = (await chat(http, model["id"], tools=[tool], **ask, **more))["choices"][0]
+    assert then["prompt_token_ids"] == again["prompt_token_ids"]
+    assert then["prompt_token_ids"][: len(before)] == before
+
+
+async def test_what_was_cut_off_or_not_offered_is_no_call(
+    http: httpx.AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokens = await fork(http), CharTokenizer()
+    tool = {"type": "function", "function": {"name": "plus"}}
+    asked = [CALL, *tokens.encode('plus{"x"')]
+    for reason, offered in (("length", [tool]), ("stop", None)):
+        says(engine, monkeypatch, asked, reason)
+        [choice] = (await chat(http, model["id"], tools=offered))["choices"]
+        assert (choice["finish_reason"], choice["message"]) == (
+            reason,
+            {"role": "assistant", "content": 'plus{"x"'},
+        )
 
 
 async def test_a_prompt_beyond_the_context_says_so(http: httpx.AsyncClient) -> None:

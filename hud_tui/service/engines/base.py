@@ -126,6 +126,15 @@ class Saved:
     """E.g. grad_norm."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """A tool that a policy asks for."""
+
+    name: str
+    arguments: str
+    """JSON as the policy wrote it: it may be broken."""
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back, with the base's chat template."""
 
@@ -144,6 +153,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens."""
+
+    def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
+        """The tool calls in an answer, in the base's own form, and the text beside them."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id as visible text, control tokens too."""

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.service.engines.base import Call
 from hud_tui.service.engines.tiny.tokenizer import (
     ASSISTANT,
+    CALL,
     CONTROLS,
     END,
     REPLACEMENT,
@@ -103,6 +105,21 @@ def test_what_cannot_be_rendered_is_named(message: dict[str, object], word: str)
 def test_a_tool_that_cannot_be_rendered_is_named(function: object, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         TOKENIZER.render([{"role": "user", "content": "Hi"}], [{"function": function}])
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("7", []),
+        ("So:[call]plus{1}", [("plus", "{1}")]),
+        ("[call]now[call] plus {1}", [("now", "{}"), ("plus", "{1}")]),
+        ("7[call]", []),
+    ],
+)
+def test_calls_are_read_as_they_are_rendered(text: str, calls: list[tuple[str, str]]) -> None:
+    before, *rest = text.split("[call]")
+    ids = [*TOKENIZER.encode(before), *(i for p in rest for i in (CALL, *TOKENIZER.encode(p))), END]
+    assert TOKENIZER.calls(ids) == (before, [Call(*call) for call in calls])
 
 
 def test_unknown_reads_as_the_replacement_character() -> None:

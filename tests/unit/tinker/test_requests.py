@@ -14,7 +14,7 @@ from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer
 class Bytes:
     """As much of a tokenizer of transformers' as is used: one id a letter, <e> ends a turn."""
 
-    chat_template = None
+    chat_template: str | None = None
     eos_token_id = 1
 
     def __len__(self) -> int:

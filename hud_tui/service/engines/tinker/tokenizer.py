@@ -9,7 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hud_tui.service.engines.base import EngineError
+from hud_tui.service.engines.base import Call, EngineError
+from hud_tui.service.engines.tinker.tool_calls import split, with_arguments
 
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -56,6 +57,9 @@ class ChatTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
+        return split(self.decode(ids), str(self._template))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._tokenizer.decode([id_], skip_special_tokens=False)) for id_ in ids]
@@ -123,6 +127,9 @@ def _check(place: int, message: Mapping[str, Any]) -> None:
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """As templates expect it: text where there is none, and ``system`` for developers."""
+    """As templates expect it: text where there is none, ``system`` for developers, and calls
+    with their arguments read."""
     role = "system" if message["role"] == "developer" else message["role"]
-    return {**message, "role": role, "content": message.get("content") or ""}
+    plain = {**message, "role": role, "content": message.get("content") or ""}
+    calls = plain.get("tool_calls")
+    return {**plain, "tool_calls": [*map(with_arguments, calls)]} if calls else plain

@@ -11,7 +11,10 @@ continues a shorter one token by token.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
+
+from hud_tui.service.engines.base import Call
 
 VOCABULARY = 128
 PAD, END, SYSTEM, USER, ASSISTANT, TOOL, TOOLS, CALL = range(8)
@@ -75,6 +78,16 @@ class CharTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
         return "".join(REPLACEMENT if i == UNKNOWN else TEXT_IDS.get(i, "") for i in ids)
+
+    def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
+        """The calls ``[call]name{…}`` of an answer, and the text before them."""
+        starts = [place for place, id_ in enumerate(ids) if id_ == CALL]
+        bounds = pairwise([*starts, len(ids)])
+        named = [self.decode(ids[a + 1 : b]).partition("{") for a, b in bounds]
+        calls = [Call(name.strip(), f"{brace}{rest}" or "{}") for name, brace, rest in named]
+        return self.decode(ids[: starts[0]] if starts else ids), [
+            call for call in calls if call.name
+        ]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id as visible text: a character, a control's name, or ``[id N]``."""
