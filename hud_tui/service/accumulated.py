@@ -33,6 +33,8 @@ class Accumulated:
     turns: int = 0
     tokens: int = 0
     """Of all batches, prompts and outputs together."""
+    refused: bool = False
+    """Whether a step was refused because no batch had anything to step on."""
 
     def add(self, batch: Batch, figures: dict[str, float], num_datums: int, loss_fn: str) -> None:
         """One more batch was passed."""
@@ -66,6 +68,7 @@ class Accumulated:
             return
         if not self.batches:
             raise Refused(409, "nothing is accumulated: call forward-backward first")
+        self.refused = True
         if self.loss_fn == CROSS_ENTROPY:
             raise Refused(409, "nothing to step on: every reward, and so every weight, is 0")
         raise nothing_to_train([group for batch in self.batches for group in flat_groups(batch)])

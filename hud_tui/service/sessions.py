@@ -169,10 +169,13 @@ class Session:
     def refuse_full(self, batch: Batch) -> None:
         """Before a pass of a caller's; batches that left no gradient make room for it.
 
+        Those that a step was refused for are no part of the next one, which is sampled again.
+
         Raises:
             Refused: 413, too much waits for a step already.
         """
-        if not self.accumulated and not self._accumulated.holds(batch):
+        over = self._accumulated.refused or not self._accumulated.holds(batch)
+        if over and not self.accumulated:
             self._accumulated = Accumulated()
         self._accumulated.refuse_full(batch)
 

@@ -132,6 +132,22 @@ async def test_a_step_that_the_engine_refuses_loses_no_gradients(
     assert node["num_datums"] == 2
 
 
+async def test_what_a_step_was_refused_for_is_no_part_of_the_next(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    flat = await payloads(http, model["id"], [1.0, 1.0])
+    await pass_(http, model["id"], flat)
+    for _ in range(2):
+        answer = await optim(http, model["id"])
+        assert (answer.status_code, "group 1 (all 1.0)" in detail(answer)) == (409, True)
+    again = await payloads(http, model["id"], [1.0, 0.0])
+    for inputs in (again, flat):  # this one accumulates beside a batch that teaches
+        await pass_(http, model["id"], inputs)
+    assert (await optim(http, model["id"])).status_code == 200
+    [node] = await tree(http, model["id"])
+    assert (node["num_traces"], node["mean_reward"]) == (4, 0.75)
+    assert node["metrics"]["frac_groups_zero_spread"] == 0.5
+
+
 async def test_only_so_much_waits_for_a_step(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
