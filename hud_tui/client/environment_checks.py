@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudError, HudNotFound, HudUnauthorized
 from hud_tui.rl.names import close_names
+from hud_tui.rl.places import places
 from hud_tui.rl.preflight import (
     Finding,
     check_args,
     check_scenarios,
     missing_environment,
-    places,
 )
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line

@@ -157,6 +157,9 @@ async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str, s
     except HudNotFound as error:
         known = [taskset.name for taskset in await client.tasksets()]
         hint = close_names(source, known) if known else "or give a .json or .jsonl file"
+        if "/" in source:  # as data sets of the Hub are called
+            fetch = f"hf download {one_line(source)} --repo-type dataset --local-dir DIR"
+            hint += f"; a data set of the Hugging Face Hub: {fetch}, then give DIR"
         raise HudUsage(f"no file or taskset is called {one_line(source)}", hint) from error
     rows = await asyncio.to_thread(read_rows, export.tasks, f"{one_line(export.name)} row")
     return rows, export.name, export.taskset_id

@@ -13,7 +13,7 @@ from hud_tui.headless.output import emit, tell
 from hud_tui.older.dataset_card import dataset_card
 from hud_tui.older.dataset_checks import check_dataset, check_name
 from hud_tui.older.dataset_rows import to_rows
-from hud_tui.older.hub import push
+from hud_tui.older.hub import push, require_token
 from hud_tui.older.lock_file import write_dataset
 from hud_tui.older.parquet import write_folder
 from hud_tui.rl.preflight import Finding, count, verdict
@@ -30,15 +30,16 @@ def convert(args: argparse.Namespace) -> int:
     """
     pushes = not args.no_push
     check_name(args.name, pushes)
+    variables = every_variable()
     if pushes:
         require_consent(args)
+        require_token(variables.get("HF_TOKEN"))
     path = path_of(args.tasks)
     if path is None:
         hint = "give a .json, .jsonl or .parquet file, or a directory of them"
         raise HudUsage(f"{one_line(args.tasks)}: no such file", hint)
     tasks, origin = load_path(args.tasks, path)
     columns, rows = to_rows(tasks)
-    variables = every_variable()
     findings = check_dataset(tasks, rows, variables, pushes)
     _say(findings)
     document = {**origin, "name": args.name, "tasks": len(tasks), "columns": columns}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hud_tui.errors import HudUsage
 from hud_tui.older.dataset_rows import Row
 from hud_tui.rl.older_checks import graded
+from hud_tui.rl.places import places
 from hud_tui.rl.preflight import (
     Finding,
     check_fields,
@@ -13,7 +14,6 @@ from hud_tui.rl.preflight import (
     check_slugs,
     count,
     names,
-    places,
 )
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line

@@ -15,6 +15,24 @@ UNCLEAR = "it may have happened: look at the Hub before you push again"
 NO_TOKEN = "set HF_TOKEN to a token that may write, or log in: hf auth login"
 
 
+def require_token(token: str | None) -> None:
+    """See to it, before anything is written or asked, that there is a token to push with.
+
+    Args:
+        token: The Hub's, where a variable has it; else the one that its own tools keep.
+
+    Raises:
+        HudUsage: The library is not installed.
+        HudUnauthorized: There is none. Whether it may write, the Hub says.
+    """
+    try:
+        from huggingface_hub import get_token
+    except ImportError as error:
+        raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
+    if not (token or get_token()):
+        raise HudUnauthorized(401, "no token for the Hugging Face Hub", NO_TOKEN)
+
+
 def push(folder: Path, name: str, private: bool, token: str | None) -> str:
     """Create the data set where there is none, and commit the folder to it.
 

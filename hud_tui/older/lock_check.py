@@ -7,7 +7,8 @@ from hud_tui.errors import HudUsage
 from hud_tui.older.lock import FIX, Lock, image_name
 from hud_tui.older.lock_file import load_lock
 from hud_tui.older.mcp import images_of
-from hud_tui.rl.preflight import Finding, count, names, places
+from hud_tui.rl.places import places
+from hud_tui.rl.preflight import Finding, count, names
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 
@@ -26,9 +27,12 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
     """
     older = [task for task in tasks if task.form == "v4"]
     same = [task for task in tasks if not task.is_older and _normal(task.env) in _called(lock)]
-    found = [*_images(lock, older), *_tools(lock, older), *_scenarios(lock, same)]
+    own = [task for task in older if _is_of(lock, task)]
+    found = [*_images(lock, own), *_tools(lock, own), *_scenarios(lock, same)]
     found += [Finding("lock", "warning", note, lock.file, FIX) for note in lock.notes]
-    if found or not (older or same):
+    if older and not own and not same:
+        return [*found, _another(lock, older)]
+    if found or not (own or same):
         return found
     what = names([part for part in (lock.environment, lock.image) if part])
     return [Finding("lock", "ok", f"the lock file agrees: {what}", lock.file)]
@@ -40,6 +44,21 @@ def lock_findings(file: Path, tasks: Sequence[Task]) -> list[Finding]:
         return check_lock(load_lock(file), tasks)
     except HudUsage as error:
         return [Finding("lock", "warning", error.message, one_line(file), error.hint)]
+
+
+def _is_of(lock: Lock, task: Task) -> bool:
+    """Whether a v4 task runs the lock file's image, of any build; one that names none does."""
+    images = [image_name(image) for image in images_of(task.more.get("mcp_config"))]
+    return not images or not lock.image or image_name(lock.image) in images
+
+
+def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
+    """All of the tasks run something else."""
+    images = (image for task in tasks for image in images_of(task.more.get("mcp_config")))
+    message = f"no task runs {one_line(lock.image, 90)}, which the lock file names:"
+    message += f" they run {names(list(dict.fromkeys(images)))}"
+    fix = "name the image that is meant in mcp_config, or keep the tasks beside their own lock file"
+    return Finding("lock", "warning", message, places(tasks), fix)
 
 
 def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -65,9 +84,6 @@ def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
         return
     missing: dict[str, list[Task]] = {}
     for task in tasks:
-        images = [image_name(image) for image in images_of(task.more.get("mcp_config"))]
-        if images and image_name(lock.image) not in images:
-            continue
         for name in _unknown(lock, task):
             missing.setdefault(name, []).append(task)
     for name, rows in missing.items():

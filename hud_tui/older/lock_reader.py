@@ -93,7 +93,10 @@ class _Reader:
         value = self.get(("tools",))
         if value is not None and not isinstance(value, list):
             raise self._expected(("tools",), "a list of tools", value)
-        return tuple(self._tool(index, part, hubs) for index, part in enumerate(value or []))
+        tools = [self._tool(index, part, hubs) for index, part in enumerate(value or [])]
+        named = {tool.name for tool in tools}
+        hidden = [Tool(hub, internal=parts) for hub, parts in hubs.items() if hub not in named]
+        return (*tools, *hidden)
 
     def _tool(self, index: int, tool: object, hubs: dict[str, tuple[str, ...]]) -> Tool:
         path: Path = ("tools", index)

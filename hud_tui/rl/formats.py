@@ -9,7 +9,7 @@ from typing import Any
 
 from hud_tui.errors import Problem
 from hud_tui.rl.fields import HINT, Fields, kind_of, refuse
-from hud_tui.rl.older_formats import HINT_V4, read_v3, read_v4
+from hud_tui.rl.older_formats import HINT_V3, HINT_V4, read_v3, read_v4
 from hud_tui.rl.tasks import Form, Task, default_slug
 
 CARRIED = ("validation", "agent_config", "runtime_config", "verifier")
@@ -106,8 +106,11 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
 
 def hint_for(row: object) -> str:
     """What a row of this form looks like."""
-    older = isinstance(row, dict) and (row.get("mcp_config") or row.get("prompt"))
-    return HINT_V4 if older else HINT
+    if not isinstance(row, dict):
+        return HINT
+    if row.get("gym") and detect(row) == "v3":
+        return HINT_V3
+    return HINT_V4 if row.get("mcp_config") or row.get("prompt") else HINT
 
 
 def _read(fields: Fields, form: Form) -> Task:

@@ -8,7 +8,8 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from hud_tui.rl.preflight import Finding, count, names, places
+from hud_tui.rl.places import places
+from hud_tui.rl.preflight import Finding, count, names
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.variables import bare_keys, find_variables
@@ -111,8 +112,15 @@ def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, server in servers.items():
         if not server.get("url"):
             yield name, "is started on this machine"
+        elif not _is_http(str(server["url"])):
+            yield name, "has a URL that is neither http nor https"
         elif _is_near(str(server["url"])):
             yield name, "has a URL of this machine or its network"
+
+
+def _is_http(url: str) -> bool:
+    """Whether it is a URL of the web; one that begins with a variable is taken to be."""
+    return url.startswith("${") or url.lower().startswith(("http://", "https://"))
 
 
 def _is_near(url: str) -> bool:

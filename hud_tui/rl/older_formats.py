@@ -13,6 +13,7 @@ from hud_tui.rl.tasks import Form, Task, digest
 from hud_tui.rl.text import one_line
 
 HINT_V4 = 'a v4 row is {"prompt": TEXT, "mcp_config": {SERVER: {"url": …}}, "evaluate_tool": CALL}'
+HINT_V3 = 'a row of v1 to v3 is {"prompt": TEXT, "gym": NAME, "evaluate": FUNCTION}'
 CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
 OBJECTS = ("agent_config", "metadata", "columns")
 KNOWN_V4 = frozenset(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hud_tui.rl.args import judge_of
+from hud_tui.rl.places import NAMED, places
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 
@@ -37,11 +38,8 @@ Check = Literal[
     "graded",
     "variables",
     "remote",
-    "lock",
 ]
 Level = Literal["ok", "warning", "failure"]
-NAMED = 5
-"""Places that one finding names; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -178,11 +176,6 @@ def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
             continue
         found.setdefault(task.env, []).append(task)
     return found
-
-
-def places(tasks: Sequence[Task]) -> str:
-    """Where these tasks are, the first few by name."""
-    return names([task.where or task.slug for task in tasks])
 
 
 def names(found: Sequence[str]) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hud_tui.rl.args import judge_of
-from hud_tui.rl.preflight import Finding, count, places
+from hud_tui.rl.places import places
+from hud_tui.rl.preflight import Finding, count
 from hud_tui.rl.tasks import Task, digest
 from hud_tui.rl.text import count_unsafe
 
@@ -58,6 +59,7 @@ def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
     """Whether HUD takes the slugs: 1 to 100 characters, not a bare 4-digit number."""
     faults: dict[str, Callable[[str], object]] = {
         f"longer than {LONGEST_SLUG} characters": lambda slug: len(slug) > LONGEST_SLUG,
+        "of white space only": str.isspace,
         "a bare 4-digit number, which HUD takes for an index": NUMBER.fullmatch,
         "with characters that act on a terminal": count_unsafe,
     }

@@ -283,6 +283,26 @@ def test_nothing_listens(
     assert run(capsys, *PUSH).code == 3
 
 
+@pytest.mark.parametrize("kept", ["", "hf_kept"])
+def test_without_a_token_nothing_is_asked_or_written(
+    kept: str,
+    place: Path,
+    the_hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: kept or None)
+    result = run(capsys, *PUSH)
+    assert result.code == (0 if kept else 4)
+    assert (place / "out").exists() == bool(the_hub.asked) == bool(kept)
+    if not kept:
+        assert (result.error["type"], "hf auth login" in result.error["hint"]) == (
+            "unauthorized",
+            True,
+        )
+
+
 def test_people_are_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", *LOCAL]) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -174,7 +174,7 @@ async def test_preflight_of_a_good_set_and_of_a_bad_one(hud: Command, tmp_path: 
     assert (bad.code, bad.data["verdict"], bad.data["tasks"]) == (5, "failure", 4)
     failed = {f["check"]: f["where"] for f in bad.data["findings"] if f["level"] == "failure"}
     assert failed == {
-        "slugs": "tasks.jsonl line 1, tasks.jsonl line 2",
+        "slugs": "tasks.jsonl lines 1-2",
         "environments": "tasks.jsonl line 4",
         "scenarios": "tasks.jsonl line 3",
         "args": "tasks.jsonl line 2",

@@ -67,6 +67,12 @@ def test_a_public_url_is_remote(url: str) -> None:
     assert levels([v4(url)], "MCP_URL")["remote"] == "ok"
 
 
+@pytest.mark.parametrize("url", ["file:///x", "not a url", "ftp://x.y/z", "hud.ai/mcp"])
+def test_a_url_of_no_website_is_named_as_one(url: str) -> None:
+    finding = of("remote", check_older([v4(url)], (), embedded=False))
+    assert "neither http nor https" in finding.message
+
+
 def test_a_server_that_is_started_here_is_not_remote() -> None:
     row: dict[str, Any] = {**v4().more, "mcp_config": {"box": {"command": "docker"}}}
     finding = of("remote", check_older([read_row(row)], (), embedded=False))

@@ -47,7 +47,7 @@ def test_rows_and_what_is_left_to_train_on() -> None:
 
 def test_a_slug_that_is_used_twice_is_named_with_its_rows() -> None:
     [finding] = check_slugs([task("1"), task("2"), task("1")])
-    assert (finding.level, finding.where) == ("failure", "t.jsonl line 1, t.jsonl line 1")
+    assert (finding.level, finding.where) == ("failure", "t.jsonl line 1")
     assert level(check_slugs([task("1"), task("2")])) == "ok"
 
 

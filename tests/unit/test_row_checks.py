@@ -37,7 +37,7 @@ def test_a_good_set_passes_every_check() -> None:
     assert {finding.level for finding in local_checks(MANY, embedded=True)} == {"ok"}
 
 
-@pytest.mark.parametrize("slug", ["1234", "x" * 101, "a\x1b[2J"])
+@pytest.mark.parametrize("slug", ["1234", "x" * 101, "a\x1b[2J", " "])
 def test_a_slug_that_hud_refuses_is_named(slug: str) -> None:
     assert only(check_slug_forms([task(), task(slug, 2)])) == ("failure", "t.json row 2")
 
@@ -49,7 +49,7 @@ def test_other_slugs_pass(slug: str) -> None:
 
 def test_the_same_task_under_two_slugs_is_named_once() -> None:
     tasks = [task("a"), task("b"), task("c", 3), task("a")]
-    assert only(check_duplicates(tasks)) == ("warning", "t.json row 1, t.json row 1")
+    assert only(check_duplicates(tasks)) == ("warning", "t.json row 1")
     other = task("d", runtime_config={"image": "x"})
     assert only(check_duplicates([task("a"), other])) == ("ok", "")
 

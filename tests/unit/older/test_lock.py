@@ -161,7 +161,7 @@ CARDS = "registry.example/org/cards:0.2"
     [
         (v4(CARDS), []),
         (v4("registry.example/org/cards:0.1"), ["run registry.example/org/cards:0.1"]),
-        (v4("org/other:1", evaluate_tool={"name": "nothing"}), []),
+        (v4("org/other:1", evaluate_tool={"name": "nothing"}), ["they run org/other:1"]),
         (v4(CARDS, setup_tool={"name": "shuffle"}), ["no tool shuffle"]),
         (v4(CARDS, evaluate_tool={"evaluate": {"win": {}}}), ["no tool evaluate.win"]),
         (read_row({"env": "cards", "id": "poker"}), []),
@@ -175,6 +175,21 @@ def test_agreement(task: Task, said: list[str]) -> None:
     assert len(warnings) == len(said)
     assert all(text in finding.message for text, finding in zip(said, warnings, strict=True))
     assert all(finding.check == "lock" and finding.fix for finding in warnings)
+
+
+def test_tasks_of_several_images_are_judged_by_their_own() -> None:
+    others = v4("org/other:1", evaluate_tool={"name": "nothing"})
+    [finding] = check_lock(read_lock("f", V1_3.encode()), [v4(CARDS), others])
+    assert (finding.level, "agrees" in finding.message) == ("ok", True)
+
+
+def test_a_hub_that_is_no_tool_of_its_own_is_known_too() -> None:
+    text = "version: '1.3'\ntools: [{name: play}]\nhubTools: {evaluate: [won]}\n"
+    lock = read_lock("f", text.encode())
+    assert [tool.name for tool in lock.tools] == ["play", "evaluate"]
+    right, wrong = (v4("a/b:1", evaluate_tool={"evaluate": {name: {}}}) for name in ("won", "lost"))
+    [finding] = check_lock(lock, [right, wrong])
+    assert finding.message == "the lock file has no tool evaluate.lost"
 
 
 def test_a_lock_file_of_another_environment_says_nothing_and_a_newer_one_something() -> None:
