@@ -4,7 +4,6 @@ A name that is taken gets a number: ``run.csv``, ``run-2.csv``, ``run-3.csv``.
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -13,16 +12,6 @@ from secrets import token_hex
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
-
-_ODD = re.compile(r"[^0-9A-Za-z._-]+")
-LONGEST = 60
-"""Characters of a name that is made from a server's text."""
-
-
-def plain_name(text: str) -> str:
-    """A name for a file, made from any text: no path, no hidden file, no flag."""
-    kept = _ODD.sub("-", text[: 4 * LONGEST]).strip("-.")[:LONGEST].rstrip("-.")
-    return kept or "unnamed"
 
 
 def write_numbered(directory: Path, stem: str, suffix: str, pieces: Iterable[str]) -> Path:

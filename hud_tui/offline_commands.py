@@ -6,7 +6,7 @@ from collections.abc import Callable
 Add = Callable[..., ArgumentParser]
 """(name, about, *examples) → the parser of a new command."""
 
-OFFLINE = ("doctor", "init", "convert", "translate", "export")
+OFFLINE = ("doctor", "init", "convert", "translate", "export", "report")
 """Commands that run the same with the app or without."""
 
 SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
@@ -20,6 +20,7 @@ def add_offline(add: Add) -> None:
     _convert(add)
     _translate(add)
     _export(add)
+    _report(add)
 
 
 def _doctor(add: Add) -> None:
@@ -99,3 +100,16 @@ def _export(add: Add) -> None:
     parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
     about = "a new file, or a directory; default: the config's [export] directory, else here"
     parser.add_argument("-o", "--output", metavar="PATH", help=about)
+
+
+def _report(add: Add) -> None:
+    parser = add(
+        "report",
+        "write a run as a page of Markdown with its charts, in a new folder",
+        "report arith-rl",
+        "--headless --local report arith-rl -o reports",
+    )
+    about = "by name or id; default: that of the newest run"
+    parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
+    about = "where the folder goes; default: the config's [export] directory, else here"
+    parser.add_argument("-o", "--output", metavar="DIR", help=about)

@@ -1,11 +1,14 @@
-"""``export``: a run's tables as new files, for other programs."""
+"""``export`` and ``report``: a run in new files, for other programs and for people."""
 
 import argparse
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from time import time
+from typing import TypeVar
 
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
@@ -15,8 +18,10 @@ from hud_tui.headless.alarms import judge, thresholds
 from hud_tui.headless.main import Connect
 from hud_tui.headless.output import emit, tell
 from hud_tui.headless.status import named, newest, silent_s
-from hud_tui.new_files import check_new, plain_name, write_named, write_numbered
+from hud_tui.new_files import check_new, write_folder, write_named, write_numbered
 from hud_tui.notebook import Notebook, notebook_file
+from hud_tui.rl.export.names import plain_name
+from hud_tui.rl.export.report import FILE, Kept, report_files
 from hud_tui.rl.export.sheet import Sheet, csv_pieces, json_pieces
 from hud_tui.rl.export.sheets import (
     alarms_sheet,
@@ -31,6 +36,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths
 
+T = TypeVar("T")
 KIND = "export"
 PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json": json_pieces}
 
@@ -44,7 +50,7 @@ def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
     """
     if args.output:
         check_new(Path(args.output).expanduser())
-    stem, sheet = asyncio.run(_read(args, paths, connect))
+    stem, sheet = _read(args, paths, connect)
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
     file = _write(args, f"{stem}-{sheet.name}", pieces)
@@ -57,25 +63,71 @@ def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
     return 0
 
 
-async def _read(
+def report(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+    """Write a model's run as Markdown with charts; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudUsage: The directory cannot be written to.
+    """
+    run, service = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
+    book = _notebook(paths, run)
+    files = report_files(run, Kept(service, book.notes, book.moves), time())
+    directory = Path(args.output).expanduser() if args.output else _usual_directory()
+    folder = write_folder(directory, f"{_stem(run)}-report", files)
+    if args.headless:
+        emit("report", {"file": str(folder / FILE), "charts": len(files) - 1})
+    else:
+        print(f"wrote {one_line(folder / FILE, 400)} and {count(len(files) - 1, 'chart')}")
+    return 0
+
+
+async def _with_client(
+    args: argparse.Namespace, connect: Connect, read: Callable[[HudClient], Awaitable[T]]
+) -> tuple[T, str]:
+    """What is read from the service, and what that is called."""
+    client = await connect("local" if args.local else "hud", None, tell)
+    try:
+        return await read(client), client.settings.label
+    finally:
+        await client.aclose()
+
+
+def _read(
     args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect
 ) -> tuple[str, Sheet]:
     """What the file is called after, and what it has."""
-    client = await connect("local" if args.local else "hud", None, tell)
-    try:
-        if args.what == "models":
-            return "hud", models_sheet(await client.models(), {})
-        if args.what == "jobs":
-            return "hud", jobs_sheet(await client.jobs())
-        run = await _read_run(client, args.ref)
-    finally:
-        await client.aclose()
-    assert run.model is not None
-    notes = Notebook(notebook_file(paths().state, run.model.id)).notes
-    return plain_name(run.model.model_name), _sheet(args.what, run, notes)
+    if args.what in ("models", "jobs"):
+        return "hud", asyncio.run(_with_client(args, connect, LISTS[args.what]))[0]
+    run, _ = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
+    return _stem(run), _sheet(args.what, run, _notebook(paths, run).notes)
 
 
-async def _read_run(client: HudClient, ref: str | None) -> Run:
+async def _models(client: HudClient) -> Sheet:
+    return models_sheet(await client.models(), {})
+
+
+async def _jobs(client: HudClient) -> Sheet:
+    return jobs_sheet(await client.jobs())
+
+
+LISTS: dict[str, Callable[[HudClient], Awaitable[Sheet]]] = {"models": _models, "jobs": _jobs}
+"""What is exported of no one model."""
+
+
+def _stem(run: Run) -> str:
+    return plain_name("base" if run.model is None else run.model.model_name)
+
+
+def _notebook(paths: Callable[[], Paths], run: Run) -> Notebook:
+    return Notebook(notebook_file(paths().state, "" if run.model is None else run.model.id))
+
+
+def _usual_directory() -> Path:
+    return read_config(config_dir(os.environ)).export_dir
+
+
+async def _read_run(ref: str | None, client: HudClient) -> Run:
     """A model's run, judged by the limits of the config file; the newest run's where None.
 
     Raises:
@@ -107,5 +159,4 @@ def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
     named = Path(args.output).expanduser() if args.output else None
     if named is not None and not named.is_dir():
         return write_named(named, pieces)
-    directory = named or read_config(config_dir(os.environ)).export_dir
-    return write_numbered(directory, stem, f".{args.format}", pieces)
+    return write_numbered(named or _usual_directory(), stem, f".{args.format}", pieces)

@@ -30,5 +30,9 @@ def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: C
             from hud_tui.headless.export import export
 
             return export(args, paths, connect)
+        case "report":
+            from hud_tui.headless.export import report
+
+            return report(args, paths, connect)
         case _:
             raise AssertionError(args.command)

@@ -72,6 +72,8 @@ class HudApp(GuardingApp):
         self.connect, self.mode, self.start, self.clock = connect, mode, start, clock
         self.connect_screen = ConnectScreen()
         self.shelf, self.thresholds = shelf or Shelf(), thresholds
+        self.export_dir = Path()
+        """Where new files go."""
         self.first_fork: str | None = None
         """Id of the model made by the first start's fork; its run needs no second asking."""
         self.key: str | None = None

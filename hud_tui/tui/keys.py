@@ -145,6 +145,8 @@ DIALOG = (
 PANEL = (Action("panel", "close", "escape", "back", "Back to the view."),)
 HISTORY = (Action("history", "choose", "enter", "set head", "Preview serving it again."),)
 
+EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
+
 MODELS: tuple[Action, ...] = (
     Action("models", "choose", "enter", "choose", "Follow a model of yours; fork a base."),
     Action("models", "fork", "F", "fork", "Fork the model under the cursor, under a name."),
@@ -152,6 +154,7 @@ MODELS: tuple[Action, ...] = (
     Action("models", "refresh", "r", "refresh", "Read the catalog again."),
     Action("models", "copy", "y", "copy slug", "Copy the model's slug."),
     Action("models", "leave", "escape", "back", "Leave the filter; then clear it.", False),
+    Action("models", "export", "e", "export", EXPORT, False),
 )
 LAUNCH: tuple[Action, ...] = (
     Action("launch", "choose", "enter", "check", "Check the taskset under the cursor."),
@@ -167,6 +170,7 @@ LAUNCH: tuple[Action, ...] = (
     Action("launch", "field(1)", "down", "next field", "To the next field.", False),
     Action("launch", "field(-1)", "up", "last field", "To the field before.", False),
     Action("launch", "leave", "escape", "back", "Back to the tasksets.", False),
+    Action("launch", "export", "E", "export", EXPORT, False),
 )
 LIVE: tuple[Action, ...] = (
     Action("live", "cursor(-1)", "left", "step", "The crosshair one step earlier, on every chart."),
@@ -212,6 +216,7 @@ LIVE: tuple[Action, ...] = (
     Action("live", "page(-1)", "pageup,ctrl+u", "page up", "One page up.", False),
     Action("live", "page(1)", "pagedown,ctrl+d", "page down", "One page down.", False),
     Action("live", "copy", "y", "copy job", "Copy the job's id.", False),
+    Action("live", "export", "e", "export", EXPORT, False),
 )
 CHECKPOINTS: tuple[Action, ...] = (
     Action(
@@ -251,6 +256,7 @@ CHECKPOINTS: tuple[Action, ...] = (
     Action("checkpoints", "unfold", "l,right", "unfold", "Unfold the run.", False),
     Action("checkpoints", "refresh", "r", "refresh", "Read the tree again.", False),
     Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it.", False),
+    Action("checkpoints", "export", "e", "export", EXPORT, False),
 )
 CHARTS: tuple[Action, ...] = (
     Action("charts", "show_or_hide", "space", "show", "Show this metric, or hide it."),
@@ -297,6 +303,7 @@ JOBS: tuple[Action, ...] = (
     ),
     Action("jobs", "match(-1)", "N", "match before", "Where it was found before.", False),
     Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
+    Action("jobs", "export", "e", "export", EXPORT, False),
 )
 ALARMS: tuple[Action, ...] = (
     Action("alarms", "open", "enter", "onset", "Go to the step it began with, in Live."),
@@ -305,6 +312,7 @@ ALARMS: tuple[Action, ...] = (
     Action("alarms", "snooze", "A", "snooze", "Keep its detector quiet for 100 steps; or wake it."),
     Action("alarms", "copy", "y", "copy", "Copy what the alarm says."),
     Action("alarms", "leave", "escape", "back", "Back to Live.", False),
+    Action("alarms", "export", "e", "export", EXPORT, False),
 )
 
 ACTIONS = (

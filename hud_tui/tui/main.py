@@ -52,6 +52,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
     if session.config is not None:
         app.make_notifier = partial(_notifier, app, session.config.notify)
+        app.export_dir = session.config.export_dir
     if session.record is not None:
         from hud_tui.client.recorder import Recorder
 

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
 from hud_tui.new_files import (
-    LONGEST,
     check_new,
-    plain_name,
     write_folder,
     write_named,
     write_numbered,
 )
+from hud_tui.rl.export.names import LONGEST, plain_name
 
 
 @given(st.text())

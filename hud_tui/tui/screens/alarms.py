@@ -13,6 +13,8 @@ from textual.widgets import Static
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.alarms.alarm import Alarm
+from hud_tui.rl.export.sheet import Sheet
+from hud_tui.rl.export.sheets import alarms_sheet
 from hud_tui.rl.head import Outcome, name
 from hud_tui.rl.run import Run
 from hud_tui.tui.alarm_rows import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
@@ -105,6 +107,9 @@ class AlarmsScreen(HudScreen):
 
     async def action_leave(self) -> None:
         await self.hud.switch_mode("live")
+
+    def sheet(self) -> Sheet:
+        return alarms_sheet(self.run)
 
     def action_acknowledge(self) -> None:
         if (alarm := self.alarm) is not None:

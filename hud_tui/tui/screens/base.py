@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -19,6 +20,7 @@ from hud_tui.tui.widgets.top_line import TopLine
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.rl.export.sheet import Sheet
     from hud_tui.tui.app import HudApp
 
 T = TypeVar("T")
@@ -87,6 +89,17 @@ class HudScreen(Screen[None]):
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
         self.hud.tell(error)
+
+    def sheet(self) -> Sheet | None:
+        """What the view has, as a table; None where it has none."""
+        return None
+
+    @work(exclusive=True, group="export")
+    async def action_export(self) -> None:
+        """Write what is on the screen to a new file."""
+        from hud_tui.tui.exporting import export
+
+        await export(self)
 
     def copy(self, text: str) -> None:
         """Put an id or a name on the clipboard, and say so."""

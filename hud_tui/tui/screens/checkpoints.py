@@ -8,6 +8,8 @@ from textual import work
 from textual.binding import BindingType
 from textual.content import Content
 
+from hud_tui.rl.export.sheet import Sheet
+from hud_tui.rl.export.sheets import tree_sheet
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
@@ -32,6 +34,9 @@ class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping, TreeComparing,
     def on_mount(self) -> None:
         if self.hud.start.command == "head":
             self.watch(self, "run", self._open_start)
+
+    def sheet(self) -> Sheet:
+        return tree_sheet(self.run, self.hud.notebook.notes)
 
     def action_toggle_fold(self) -> None:
         if not self.tree_list.toggle():

@@ -8,6 +8,8 @@ from textual import work
 from textual.reactive import reactive
 
 from hud_tui.errors import HudError
+from hud_tui.rl.export.sheet import Sheet
+from hud_tui.rl.export.sheets import jobs_sheet, rollouts_sheet
 from hud_tui.rl.run import Run, reason
 from hud_tui.tui.job_reader import JobReader, Part
 from hud_tui.tui.job_rows import is_active, job_reason, may_have_reason
@@ -85,6 +87,12 @@ class JobsReading(HudScreen):
         elif self.level is Level.ROLLOUT and self.trace is not None:
             await self._read_turns(self.trace)
         await self._read_reason()
+
+    def sheet(self) -> Sheet:
+        """The jobs; of one that was opened, the rollouts of the step or page that is shown."""
+        if self.level is Level.JOBS:
+            return jobs_sheet(self.jobs or ())
+        return rollouts_sheet(() if self.part is None else self.part.groups)
 
     async def read_jobs(self) -> None:
         jobs = await self.attempt(self.client.jobs())

@@ -14,6 +14,8 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hud_tui.rl.export.sheet import Sheet
+from hud_tui.rl.export.sheets import groups_sheet, metrics_sheet
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
@@ -137,6 +139,12 @@ class LiveScreen(ChartingScreen):
             status.frozen = self.shown if frozen else None
         if not frozen:
             self.shown = self.run
+
+    def sheet(self) -> Sheet:
+        """The groups where they are looked at; else every metric, in the charts' order."""
+        if self.pane == "groups":
+            return groups_sheet(self.shown)
+        return metrics_sheet(self.shown, self.keys)
 
     def watch_pane(self, pane: str) -> None:
         for name in PANES:

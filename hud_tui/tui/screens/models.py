@@ -19,6 +19,8 @@ from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
 from hud_tui.rl.catalog import Kind, free_name, kind, own
+from hud_tui.rl.export.sheet import Sheet
+from hud_tui.rl.export.sheets import models_sheet
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.tui.engine_line import engine_line
@@ -231,6 +233,10 @@ class ModelsScreen(HudScreen):
             self.fork_from(find_model(source, models), name)
         except HudError as error:
             self.tell(error)
+
+    def sheet(self) -> Sheet:
+        heads = {id_: (one.head, one.steps, one.reward) for id_, one in self.facts.items()}
+        return models_sheet(self.models or (), heads)
 
     def action_filter(self) -> None:
         self.filter_field.display = True
