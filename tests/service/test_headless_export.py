@@ -91,3 +91,17 @@ async def test_the_config_says_where_and_people_get_a_line(
 async def test_a_name_that_nothing_has(hud: Command) -> None:
     assert (await hud("export", "nope")).code == 2
     assert os.listdir() == []
+
+
+async def test_a_report_in_a_new_folder(hud: Command, tmp_path: Path) -> None:
+    model = (await hud("status", "arith-rl")).data["model"]["id"]
+    [node, *_] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
+    Notebook(notebook_file(tmp_path / "state", model)).write(node["id"], "a good start")
+    done = await hud("report", "arith-rl")
+    assert (done.code, done.kind) == (0, "report")
+    page = text_of(done.data["file"])
+    assert done.data["file"] == "arith-rl-report/report.md"
+    assert "a good start" in page
+    assert len(os.listdir("arith-rl-report")) == done.data["charts"] + 1
+    assert (await hud("report", "-o", "out")).data["file"] == "out/arith-rl-report/report.md"
+    assert (await hud("report", "nope")).code == 2

@@ -25,6 +25,7 @@ COMMANDS = [
     "convert",
     "translate",
     "export",
+    "report",
     "stop",
 ]
 

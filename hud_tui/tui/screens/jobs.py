@@ -37,6 +37,8 @@ AT_LEVEL = {
 class JobsScreen(RolloutReading):
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
+    AUTO_FOCUS: ClassVar[str | None] = "RowList"
+    """Never the filter's field, which is there without being asked for."""
 
     def __init__(self) -> None:
         super().__init__()

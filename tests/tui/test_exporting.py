@@ -1,0 +1,142 @@
+"""``e`` in every view: what is on the screen, in a new file."""
+
+import asyncio
+import csv
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+
+from hud_tui.start import Start
+from hud_tui.tui.screens.dialogs import ChoiceDialog
+from tests.conftest import Served
+from tests.tui.cockpit import grow
+from tests.tui.conftest import Connector, Opened, opened
+
+SVG = "{http://www.w3.org/2000/svg}"
+KEYS = {"models": "1", "launch": "2", "live": "3", "checkpoints": "4", "jobs": "5", "alarms": "6"}
+
+
+@pytest.fixture
+async def model(http: httpx.AsyncClient) -> Any:
+    """A model with three steps."""
+    base = (await http.get("/v2/models")).json()["items"][0]["id"]
+    body = {"source_model_id": base, "name": "mine"}
+    model = (await http.post("/v2/models/fork", json=body)).json()
+    await grow(http, model["id"], 3)
+    return model
+
+
+async def exported(app: Opened, place: Path, choice: str, key: str = "e") -> Path:
+    """Press the key, choose, and wait for the file; it is what the notice says."""
+    before = set(os.listdir(place))
+    await app.press(key)
+    said = await app.until_dialog()
+    assert str(place) in said
+    app.screen.query_one(f"#{choice}").focus()
+    await app.press("enter")
+    await app.until_notice("wrote ")
+    [new] = set(os.listdir(place)) - before
+    await app.until_notice(str(place / new))
+    app.app.clear_notifications()
+    return place / new
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(file.read_text("utf-8").splitlines()))
+
+
+async def test_every_view_is_exported_as_it_is(served: Served, model: Any, tmp_path: Path) -> None:
+    async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
+        app.app.export_dir = tmp_path
+        await app.until_view("models")
+        await app.until(lambda: app.app.run_now.series.length == 3)
+        for view, key in KEYS.items():
+            await app.press(key)
+            await app.until_view(view)
+            file = await exported(app, tmp_path, "svg", "E" if view == "launch" else "e")
+            assert file.name == f"mine-{view}.svg"
+            assert ElementTree.fromstring(file.read_text("utf-8")).tag == f"{SVG}svg"
+            if view == "checkpoints":
+                assert "step-000003" in file.read_text("utf-8")
+
+
+TABLES: dict[str, Callable[[list[dict[str, str]], Any], bool]] = {
+    "models": lambda rows, model: model["id"] in [row["id"] for row in rows],
+    "live": lambda rows, model: [row["step"] for row in rows] == ["1", "2", "3"],
+    "checkpoints": lambda rows, model: [row["is_head"] for row in rows] == 2 * ["false"] + ["true"],
+    "jobs": lambda rows, model: rows == [],
+    "alarms": lambda rows, model: rows == [],
+}
+
+
+@pytest.mark.parametrize("view", TABLES)
+async def test_a_views_table(served: Served, model: Any, view: str, tmp_path: Path) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        app.app.export_dir = tmp_path
+        await app.until_view("models")
+        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.press(KEYS[view])
+        await app.until_view(view)
+        await app.until(lambda: getattr(app.screen, "models", ()) is not None)
+        assert TABLES[view](read(await exported(app, tmp_path, "csv")), model)
+        body = json.loads((await exported(app, tmp_path, "json")).read_text("utf-8"))
+        assert body["kind"] == "export"
+
+
+async def test_the_groups_are_the_table_where_they_are_looked_at(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    async with opened(Connector(served), Start("status")) as app:
+        app.app.export_dir = tmp_path
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.press("g")
+        await app.until(lambda: app.screen.pane == "groups")  # type: ignore[attr-defined]
+        assert (await exported(app, tmp_path, "csv")).name == "mine-groups.csv"
+
+
+async def test_a_report_is_a_folder_and_a_second_one_another(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    async with opened(Connector(served), Start("status")) as app:
+        app.app.export_dir = tmp_path
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.series.length == 3)
+        folders = [await exported(app, tmp_path, "report") for _ in range(2)]
+        assert [folder.name for folder in folders] == ["mine-report", "mine-report-2"]
+        page = await asyncio.to_thread((folders[0] / "report.md").read_text, "utf-8")
+        assert "# Run of `mine`" in page
+
+
+async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path) -> None:
+    before = os.listdir(tmp_path)
+    async with opened(Connector(served), Start("status"), size=(40, 12)) as app:
+        app.app.export_dir = tmp_path
+        await app.until_view("live")
+        await app.press("e")
+        await app.until_dialog()
+        assert isinstance(app.screen, ChoiceDialog)
+        await app.press("escape")
+        await app.until_view("live")
+        assert os.listdir(tmp_path) == before
+
+
+async def test_a_place_that_cannot_be_written_to_is_told(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    await asyncio.to_thread(file.write_text, "")
+    async with opened(Connector(served), Start("status")) as app:
+        app.app.export_dir = file
+        await app.until_view("live")
+        await app.press("e")
+        await app.until_dialog()
+        await app.press("y")
+        await app.until_notice("choose a directory that can be written to")
+        await app.until_view("live")

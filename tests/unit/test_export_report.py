@@ -1,0 +1,203 @@
+"""The report: what it says is so, and no name of a server's does anything in it."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
+from hud_tui.rl.export.drawing import HEIGHT, MOST, WIDTH, Line, Mark, chart, points
+from hud_tui.rl.export.lineage import lineage_lines
+from hud_tui.rl.export.names import code, escaped
+from hud_tui.rl.export.report import FILE, Kept, report_files
+from hud_tui.rl.moves import Move
+from hud_tui.rl.run import Run
+from hud_tui.rl.series import Series
+from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import Tree
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from tests.unit.trees import tree_of
+
+HOSTILE = "](http://x) <img src=x onerror=1> `|` # * _ ![a](b)\n# head\x1b]0;t\x07 https://x.y"
+SVG = "{http://www.w3.org/2000/svg}"
+NODES = [
+    Checkpoint(
+        id=f"c{n}",
+        name=f"step-{n + 1:06}",
+        prev_model_checkpoint_id=f"c{n - 1}" if n else None,
+        step=n + 1,
+        mean_reward=n / 40,
+        created_at=f"2026-01-01T00:00:{n:02}+00:00",
+        is_active=n == 39,
+        metrics={"heldout_reward": n / 50} | ({HOSTILE: n * 2.0} if n % 2 else {}),
+        groups=[
+            Group(task_slug="taught", rewards=[0.0, 1.0]),
+            Group(task_slug=HOSTILE, rewards=[1.0, 1.0], num_tokens=[3, 4]),
+        ],
+        pinned=n == 3,
+    )
+    for n in range(40)
+]
+ALARM = Alarm(
+    *("zero_spread", "zero-spread groups", Level.WARN, True, 9, 10, "c9", "c8", 12, None),
+    *((Evidence("share", 0.587, 0.5),), "No gradient.", "Give harder tasks."),
+)
+RUN = Run(
+    model=Model(id="m", model_name=HOSTILE, base_model="tiny"),
+    tree=Tree.of(NODES),
+    series=Series.of(NODES),
+    job=JobStatus(
+        status="failed",
+        id="j",
+        name=HOSTILE,
+        step=40,
+        steps=50,
+        parameters={"loss_fn": HOSTILE, "steps": 50},
+        reason=HOSTILE,
+        created_at=1.7e9,
+        finished_at=1.7e9 + 3725,
+    ),
+    loaded=True,
+    alarms=Report((ALARM,), (Skipped("kl", HOSTILE),), 40),
+)
+KEPT = Kept("HUD local", {"c5": HOSTILE}, (Move("c2", "c1", ours=False, at=1.7e9),))
+
+
+def parsed(text: str) -> list[Token]:
+    """Every token of a page, those within lines too."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+    return [inner for token in tokens for inner in (token, *(token.children or ()))]
+
+
+def test_the_report_says_what_the_run_did() -> None:
+    page = report_files(RUN, KEPT, 1.7e9)[FILE]
+    for said in (
+        "| base | `tiny` |",
+        "| head | `step-000040` (reward 0.975, held-out 0.78) |",
+        "| steps | 40 of 50 |",
+        "| submitted | 2023-11-14 22:13 UTC, took 1 h 02 min |",
+        "| from the lineage's first step to its last | 0 min 39 s |",
+        "| `steps` | `50` |",
+        "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
+        "50.0% of 160 rollouts",
+        "### warn: zero-spread groups",
+        "Since step 10, until now. share .587 (limit .500).",
+        "→ Give harder tasks.",
+        "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | by somebody else |",
+        "| `step-000004` (reward 0.075, held-out 0.06) | pinned |  |",
+        "| the base | `step-000001` | `step-000040` | 40 | 0 → .975 | ▶ the head is `step-000040`;",
+    ):
+        assert said in page
+
+
+def test_every_picture_is_beside_it_and_every_file_is_used() -> None:
+    files = report_files(RUN, KEPT, 1.7e9)
+    shown = {str(t.attrs["src"]) for t in parsed(files[FILE]) if t.type == "image"}
+    assert shown == set(files) - {FILE}
+    assert all(re.fullmatch(r"[0-9A-Za-z._-]+", name) for name in files)
+    for name in shown:
+        assert ElementTree.fromstring(files[name]).tag == f"{SVG}svg"
+
+
+def test_the_same_run_gives_the_same_bytes() -> None:
+    assert report_files(RUN, KEPT, 5.0) == report_files(RUN, KEPT, 5.0)
+
+
+def test_no_hostile_text_is_a_link_a_heading_or_html() -> None:
+    page = report_files(RUN, KEPT, 1.7e9)[FILE]
+    tokens = parsed(page)
+    kinds = {token.type for token in tokens}
+    assert not kinds & {"link_open", "html_inline", "html_block", "em_open", "strong_open"}
+    assert "\x1b" not in page
+    headings = [t.content for t, before in zip(tokens[1:], tokens, strict=False)
+                if before.type == "heading_open"]  # fmt: skip
+    assert headings[1:] == [
+        *("Configuration", "Metrics", "Charts", "Waste", "Alarms", "warn: zero-spread groups"),
+        *("Where the head was set", "Notes and pins", "Lineage"),
+    ]
+    rows = re.findall(r"^\|.*\|$", page, re.MULTILINE)
+    widths = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
+    assert widths <= {3, 4, 5, 6, 7}
+
+
+@given(st.text(alphabet=st.characters() | st.sampled_from("`|*_[]()<>!#\\&~")))
+def test_any_text_stays_one_cell_of_plain_words(text: str) -> None:
+    wanted = one_line(text, 200).strip()
+    for cell in (code(text), escaped(text, 200)):
+        tokens = parsed(f"| a | b |\n| --- | --- |\n| {cell} | end |")
+        kinds = {token.type for token in tokens}
+        assert not kinds & {"link_open", "image", "html_inline", "html_block", "em_open"}
+        cells = [t for t, before in zip(tokens[1:], tokens, strict=False)
+                 if before.type == "td_open"]  # fmt: skip
+        assert len(cells) == 2
+        assert cells[1].content == "end"
+    tokens = parsed(f"| a |\n| --- |\n| {code(text)} |")
+    spans = [token.content.strip() for token in tokens if token.type == "code_inline"]
+    assert spans == ([wanted] if wanted else [])
+
+
+def test_a_run_without_anything_has_a_report_too() -> None:
+    files = report_files(Run(), Kept(), 0.0)
+    assert list(files) == [FILE]
+    assert "No step has been taken." in files[FILE]
+
+
+@given(
+    st.lists(st.floats(), max_size=40),
+    st.lists(st.floats(), max_size=40),
+    st.text(),
+    st.integers(0, 39),
+)
+def test_any_curve_is_valid_xml_and_inside_the_picture(
+    values: Sequence[float], others: Sequence[float], text: str, row: int
+) -> None:
+    svg = chart(text, text, [Line(text, values), Line("b", others)], [Mark(row, text)])
+    root = ElementTree.fromstring(svg)
+    assert root.tag == f"{SVG}svg"
+    longest = max(len(values), len(others), 1)
+    for path in root.iter(f"{SVG}path"):
+        if "l " in path.attrib.get("class", "") and longest > 1:
+            numbers = [float(n) for n in re.findall(r"-?\d+(?:\.\d+)?", path.attrib["d"])]
+            assert all(0 <= x <= WIDTH for x in numbers[::2])
+            assert all(0 <= y <= HEIGHT for y in numbers[1::2])
+
+
+def test_a_long_curve_keeps_its_extremes_in_few_points() -> None:
+    values = [0.5] * 100_000
+    values[31_234], values[77_777] = 9.0, -9.0
+    found = points(values)
+    assert len(found) == MOST
+    assert (min(p.low for p in found), max(p.high for p in found)) == (-9.0, 9.0)
+
+
+@pytest.mark.parametrize(("gap", "parts"), [(1, 1), (10, 2)])
+def test_a_gap_is_seen_where_far_more_is_missing_than_usual(gap: int, parts: int) -> None:
+    values = [0.1, math.nan, 0.2, math.nan, 0.3, *[math.nan] * gap, 0.4, math.nan, 0.5]
+    lines = re.findall(r'class="l a"', chart("t", "", [Line("a", values)]))
+    assert len(lines) == parts
+
+
+def test_lineages_are_told_run_by_run() -> None:
+    lines = list(lineage_lines(tree_of([-1, 0, 1, 1, 3], head=4)))[2:]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| the base",
+        "| `step-000002`",
+        "| `step-000002`",
+    ]
+    assert "on the way to the head" in lines[0]
+    assert "the head is `step-000005`" in lines[2]
+    many = list(lineage_lines(tree_of([-1] * 100)))
+    assert many[0].startswith("40 of 100")
+
+
+def test_numbers_that_are_none_break_nothing() -> None:
+    node = Checkpoint(id="a", is_active=True, mean_reward=math.inf, metrics={"x": math.nan})
+    run = replace(RUN, tree=Tree.of([node]), series=Series.of([node]))
+    assert "(reward ∞)" in report_files(run, Kept(), math.inf)[FILE]
