@@ -34,7 +34,7 @@ STYLE = """\
 @media(prefers-color-scheme:dark){.p{fill:#0d1117}.i{fill:#f0f6fc}.f{fill:#9198a1}.g{stroke:#3d444d}
 .a{stroke:#58a6ff}.b{stroke:#f0883e}.ea{fill:#58a6ff}.eb{fill:#f0883e}.m{stroke:#ff7b72}.t{fill:#ff7b72}}
 text{font:12px ui-monospace,Menlo,Consolas,monospace}.l{fill:none;stroke-width:1.6}"""
-_INVALID = re.compile("[\ufffe\uffff]")
+_INVALID = re.compile(r"[\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
