@@ -135,16 +135,19 @@ class Run:
         before = self.job
         run = replace(self, job=job)
         if before is not None and (before.id, before.status) == (job.id, job.status):
-            return run._log_trouble(before, at)
+            return run._log_trouble(before, job, at)
         why = reason(job)
         return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
 
-    def _log_trouble(self, before: JobStatus, at: float) -> "Run":
-        """What holds the run up, and why it samples a step again: both go by unseen else."""
-        run, job = self, self.job
-        if job is not None and job.waits and job.waits != before.waits:
+    def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
+        """What holds the run up, and what it lost: both go by unseen else.
+
+        A batch without spread is an attempt of its own, and shown as that.
+        """
+        run = self
+        if job.waits and job.waits != before.waits:
             run = run._log(at, f"waits: {job.waits}")
-        if job is not None and job.note and job.note != before.note:
+        if job.note and job.note != before.note and job.attempt == before.attempt:
             run = run._log(at, job.note)
         return run
 

@@ -6,7 +6,7 @@ import sys
 
 from hud_tui.service.engines.tinker.pauses import Pauses
 
-CODE = """
+CODE = r"""
 import json, logging
 import tinker
 from tinker.lib.api_future_impl import QueueState
@@ -26,7 +26,9 @@ queue = QueueStateLogger("run", "Training")
 queue.on_queue_state_change(QueueState.PAUSED_CAPACITY, None)
 queue.on_queue_state_change(QueueState.PAUSED_RATE_LIMIT, "5 runs")
 queue.on_queue_state_change(QueueState.ACTIVE, None)
-logger.warning("The job is paused due to billing status. Error: no funds")
+billing = "The job is paused due to billing status. Error: Error code: 402"
+logger.warning(billing)
+logger.warning(billing + " - {'detail': \"the balance's 0\"}")
 logger.warning("something else")
 answered("/other", 200)
 answered("/step", 402)
@@ -45,8 +47,9 @@ def test_every_pause_and_its_end_are_heard() -> None:
         "paused: the server is short of capacity",
         "paused: too many training runs at once (5 runs)",
         None,
-        "paused: the server asks for payment (402) no funds",
-        "paused: the server asks for payment (402) no funds",
+        "paused: the server asks for payment (402)",
+        "paused: the server asks for payment (402): the balance's 0",
+        "paused: the server asks for payment (402): the balance's 0",
         None,
         "paused: the server takes no more requests for now (429)",
         "paused: the server takes no more requests for now (429)",

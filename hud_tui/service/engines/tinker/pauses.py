@@ -1,6 +1,7 @@
 """Pauses: the SDK waits in silence while a queue stands still; here is heard what for."""
 
 import logging
+import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -16,7 +17,8 @@ ANSWERS = {
 }
 """What the SDK asks again after, for minutes or an hour."""
 BILLING = "paused due to billing"
-"""In what the SDK logs while it meets 402."""
+"""In what the SDK logs while it meets 402, before the answer's body as Python shows it."""
+DETAIL = re.compile(r"""['"](?:detail|message)['"]: (['"])(.{1,200}?)\1""")
 
 
 class Pauses:
@@ -77,7 +79,8 @@ class _Ears(logging.Handler):
         if record.name == "httpx" and isinstance(record.args, tuple) and len(record.args) == 5:
             self._answered(str(record.args[1]), record.args[3])
         elif BILLING in (said := record.getMessage()):
-            self._words[402] = f"{ANSWERS[402]} {said.partition('Error: ')[2]}".strip()
+            detail = DETAIL.search(said)
+            self._words[402] = ANSWERS[402] + (f": {detail[2]}" if detail else "")
             self._hold(402, self._words[402])
 
     def _answered(self, url: str, status: object) -> None:
