@@ -25,8 +25,9 @@ class Node:
         if self.state == "expired":
             raise Refused(
                 410,
-                f"{self.name} has expired: its weights were removed to keep within the disk"
-                " limit. Choose one that is kept; pin those that must stay",
+                f"{self.name} has expired: its weights are kept no longer, be it for the disk"
+                " limit here or by the server that had them. Choose one that is kept; pin those"
+                " that must stay",
             )
 
 
