@@ -5,6 +5,7 @@ from enum import Enum
 from pydantic import ValidationError
 
 from hud_tui.client.calls import Calls
+from hud_tui.client.tree import TreeReader
 from hud_tui.errors import HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
@@ -20,7 +21,15 @@ class Unset(Enum):
 UNSET = Unset.UNSET
 
 
+TREES = 2
+"""Models whose tree is kept as it was read last."""
+
+
 class CatalogCalls(Calls):
+    def __init__(self) -> None:
+        self._trees: dict[str, TreeReader] = {}
+        """By model, the one that was read last at the end."""
+
     async def whoami(self) -> Identity:
         """Whose key this is."""
         return await self.wire.get(self.api("/v2/auth/me"), Identity)
@@ -58,8 +67,19 @@ class CatalogCalls(Calls):
         return await self.wire.write("POST", self.api("/v2/models/fork"), Model, body)
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
-        """The model's checkpoint tree, oldest first."""
-        return await self.wire.get(self.checkpoints_url(model_id), list[Checkpoint])
+        """The model's checkpoint tree, oldest first.
+
+        Rows that have not changed since the last reading of it are the same objects.
+        """
+        return list(await self.tree(model_id))
+
+    async def tree(self, model_id: str) -> tuple[Checkpoint, ...]:
+        """`checkpoints`; the very same tuple as long as the service answers the same."""
+        reader = self._trees.pop(model_id, None) or TreeReader()
+        self._trees[model_id] = reader
+        if len(self._trees) > TREES:
+            del self._trees[next(iter(self._trees))]
+        return await reader.read(await self.wire.read(self.checkpoints_url(model_id)))
 
     async def checkpoint_traces(
         self, model_id: str, checkpoint_id: str, limit: int = 1000

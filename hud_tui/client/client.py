@@ -26,6 +26,7 @@ class HudClient(CatalogCalls, TrainingCalls, JobCalls, TasksetCalls):
             settings: The hosts and the key.
             transport: What carries the requests instead of the network, for tests.
         """
+        super().__init__()
         self.settings = settings
         self.wire = Connection(settings, transport)
 

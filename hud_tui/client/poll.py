@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from hud_tui.client.changes import changes
 from hud_tui.client.groups import GroupReader
-from hud_tui.client.tree import TreeReader
 from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
 from hud_tui.rl.job_words import is_active
 from hud_tui.wire import Checkpoint, JobStatus
@@ -22,7 +21,6 @@ class Poller:
     def __init__(self, client: "HudClient", model_id: str) -> None:
         self._client = client
         self._model_id = model_id
-        self._reader = TreeReader()
         self._groups = GroupReader(client, model_id)
         self._tree: tuple[Checkpoint, ...] | None = None
         self._job: JobStatus | None = None
@@ -35,7 +33,7 @@ class Poller:
     async def whole(self) -> list[Event]:
         """The tree as it is, and the model's latest job where there is one."""
         job = await self._client.known_job(self._model_id)
-        tree = await self._read_tree()
+        tree = await self._client.tree(self._model_id)
         self._tree, self._job = tree, job
         first: list[Event] = [TreeRead(checkpoints=tree)]
         return first if job is None else [*first, JobChanged(job=job)]
@@ -50,7 +48,7 @@ class Poller:
             return await self.whole()
         # The job before the tree: of one that has ended, the tree then has every step.
         job = await self._client.known_job(self._model_id)
-        tree = await self._read_tree()
+        tree = await self._client.tree(self._model_id)
         events = [] if tree is self._tree else changes(self._tree, tree)
         self._tree = tree
         events = await self._with_groups(events)
@@ -58,10 +56,6 @@ class Poller:
             events.append(JobChanged(job=job))
         self._job = job
         return events
-
-    async def _read_tree(self) -> tuple[Checkpoint, ...]:
-        url = self._client.checkpoints_url(self._model_id)
-        return await self._reader.read(await self._client.wire.read(url))
 
     async def _with_groups(self, events: list[Event]) -> list[Event]:
         """The newest step with its rewards by task; older ones went by while nobody looked."""

@@ -7,14 +7,16 @@ once: after an unclear outcome the tree says what happened, not a second request
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from textual.content import Content
+
 from hud_tui.errors import HudConflict, HudError, HudUnreachable, HudUsage
 from hud_tui.events import TreeRead
-from hud_tui.rl.head import Outcome, name, only_trained, outcome, refusal
+from hud_tui.rl.head import Outcome, name, named, only_trained, outcome, refusal
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean
 from hud_tui.tui.journal import Act
@@ -36,12 +38,15 @@ class Answer:
     refusal: HudError | None = None
 
 
-async def steer(view: HudScreen, wanted: Wanted) -> Outcome | None:
+async def steer(
+    view: HudScreen, wanted: Wanted, say: Callable[[Content], object]
+) -> Outcome | None:
     """Preview, ask, set the head once, read the tree.
 
     Args:
         view: Shows the run, and asks.
         wanted: The checkpoint to serve.
+        say: Is told what goes on once the user has agreed.
 
     Returns:
         What became of it; None where the user left everything as it is.
@@ -56,14 +61,18 @@ async def steer(view: HudScreen, wanted: Wanted) -> Outcome | None:
             if isinstance(dialog.instead, HudError):
                 raise dialog.instead
             return dialog.instead
-        seen, run = dialog.shown, await read_tree(view)
+        seen = dialog.shown
+        say(Content(f"setting the head to {named(seen, wanted.target)} …"))
+        run = await read_tree(view)
         if not only_trained(seen, run):
+            say(Content())
             continue
         try:
             return await _send(view, run, wanted)
         except HudConflict:
             if only_trained(seen, await read_tree(view)):
                 raise
+            say(Content())
 
 
 async def read_tree(view: HudScreen) -> Run:

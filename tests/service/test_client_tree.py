@@ -64,6 +64,19 @@ async def test_an_equal_body_is_the_same_tuple_and_old_rows_the_same_objects() -
     assert second[4] is not first[4]  # it was the head
 
 
+async def test_only_the_rows_between_which_a_head_moved_are_read_anew() -> None:
+    reader = TreeReader()
+    first = await reader.read(dumped(tree(9, 3)))
+    second = await reader.read(dumped(tree(11, 7)))
+    fresh = [
+        place
+        for place, (new, old) in enumerate(zip(second, first, strict=False), 1)
+        if new is not old
+    ]
+    assert fresh == [3, 7]
+    assert list(second) == TREE.validate_json(dumped(tree(11, 7)))
+
+
 async def test_ten_thousand_rows_leave_the_loop_its_turns() -> None:
     reading = asyncio.create_task(TreeReader().read(dumped(tree(10_000, 1))))
     turns = 0

@@ -75,7 +75,7 @@ class Cockpit:
     async def until_dialog(self) -> str:
         """Wait for a dialog that has read what it asks about; what it says."""
         await self.until(lambda: isinstance(self.app.screen, Dialog) and self.app.screen.focused)
-        await self.until(lambda: self.dialog != READING)
+        await self.until(lambda: READING not in self.dialog)
         return self.dialog
 
     @property

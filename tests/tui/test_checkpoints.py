@@ -403,7 +403,8 @@ async def test_nothing_can_be_agreed_to_before_the_tree_is_read(
 
         monkeypatch.setattr(flown.view.client, "checkpoints", slow)
         await flown.press("down", "H")
-        await flown.until(lambda: flown.dialog == READING)
+        await flown.until(lambda: READING in flown.dialog)
+        assert "step-000006       step-000005" in flown.dialog  # what is known, at once
         await flown.press("y", "right", "enter", "y")
         await flown.until(lambda: isinstance(flown.app.screen, HeadDialog) or not flown.dialog)
         assert flown.net.puts == []

@@ -145,7 +145,7 @@ class AlarmsScreen(HudScreen):
     @work(group="steer")
     async def _steer(self, wanted: Wanted) -> None:
         try:
-            became = await steer(self, wanted)
+            became = await steer(self, wanted, self.note.update)
         except HudError as error:
             self.tell(error)
             became = Outcome(False, f"refused: the head is {name(self.run.head)}")

@@ -56,8 +56,8 @@ READING = "reading the tree …"
 class HeadDialog(ConfirmDialog):
     """Ask before set_head. While it is open it shows the head as it is at the moment.
 
-    It opens at once, and can be agreed to when the tree has been read. `shown` is the run
-    that it shows, so that the caller can tell what was agreed to.
+    It opens at once with what was known, and can be agreed to when the tree has been read.
+    `shown` is the run that it shows, so that the caller can tell what was agreed to.
     """
 
     def __init__(
@@ -73,16 +73,21 @@ class HeadDialog(ConfirmDialog):
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.read = view, wanted.target, read
         self.change: HeadChange | None = None
-        """What it previews; None until the tree was read."""
+        """What it previews; None where nothing was known of the target."""
+        self.current = False
+        """Whether the tree has been read, so that it can be agreed to."""
         self.instead: Outcome | HudError | None = None
         """Why there was nothing to ask, after it has closed."""
         self.shown = view.run
         self._note = self._moved = ""
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
+        if self._known(self.shown):
+            self.change = head_change(self.shown, self.target)
         super().__init__(title, [READING], "Set head")
 
     def on_mount(self) -> None:
+        self._update()
         self.query_one("#confirm", Button).disabled = True
         self.watch(self.view, "run", self._run_changed, init=False)
         self._begin()
@@ -101,7 +106,7 @@ class HeadDialog(ConfirmDialog):
         self.dismiss(False)
 
     def _preview(self, note: str) -> None:
-        self._note, self.shown = note, self.view.run
+        self._note, self.shown, self.current = note, self.view.run, True
         self.change = head_change(self.shown, self.target)
         self.query_one("#confirm", Button).disabled = False
         self.refresh_bindings()
@@ -109,7 +114,7 @@ class HeadDialog(ConfirmDialog):
 
     def _run_changed(self, run: Run) -> None:
         """Show the head as it moves; warn where it moved otherwise than by training."""
-        if self.change is None or run.tree.find(self.target) is None:
+        if not self.current or run.tree.find(self.target) is None:
             return
         before, self.change = self.change, head_change(run, self.target)
         if not only_trained(self.shown, run):
@@ -125,7 +130,7 @@ class HeadDialog(ConfirmDialog):
             line.update(self._text(self.change))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "confirm" or self.change is not None
+        return action != "confirm" or self.current
 
     def _text(self, change: HeadChange | None) -> Content | str:
         if change is None:
@@ -133,7 +138,14 @@ class HeadDialog(ConfirmDialog):
         narrow = self.view.size.width < NARROW
         note = f"{self._note} {self._moved}".strip()
         compared = max(1, min(COMPARED, self.view.size.height - FRAME))
-        return preview(change, note, self.view.hud.clock(), narrow, compared)
+        known = preview(change, note, self.view.hud.clock(), narrow, compared)
+        if self.current:
+            return known
+        return Content("\n").join([known, Content.styled(READING, "$text-muted")])
+
+    def _known(self, run: Run) -> bool:
+        position = run.tree.find(self.target)
+        return position is not None and position != run.tree.head
 
 
 Compared = tuple[str, str, str, str]

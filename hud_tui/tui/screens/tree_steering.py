@@ -65,7 +65,7 @@ class TreeSteering(TreeView):
     @work(group="steer")
     async def _steer(self, wanted: Wanted) -> None:
         try:
-            became = await steer(self, wanted)
+            became = await steer(self, wanted, self.say)
         except HudError as error:
             self.tell(error)
             self._became(Outcome(False, f"refused: the head is {name(self.run.head)}"))
