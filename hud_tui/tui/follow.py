@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
+IDLE_S = 10
+"""While nothing trains, the age of the service's last word is told in steps of so many seconds:
+a keep-alive comes sooner, so a terminal is sent nothing while nothing happens."""
 LOST_S = 2.0
 """A line that breaks and comes back sooner needs no key."""
 GONE = "service gone · ^r starts it"
@@ -85,12 +88,15 @@ class Follower:
             self._latest = replace(self._latest, alarms=report)
 
     def _judge(self, now: float) -> Liveness:
-        """Ages in whole seconds: a screen that shows them repaints once a second."""
+        """Ages in whole seconds: a screen that shows them repaints once a second at most."""
         feed, run = self._feed, self._latest
         silent = now - self._event_at if self._event_at is not None and run.training else None
         judged = liveness(
             feed.source,
-            _whole(None if feed.heard_at is None else now - feed.heard_at),
+            _whole(
+                None if feed.heard_at is None else now - feed.heard_at,
+                1 if run.training or feed.trouble else IDLE_S,
+            ),
             feed.trouble,
             _whole(None if feed.retry_at is None else feed.retry_at - now),
             silent,
@@ -102,5 +108,5 @@ class Follower:
         return replace(judged, age_s=_whole(silent)) if judged.state is State.STALLED else judged
 
 
-def _whole(seconds: float | None) -> float | None:
-    return None if seconds is None else max(0, floor(seconds))
+def _whole(seconds: float | None, step: int = 1) -> float | None:
+    return None if seconds is None else max(0, floor(seconds) // step * step)

@@ -1,0 +1,88 @@
+"""What the app does when nothing happens: processor time, and bytes to the terminal.
+
+Run: python -m tests.bench.bench_idle
+The whole app runs in a process of its own on a pseudo-terminal of 120 × 40, connected to an
+embedded service whose run has ended. Each view is shown for some seconds. Its time is that of
+all of its threads, so it does not matter what else the machine does.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from threading import Thread
+from time import monotonic, process_time
+
+from hud_tui import cli
+from tests.bench import trained
+from tests.bench.terminal import Terminal, program
+
+STEPS, SETTLE_S, IDLE_S = 20, 1.5, 5.0
+VIEWS = {"models": b"1", "live": b"3", "jobs": b"5", "alarms": b"6"}
+GOAL_PERCENT = 1.0
+
+
+def child(asked: int, report: int) -> int:
+    """The app, which says on request how much time it has used."""
+
+    def answer() -> None:
+        while os.read(asked, 1):
+            os.write(report, f"{process_time()}\n".encode())
+
+    Thread(target=answer, daemon=True).start()
+    return cli.main(["--local"])
+
+
+def settle(terminal: Terminal) -> None:
+    """Read until nothing has been drawn for a while."""
+    while terminal.read(SETTLE_S):
+        pass
+
+
+def rest(terminal: Terminal, used_s: Callable[[], float]) -> tuple[float, int]:
+    """Percent of a processor, and bytes drawn, in some seconds without a key."""
+    written, used, start = 0, used_s(), monotonic()
+    while (left := start + IDLE_S - monotonic()) > 0:
+        written += len(terminal.read(left))
+    return 100 * (used_s() - used) / (monotonic() - start), written
+
+
+def measure(environ: dict[str, str]) -> dict[str, tuple[float, int]]:
+    asked, ask = os.pipe()
+    told, report = os.pipe()
+
+    def used_s() -> float:
+        os.write(ask, b"?")
+        return float(os.read(told, 100))
+
+    arguments = ("-m", "tests.bench.bench_idle", str(asked), str(report))
+    found = {}
+    with program(arguments, environ, pass_fds=(asked, report)) as terminal:
+        terminal.read_until(b"bench")  # the model's name
+        for view, key in VIEWS.items():
+            settle(terminal)
+            terminal.type(key)
+            settle(terminal)
+            found[view] = rest(terminal, used_s)
+        assert terminal.process.poll() is None, "the app has ended"
+    return found
+
+
+async def idle() -> dict[str, tuple[float, int]]:
+    async with trained.service() as (client, environ):
+        await trained.train(client, STEPS)
+        return await asyncio.to_thread(measure, environ)
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        return child(*map(int, sys.argv[1:]))
+    found = asyncio.run(idle())
+    for view, (percent, written) in found.items():
+        print(f"idle {view}: {percent:.2f} % of a processor; goal {GOAL_PERCENT:.2f} %")
+        print(f"idle {view}: {written} bytes to the terminal in {IDLE_S:.0f} s; goal 0")
+    return any(percent > GOAL_PERCENT or written for percent, written in found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
