@@ -173,7 +173,7 @@ async def test_checkpoint_traces_name_task_and_rollout(http: httpx.AsyncClient) 
     url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
     found = (await http.get(url)).json()
     assert [row["rollout"] for row in found] == [0, 1, 2, 3]
-    assert {row["task_slug"] for row in found} == {rows[0]["slug"]}
+    assert {row["task_slug"] for row in found} == {rows[0]["name"]}
     assert len({row["group_id"] for row in found}) == 1
     url = f"/v2/models/{model['id']}/checkpoints/{uuid4()}/traces"
     assert (await http.get(url)).status_code == 404
