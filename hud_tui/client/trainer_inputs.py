@@ -1,12 +1,12 @@
 """One training input, whatever it is: what is sent of it, and what can be seen of it here.
 
-A trace id, a `Payload`, or a rollout of any make: an object with a reward and either
-samples or a trace id, as a ``hud.Run`` is.
+A trace id, a `Payload` (or a mapping with its keys), or a rollout of any make: an object
+with a reward and either samples or a trace id, as a ``hud.Run`` is.
 
 Source: which rollouts are refused is as in the ``hud`` SDK's TrainingClient, 0.6.21.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from operator import index
@@ -33,7 +33,7 @@ class Scored(Protocol):
     def trace_id(self) -> str | None: ...
 
 
-Input = str | UUID | Payload | Scored
+Input = str | UUID | Payload | Mapping[str, Any] | Scored
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,22 @@ def read_input(item: Input, where: str) -> Item:
         return Item(item.hex)
     if isinstance(item, str):
         return Item(_trace_id(item, where))
+    if isinstance(item, Mapping):
+        item = _payload(item, where)
     if isinstance(item, Payload):
         return Item(item, _finite(item.reward, where))
     return _read_scored(item, where)
+
+
+def _payload(item: Mapping[str, Any], where: str) -> Payload:
+    """A payload as the wire has it, e.g. out of a JSON file."""
+    try:
+        return Payload.model_validate(item)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = one_line(f"{where} is no payload: {place}: {first['msg']}", 200)
+        raise HudBadInput(problem, "a payload has samples and a reward") from error
 
 
 def _read_scored(item: Any, where: str) -> Item:

@@ -40,6 +40,8 @@ class Trajectory:
     reward: float
     task_slug: str | None = None
     trace_id: str | None = None
+    errored: bool = False
+    """Whether the agent failed on the way: what it was graded on is not all its own doing."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Batch:
     """Whether the caller named a group_size."""
     without_samples: int = 0
     """Traces that were left out, because no tokens of theirs are known."""
+    reported: bool = False
+    """Whether a client's agents made it: how they ended is known from their traces."""
 
     def datums(self) -> list[Datum]:
         """The turns that move the policy: those with a weight other than 0."""

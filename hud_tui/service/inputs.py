@@ -111,7 +111,7 @@ def _of_payload(
     is then taken for another of their traces.
     """
     trace_id = canonical(payload.trace_id or "")
-    made, slug = [], None
+    made, slug, errored = [], None, False
     for sample in payload.samples:
         one = turns.within(db, trace_id, sample) if trace_id else None
         if one is None:
@@ -120,16 +120,17 @@ def _of_payload(
         if one is not None:
             slug = slug or one["task_slug"]
             trace_id = trace_id or one["trace_id"]
+            errored = errored or one["status"] == "error"
         made.append(_turn(sample, one["temperature"] if one else _recent(sample, temperatures)))
     if trace_id is not None:
         taken.add(trace_id)
-    return Trajectory(made, payload.reward, slug, trace_id)
+    return Trajectory(made, payload.reward, slug, trace_id, errored)
 
 
 def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[object, ...]:
     """Of a turn of the same tokens, that it is the payload's own; ties go to the oldest."""
     trained, other = row["checkpoint_id"] is not None, row["reward"] != payload.reward
-    return row["trace_id"] in taken, trained, other, row["id"]
+    return row["trace_id"] in taken, trained, other, row["status"] == "error", row["id"]
 
 
 def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str]]:

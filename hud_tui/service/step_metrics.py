@@ -55,7 +55,14 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
         "frac_groups_zero_spread": len(flat) / len(groups),
         "frac_groups_all_good": good / len(groups),
         "frac_groups_all_bad": (len(flat) - good) / len(groups),
+        **_of_endings(batches),
     }
+
+
+def _of_endings(batches: Sequence[Batch]) -> dict[str, float]:
+    """The share of a client's rollouts that errored, and were graded and trained all the same."""
+    ended = [t.errored for batch in batches if batch.reported for t in batch.trajectories]
+    return {"errored_share": fmean(ended)} if ended else {}
 
 
 def left_out(batch: Batch) -> dict[str, float]:

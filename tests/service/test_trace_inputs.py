@@ -211,6 +211,27 @@ async def test_groups_are_left_out_whole_or_refused_by_name(http: httpx.AsyncCli
     assert (await optim(http, model["id"])).status_code == 409, "no gradient was left behind"
 
 
+async def test_errored_rollouts_that_come_inline_are_counted(http: httpx.AsyncClient) -> None:
+    """As the SDK sends a run whose agent failed in its second turn: graded, with its tokens.
+
+    A sibling that said the very same is not taken for it.
+    """
+    model, inputs = await fork(http), []
+    for seed, (status, reward) in enumerate([("error", 0.0), ("completed", 0.0), ("completed", 1)]):
+        trace = uuid4().hex
+        asked = {"seed": seed // 2, "return_token_ids": True, "headers": {"Trace-Id": trace}}
+        [choice] = (await chat(http, model["id"], **asked))["choices"]
+        await http.post(f"/v2/trace/{trace}/exit", json={"status": status, "reward": reward})
+        inputs.append({"samples": [sample_of(choice)], "reward": reward})
+    passed = await pass_(http, model["id"], inputs[1:], group_size=2)
+    assert passed.json()["metrics"]["errored_share"] == 0.0
+    passed = await pass_(http, model["id"], [*inputs, inputs[2]], group_size=4)
+    assert passed.json()["metrics"]["errored_share"] == 0.25
+    await optim(http, model["id"])
+    [node] = await tree(http, model["id"])
+    assert node["metrics"]["errored_share"] == pytest.approx(1 / 6)
+
+
 async def test_errored_and_unfinished_traces_are_named(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     good = await rollout(http, model, 1.0)

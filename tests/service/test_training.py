@@ -61,7 +61,7 @@ async def test_a_checkpoint_says_what_its_step_was(http: httpx.AsyncClient) -> N
         "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
         "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
         "frac_groups_all_bad", "completion_length_mean", "completion_length_max", "tokens",
-        "train_s",
+        "train_s", "errored_share",
     }  # fmt: skip
     assert node.metrics.keys() == wanted
 

@@ -174,6 +174,7 @@ HARMFUL: dict[str, tuple[Change, str]] = {
         lambda n: {"kl_reference": 0.02 + 0.002 * max(0, n - 100)},
         "kl_reference",
     ),
+    "some left out": (lambda n: {"errored_share": 0.0, "traces_without_samples": 30}, "errored"),
     "traces left out": (lambda n: {"errored_share": nan, "traces_without_samples": 30}, "errored"),
     "a reward that is infinite": (lambda n: {"reward_mean": inf if n == 200 else 0.5}, "non_fin"),
 }

@@ -84,6 +84,13 @@ def test_an_array_s_numbers_are_numbers() -> None:
     assert sent == Payload(samples=[sample], reward=1.0)
 
 
+PLAIN: dict[str, Any] = {"samples": [SAMPLE.model_dump()], "reward": 0.5}
+
+
+def test_a_mapping_is_a_payload() -> None:
+    assert to_inputs([PLAIN], None) == [Payload(samples=[SAMPLE], reward=0.5)]
+
+
 REFUSED: list[tuple[list[Any], int | None, list[str]]] = [
     ([], None, ["no inputs"]),
     ([TRACE], 0, ["group_size is 0"]),
@@ -100,7 +107,10 @@ REFUSED: list[tuple[list[Any], int | None, list[str]]] = [
     ([run(trace=stopped("timeout"), group_id="g-7")], 1, ["(group 'g-7') timed out"]),
     ([run(grade=SimpleNamespace(is_error=True), group_id="g-7")], 1, ["'g-7') has no valid grade"]),
     ([run(trace=stopped("done"), trace_id=None)], None, ["neither samples nor a trace id"]),
-    ([{"reward": 1.0}], None, ["inputs[0] is a dict"]),
+    ([{"reward": 1.0}], None, ["inputs[0] is no payload: samples: Field required"]),
+    ([{"samples": [], "reward": 1.0}], None, ["inputs[0]", "samples"]),
+    ([{**PLAIN, "reward": float("nan")}], None, ["inputs[0]", "nan"]),
+    ([object()], None, ["inputs[0] is a object with neither"]),
     (["3 + 4 = ?"], None, ["inputs[0] is not a trace id", "3 + 4"]),
     ([run(trace_id="no id")], None, ["is not a trace id"]),
     (

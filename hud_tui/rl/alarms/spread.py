@@ -129,14 +129,17 @@ class ErroredRollouts(Detector[Limits]):
         self._share = nan
 
     def judge(self, row: Row, context: Context) -> float | None:
-        share = ERRORED.read(row)
-        if share is None:
-            lost, kept = LEFT_OUT.read(row), TRACES.read(row)
-            if lost is None or kept is None or not kept > 0:
-                return None
-            share = lost / kept
-        self._share = max(0.0, min(1.0, share))
+        shares = [share for share in (ERRORED.read(row), _lost(row)) if share is not None]
+        if not shares:
+            return None
+        self._share = max(0.0, min(1.0, max(shares)))
         return grade(self._share, self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("errored", self._share, self.tuning.warn),)
+
+
+def _lost(row: Row) -> float | None:
+    """Traces that could not be trained on, by those that were."""
+    lost, kept = LEFT_OUT.read(row), TRACES.read(row)
+    return lost / kept if lost is not None and kept is not None and kept > 0 else None

@@ -131,7 +131,7 @@ async def _batch(
     )
     check_trajectories(found.trajectories, base, loss_fn)
     batch = make_batch(found.trajectories, body.group_size, loss_fn, body.reward_scale)
-    return replace(batch, without_samples=found.without_samples)
+    return replace(batch, without_samples=found.without_samples, reported=True)
 
 
 def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, Any]]:

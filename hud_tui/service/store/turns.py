@@ -10,7 +10,8 @@ from hud_tui.service.store import Db, insert_all
 from hud_tui.wire import Sample
 
 _WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, trace.task_slug,
-    trace.reward, trace.checkpoint_id FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
+    trace.reward, trace.status, trace.checkpoint_id
+    FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
 
 SIBLINGS = 256
 """Most turns looked at for one that said the same."""
