@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.client.guard import Guard
     from hud_tui.rl.safety import ReadOnly
+    from hud_tui.rl.written import Written
     from hud_tui.wire import ServiceReady
 
 
@@ -82,9 +83,14 @@ def start_of(args: argparse.Namespace) -> Start:
 class Connector:
     """Makes the client, once the face knows which service is wanted."""
 
-    def __init__(self, paths: Callable[[], Paths], guard: Callable[[], "Guard"]) -> None:
-        """`guard` makes what every client lets its writes through."""
-        self._paths, self._guard = paths, guard
+    def __init__(
+        self,
+        paths: Callable[[], Paths],
+        guard: Callable[[], "Guard"],
+        observe: "Callable[[Written], None]",
+    ) -> None:
+        """`guard` makes what every client lets its writes through, `observe` is told of them."""
+        self._paths, self._guard, self._observe = paths, guard, observe
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]
@@ -105,11 +111,21 @@ class Connector:
 
             client = HudClient(read_settings(key))
         client.wire.guard = self._guard()
+        client.wire.writing.observe = self._observe
         return client
 
 
 def _connector(args: argparse.Namespace) -> Connector:
-    return Connector(lambda: read_paths(args.state_dir, args.data_dir), partial(_guard, args))
+    paths = partial(read_paths, args.state_dir, args.data_dir)
+    return Connector(paths, partial(_guard, args), partial(_write_down, args, paths))
+
+
+def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: "Written") -> None:
+    """Keep what was changed, for ``hud-tui log``."""
+    from hud_tui.command_log import CommandLog
+
+    by = "headless" if args.headless else "app"
+    CommandLog(paths().state, by).add(written)
 
 
 def _guard(args: argparse.Namespace) -> "Guard":

@@ -24,6 +24,8 @@ class HudError(Exception):
     """The HTTP status; None where no answer came or none was asked for."""
     retry_after: float | None = None
     """Seconds the server asked to wait before the next attempt, if it did."""
+    request_id: str = ""
+    """The service's own id of the request, where it gives one."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

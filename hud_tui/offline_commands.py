@@ -6,7 +6,7 @@ from collections.abc import Callable
 Add = Callable[..., ArgumentParser]
 """(name, about, *examples) → the parser of a new command."""
 
-OFFLINE = ("doctor", "init", "convert", "translate", "export", "report")
+OFFLINE = ("doctor", "init", "convert", "translate", "export", "report", "log")
 """Commands that run the same with the app or without."""
 
 SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
@@ -21,6 +21,7 @@ def add_offline(add: Add) -> None:
     _translate(add)
     _export(add)
     _report(add)
+    _log(add)
 
 
 def _doctor(add: Add) -> None:
@@ -113,3 +114,11 @@ def _report(add: Add) -> None:
     parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
     about = "where the folder goes; default: the config's [export] directory, else here"
     parser.add_argument("-o", "--output", metavar="DIR", help=about)
+
+
+def _log(add: Add) -> None:
+    about = "what was changed from this machine, and how to do it again"
+    parser = add("log", about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
+    about = "only entries with these words: a verb, a model, an id, an outcome"
+    parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="the newest N; 50")

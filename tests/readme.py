@@ -18,6 +18,7 @@ PLACES = {
     "history": "In the head's history",
     "connect": "While connecting",
     "json": "In a JSON document",
+    "log": "In the command log",
     "charts": "Live: the list of charts",
     "group": "Live: one group",
     "overlays": "Live: what to compare with",

@@ -9,6 +9,7 @@ from hud_tui.client.tree import TreeReader
 from hud_tui.errors import HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
+from hud_tui.rl.written import Change
 from hud_tui.wire import Checkpoint, CheckpointTrace, Fork, Identity, Json, Model, SetHead
 
 
@@ -36,7 +37,9 @@ class CatalogCalls(Calls):
 
     async def models(self) -> list[Model]:
         """The whole catalog, all pages."""
-        return await self.pages(self.api("/v2/models"), Model)
+        found = await self.pages(self.api("/v2/models"), Model)
+        self.wire.writing.names |= {model.id: model.model_name for model in found}
+        return found
 
     async def model(self, name: str) -> Model:
         """One model by id, name, slug or the slug's tail, in any case.
@@ -64,7 +67,11 @@ class CatalogCalls(Calls):
         except ValidationError as error:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             raise HudUsage(f"the name {one_line(name, 40)!r}: {one_line(problem)}") from error
-        return await self.wire.write("POST", self.api("/v2/models/fork"), Model, body)
+        change = Change("fork", source_id, name, before=checkpoint_id or "", made="id")
+        url = self.api("/v2/models/fork")
+        made = await self.wire.write("POST", url, Model, change, body)
+        self.wire.writing.names[made.id] = made.model_name
+        return made
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         """The model's checkpoint tree, oldest first.
@@ -89,7 +96,11 @@ class CatalogCalls(Calls):
         return await self.wire.get(url, list[CheckpointTrace], {"limit": limit})
 
     async def set_head(
-        self, model_id: str, checkpoint_id: str, seen: str | Unset | None = UNSET
+        self,
+        model_id: str,
+        checkpoint_id: str,
+        seen: str | Unset | None = UNSET,
+        was: str | None = None,
     ) -> None:
         """Serve this checkpoint; the next optim_step extends the tree from it. Sent once.
 
@@ -99,6 +110,7 @@ class CatalogCalls(Calls):
             seen: Id of the head that was seen, None for the base weights: then the embedded
                 service refuses where the head has been set elsewhere since. Steps taken
                 from there do not count. Unset, nothing is asked, as on HUD.
+            was: Id of the head that is left, as far as it is known, for who keeps a log.
 
         Raises:
             HudNotFound: No such checkpoint, or its weights are kept no longer.
@@ -108,7 +120,9 @@ class CatalogCalls(Calls):
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.api("/v2/models/{}/head", model_id)
         match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
-        await self.wire.write("PUT", url, Json, body, headers=match)
+        left = was or (seen if isinstance(seen, str) else "") or ""
+        change = Change("set head", model_id, before=left, after=checkpoint_id)
+        await self.wire.write("PUT", url, Json, change, body, headers=match)
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
         """Keep a checkpoint's state whatever the service's disk limit, or no longer (embedded
@@ -118,7 +132,8 @@ class CatalogCalls(Calls):
             HudNotFound: No such checkpoint, or there is nothing left to keep.
         """
         url = self.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
-        return await self.wire.write("PUT" if pinned else "DELETE", url, Checkpoint)
+        change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
+        return await self.wire.write("PUT" if pinned else "DELETE", url, Checkpoint, change)
 
     def checkpoints_url(self, model_id: str) -> str:
         return self.api("/v2/models/{}/checkpoints", model_id)

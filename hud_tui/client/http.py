@@ -13,8 +13,10 @@ import httpx
 from hud_tui.client.bodies import error_detail, parse
 from hud_tui.client.guard import Guard
 from hud_tui.client.retry import read_retry_after, retry_delay
+from hud_tui.client.writing import Writing
 from hud_tui.errors import START_AGAIN, HudError, HudRefused, HudUnreachable, refused
 from hud_tui.rl.text import one_line
+from hud_tui.rl.written import Change
 from hud_tui.settings import Settings
 from hud_tui.wire import Request
 
@@ -33,6 +35,7 @@ class Connection:
 
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
         self.settings, self.guard = settings, Guard()
+        self.writing = Writing(settings.label, settings.local, self._without_key)
         hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
         self._origins = {_origin(url) for url in hosts}
         self.http = httpx.AsyncClient(
@@ -63,7 +66,8 @@ class Connection:
         attempt = 1
         while True:
             try:
-                return await self._send_once("GET", url, params=params)
+                body, _ = await self._send_once("GET", url, params=params)
+                return body
             except HudError as error:
                 if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
                     raise  # it had its minute; three more would only hide that it hangs
@@ -78,30 +82,50 @@ class Connection:
         method: str,
         url: str,
         kind: type[T],
+        change: Change | None,
         body: Request | None = None,
         timeout_s: float = READ_S,
         headers: Mapping[str, str] | None = None,
     ) -> T:
         """Send once, whatever happens. After a `HudUnreachable` it may have happened.
 
+        Args:
+            change: What it changes; None for what only has the service compute.
+
         Raises:
             HudReadOnly: It may not be sent, and was not.
         """
         self.guard.check(f"{method} {_path(url)}")
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
-        answer = await self._send_once(
-            method,
-            url,
-            content=content,
-            # Two deliveries of one request are one write, where a service keeps such keys.
-            headers={
-                "Content-Type": "application/json",
-                "Idempotency-Key": uuid4().hex,
-                **(headers or {}),
-            },
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+        # Two deliveries of one request are one write, where a service keeps such keys.
+        sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
+        if change is None:
+            return (await self._deliver(method, url, kind, content, sent, timeout_s))[0]
+        written = self.writing.begin(change, method, url, content, sent["Idempotency-Key"])
+        try:
+            answer, request_id = await self._deliver(method, url, kind, content, sent, timeout_s)
+        except BaseException as error:
+            self.writing.failed(written, error)
+            raise
+        self.writing.done(written, answer, change.made, request_id)
+        return answer
+
+    async def _deliver(
+        self,
+        method: str,
+        url: str,
+        kind: type[T],
+        content: bytes,
+        headers: Mapping[str, str],
+        patience_s: float,
+    ) -> tuple[T, str]:
+        """The answer to a write, and the service's id of the request."""
+        sent = {"Content-Type": "application/json", **headers}
+        timeout = httpx.Timeout(patience_s, connect=CONNECT_S)
+        body, request_id = await self._send_once(
+            method, url, sent, content=content, timeout=timeout
         )
-        return parse(kind, answer, f"{method} {_path(url)}")
+        return parse(kind, body, f"{method} {_path(url)}"), request_id
 
     @asynccontextmanager
     async def stream(
@@ -124,11 +148,14 @@ class Connection:
         detail = self._without_key(error_detail(body, answer.reason_phrase))
         wait = read_retry_after(answer.headers.get("retry-after"))
         hint = self._hint(answer.status_code, answer.request.method)
-        return refused(answer.status_code, detail, hint, wait)
+        error = refused(answer.status_code, detail, hint, wait)
+        error.request_id = _request_id(answer)
+        return error
 
     async def _send_once(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> bytes:
+    ) -> tuple[bytes, str]:
+        """The body, and the service's id of the request."""
         sent = {**(headers or {}), **self._authorization(url)}
         try:
             async with self.http.stream(method, url, headers=sent, **more) as answer:
@@ -139,7 +166,7 @@ class Connection:
             raise self._unless_closed(method, url, error) from error
         if not answer.is_success:
             raise self.refusal(answer, body)
-        return body
+        return body, _request_id(answer)
 
     def _authorization(self, url: str) -> dict[str, str]:
         if _origin(url) not in self._origins:
@@ -189,6 +216,12 @@ async def _bounded(answer: httpx.Response) -> bytes:
             raise httpx.DecodingError(f"the answer is larger than {MAX_BODY >> 20} MB")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _request_id(answer: httpx.Response) -> str:
+    """By the usual names; empty where the service gives none."""
+    found = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
+    return one_line(next(filter(None, found), ""), 100)
 
 
 def _origin(url: str) -> str:

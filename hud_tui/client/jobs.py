@@ -2,6 +2,7 @@
 
 from hud_tui.client.calls import Calls
 from hud_tui.client.http import TRAIN_S
+from hud_tui.rl.written import Change
 from hud_tui.wire import (
     CancelJob,
     CancelJobResult,
@@ -18,6 +19,9 @@ from hud_tui.wire import (
     TraceEvents,
     TraceExit,
 )
+
+ROLLOUT = ("args", "agent", "runtime_config", "verifier")
+"""Of a rollout's body, what its task brings along."""
 
 
 class JobCalls(Calls):
@@ -56,7 +60,8 @@ class JobCalls(Calls):
     async def cancel_job(self, job_id: str) -> CancelJobResult:
         """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
         url = self.api("/v2/rollouts/cancel_job")
-        return await self.wire.write("POST", url, CancelJobResult, CancelJob(job_id=job_id))
+        change = Change("cancel", subject=job_id, made="status")
+        return await self.wire.write("POST", url, CancelJobResult, change, CancelJob(job_id=job_id))
 
     async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
         """Have the service sample and grade one task. Sent once.
@@ -65,7 +70,8 @@ class JobCalls(Calls):
             HudRefused: 404 or 422: the model, the environment, the scenario or its args.
         """
         url = self.api("/v2/rollouts/submit")
-        return await self.wire.write("POST", url, SubmittedRollout, body)
+        change = Change("rollout", subject=body.job_id, made="trace_id", left_out=ROLLOUT)
+        return await self.wire.write("POST", url, SubmittedRollout, change, body)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
         """One completion of a model's head, or of the checkpoint that `body` pins. Sent once.
@@ -76,16 +82,19 @@ class JobCalls(Calls):
         """
         url = f"{self.settings.gateway_url}/chat/completions"
         trace = {} if trace_id is None else {"Trace-Id": trace_id}
-        return await self.wire.write("POST", url, ChatReply, body, TRAIN_S, trace)
+        return await self.wire.write("POST", url, ChatReply, None, body, TRAIN_S, trace)
 
     async def enter_job(self, job_id: str, body: JobEnter) -> None:
         """Report that a job of one's own begins. Saying so twice changes nothing."""
-        await self.wire.write("POST", self.api("/v2/trace/job/{}/enter", job_id), Json, body)
+        url, change = self.api("/v2/trace/job/{}/enter", job_id), Change("enter job", "", job_id)
+        await self.wire.write("POST", url, Json, change, body)
 
     async def enter_trace(self, trace_id: str, body: TraceEnter) -> None:
         """Report that a rollout begins. Saying so twice changes nothing."""
-        await self.wire.write("POST", self.api("/v2/trace/{}/enter", trace_id), Json, body)
+        url, change = self.api("/v2/trace/{}/enter", trace_id), Change("enter trace", "", trace_id)
+        await self.wire.write("POST", url, Json, change, body)
 
     async def exit_trace(self, trace_id: str, body: TraceExit) -> None:
         """Report how a rollout ended."""
-        await self.wire.write("POST", self.api("/v2/trace/{}/exit", trace_id), Json, body)
+        url, change = self.api("/v2/trace/{}/exit", trace_id), Change("exit trace", "", trace_id)
+        await self.wire.write("POST", url, Json, change, body)

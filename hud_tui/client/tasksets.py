@@ -4,6 +4,7 @@ from uuid import UUID
 
 from hud_tui.client.calls import Calls
 from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.rl.written import Change
 from hud_tui.wire import (
     EnvironmentConfig,
     RegistryItem,
@@ -43,7 +44,11 @@ class TasksetCalls(Calls):
 
     async def upload(self, body: UploadTasks) -> UploadResult:
         """Create a taskset, or add and change rows of one. Sent once."""
-        return await self.wire.write("POST", self.api("/v2/tasks/upload"), UploadResult, body)
+        name = body.taskset_name or body.taskset_id or ""
+        change = Change("upload", subject=name, made="taskset_id", left_out=("tasks",))
+        return await self.wire.write(
+            "POST", self.api("/v2/tasks/upload"), UploadResult, change, body
+        )
 
     async def environment(self, name: str) -> EnvironmentConfig | None:
         """What an environment offers; None where no environment has this name."""

@@ -3,6 +3,7 @@
 from hud_tui.client.calls import Calls
 from hud_tui.client.http import SUBMIT_S, TRAIN_S
 from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.rl.written import Change
 from hud_tui.wire import (
     Backward,
     Forward,
@@ -32,26 +33,32 @@ class TrainingCalls(Calls):
     ) -> ForwardBackwardResult:
         """Add a batch's gradients to those that wait for the next optim_step."""
         url = self.rl("/v1/models/{}/train/forward-backward", model_id)
-        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S, _keyed(key))
+        change = Change("forward-backward", model_id, left_out=("inputs",))
+        write = self.wire.write
+        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
 
     async def forward(self, model_id: str, body: Forward) -> ForwardResult:
         """Current logprobs of a batch, for a loss computed here."""
         url = self.rl("/v1/models/{}/train/forward", model_id)
-        return await self.wire.write("POST", url, ForwardResult, body, TRAIN_S)
+        return await self.wire.write("POST", url, ForwardResult, None, body, TRAIN_S)
 
     async def backward(
         self, model_id: str, body: Backward, key: str | None = None
     ) -> ForwardBackwardResult:
         """Add gradients from −dC/dlogprob for the batch of a `forward`."""
         url = self.rl("/v1/models/{}/train/backward", model_id)
-        return await self.wire.write("POST", url, ForwardBackwardResult, body, TRAIN_S, _keyed(key))
+        change = Change("backward", model_id, left_out=("weights",))
+        write = self.wire.write
+        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
 
     async def optim_step(
         self, model_id: str, body: OptimStep, key: str | None = None
     ) -> OptimStepResult:
         """Step on what was accumulated, save a checkpoint and make it the head."""
         url = self.rl("/v1/models/{}/train/optim-step", model_id)
-        return await self.wire.write("POST", url, OptimStepResult, body, TRAIN_S, _keyed(key))
+        change = Change("optim step", model_id, made="checkpoint_id")
+        write = self.wire.write
+        return await write("POST", url, OptimStepResult, change, body, TRAIN_S, _keyed(key))
 
     async def settle(self, model_id: str, key: str) -> Settled:
         """What became of a training write, by its key (embedded service). May be repeated.
@@ -60,7 +67,7 @@ class TrainingCalls(Calls):
             HudNotFound: The service keeps no keys.
         """
         url = self.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
-        return await self.wire.write("POST", url, Settled)
+        return await self.wire.write("POST", url, Settled, None)
 
     async def submit(self, body: SubmitJob) -> SubmittedJob:
         """Start a managed run.
@@ -69,7 +76,8 @@ class TrainingCalls(Calls):
             HudUnreachable: No answer; `job_status` of the model says whether it runs.
         """
         url = self.rl("/v1/training/jobs")
-        return await self.wire.write("POST", url, SubmittedJob, body, SUBMIT_S)
+        change = Change("submit", body.model_id, made="job_id", left_out=("dataset",))
+        return await self.wire.write("POST", url, SubmittedJob, change, body, SUBMIT_S)
 
     async def job_status(self, ref: str) -> JobStatus:
         """A managed run, by its id or by its model's: then that model's latest.
@@ -92,7 +100,8 @@ class TrainingCalls(Calls):
     async def resume_job(self, job_id: str) -> JobStatus:
         """Continue an interrupted run from the model's head (embedded service)."""
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
-        return await self.wire.write("POST", url, JobStatus)
+        change = Change("resume", subject=job_id, made="status")
+        return await self.wire.write("POST", url, JobStatus, change)
 
 
 def _keyed(key: str | None) -> dict[str, str]:

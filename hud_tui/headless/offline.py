@@ -34,5 +34,9 @@ def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: C
             from hud_tui.headless.export import report
 
             return report(args, paths, connect)
+        case "log":
+            from hud_tui.headless.log import log
+
+            return log(args, paths())
         case _:
             raise AssertionError(args.command)

@@ -181,6 +181,12 @@ class HudApp(GuardingApp):
 
         await self.push_screen(JsonScreen(title, document))
 
+    def action_log(self) -> None:
+        """Show what was changed from this machine."""
+        from hud_tui.tui.screens.log import LogScreen
+
+        self.push_screen(LogScreen(self.shelf.directory, self.clock()))
+
     async def _do(self, chosen: Doable | None) -> None:
         if chosen is not None:
             await self.run_action(chosen.action.name, chosen.where)
@@ -189,6 +195,8 @@ class HudApp(GuardingApp):
         """Views are there once there is a service."""
         if action == "reconnect":
             return self.client is not None or self.connect_screen.state == "failed"
+        if action == "log":
+            return all(getattr(one, "VIEW", "") != "log" for one in self.screen_stack)
         return action not in ("view", "alarms", "raw") or self.client is not None
 
     def action_theme(self) -> None:

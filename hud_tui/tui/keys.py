@@ -92,6 +92,7 @@ APP = (
         "app", "reconnect", "ctrl+r", "reconnect", "Connect again; start the service.", False, True
     ),
     Action("app", "raw", "J", "as JSON", "All that the service says of the model and run.", False),
+    Action("app", "log", "C", "commands", "What was changed from here; to do it again.", False),
     Action("app", "theme", "t", "theme", "Change between dark and light.", False),
     Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
     Action(
@@ -314,11 +315,20 @@ ALARMS: tuple[Action, ...] = (
     Action("alarms", "leave", "escape", "back", "Back to Live.", False),
     Action("alarms", "export", "e", "export", EXPORT, False),
 )
+LOG: tuple[Action, ...] = (
+    Action("log", "open", "enter", "details", "All of the entry, as JSON."),
+    Action("log", "copy_hud", "y", "as hud", "Copy the hud command that does the same."),
+    Action("log", "copy_curl", "c", "as curl", "Copy a curl line that does the same."),
+    Action("log", "copy_python", "p", "as Python", "Copy a program that does the same."),
+    Action("log", "filter", "slash", "filter", "Show only the entries with these words."),
+    Action("log", "refresh", "r", "refresh", "Read the log again.", False),
+    Action("log", "leave", "escape,q", "back", "Out of the filter; back to the view."),
+)
 
 ACTIONS = (
     *(*PANEL, *HISTORY),
     *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG, *JSON),
-    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS),
+    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS, *LOG),
 )
 
 WRITES = frozenset(

@@ -124,7 +124,7 @@ async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
     answer = Answer()
     seen = {"seen": _head(before)} if view.client.settings.local else {}
     try:
-        await view.client.set_head(model.id, target, **seen)
+        await view.client.set_head(model.id, target, was=_head(before), **seen)
     except HudUnreachable:
         answer = Answer(answered=False)
     except HudError as error:

@@ -1,6 +1,7 @@
 """``hud-tui --headless`` against a service, in this process."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,8 @@ def commands(
 ) -> Command:
     """A function that runs one command against the service."""
     point_at(monkeypatch, served.url, served.api_key)
+    if "HUD_TUI_STATE_DIR" not in os.environ:  # where what was changed is written down
+        monkeypatch.setenv("HUD_TUI_STATE_DIR", str(served.service.data_dir.parent / "state"))
 
     async def run(*argv: str) -> Result:
         capsys.readouterr()

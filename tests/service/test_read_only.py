@@ -42,7 +42,7 @@ async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
         client.wire.guard = Guard(lambda: WHY)
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             with pytest.raises(HudReadOnly, match=r"not sent: .* /v2/x"):
-                await client.wire.write(method, client.api("/v2/x"), dict)
+                await client.wire.write(method, client.api("/v2/x"), dict, None)
         with pytest.raises(HudReadOnly) as refused:
             await client.chat(Chat(model="m", messages=[]))
         assert refused.value.hint == WHY.cure

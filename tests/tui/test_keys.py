@@ -16,6 +16,7 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.json_screen import JsonScreen
+from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.key_line import key_line
@@ -30,6 +31,7 @@ HOLDERS: dict[str, type] = {
     "picker": Picker,
     "dialog": ConfirmDialog,
     "json": JsonScreen,
+    "log": LogScreen,
     "charts": ChartList,
     "group": GroupScreen,
     "overlays": OverlayList,

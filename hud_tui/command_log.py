@@ -1,0 +1,58 @@
+"""CommandLog: what was changed from this machine, a line of JSON each, in the state directory.
+
+Lines are only added, each in one write, so that several programs can share the file. A
+line that cannot be read is passed over. When the file is full it is put aside, once.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from hud_tui.rl.written import Written, read_lines, to_line
+
+NAME = "commands.jsonl"
+MOST = 1_000_000
+"""Bytes after which the file is put aside; the one put aside before is gone then."""
+
+
+class CommandLog:
+    """The file, for adding to it and for reading it."""
+
+    def __init__(self, directory: Path, by: str = "") -> None:
+        """`by` is what adds to it, e.g. ``app``."""
+        self.file, self._by = directory / NAME, by
+
+    @property
+    def before(self) -> Path:
+        """The file that was put aside."""
+        return self.file.with_suffix(".jsonl.1")
+
+    def add(self, written: Written) -> None:
+        """Write a line down. That it cannot be is no reason to stop: what it says was done."""
+        line = to_line(replace(written, by=self._by)).encode("ascii")
+        with suppress(OSError):
+            self._append(line)
+
+    def read(self) -> tuple[list[Written], int]:
+        """All that is kept, oldest first, and how many lines cannot be read."""
+        lines: list[str] = []
+        for file in (self.before, self.file):
+            with suppress(OSError), file.open("rb") as opened:
+                body = opened.read(2 * MOST)
+                lines += body.decode("utf-8", "replace").split("\n")
+        return read_lines(lines)
+
+    def _append(self, line: bytes) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.file, flags, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+            size = os.fstat(descriptor).st_size
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, (b"\n" if torn else b"") + line)
+        finally:
+            os.close(descriptor)
+        if size + len(line) > MOST:
+            self.file.replace(self.before)

@@ -1,0 +1,177 @@
+"""The command log's screen: every key of it, what is empty, and what came from elsewhere."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.command_log import NAME, CommandLog
+from hud_tui.rl.retold import as_curl, as_hud, as_python
+from hud_tui.rl.written import Written
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.log_rows import entry_text, folded
+from hud_tui.tui.screens.json_screen import JsonScreen
+from hud_tui.tui.screens.log import LogScreen
+from hud_tui.tui.shelf import Shelf
+from tests.conftest import Served
+from tests.tui.conftest import Connector, Opened
+
+HOSTILE = "a\x1b]0;owned\x07[red]b[/]\u202e"
+URL = "http://127.0.0.1:8900/v2/models/m/head"
+HEAD = Written(10.0, "set head", "m1", "me/arith", before="a1", after="b2", outcome="done", url=URL)
+ODD = Written(20.0, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, "odd", HOSTILE)
+
+
+class Logging(Connector):
+    """Writes down what is changed, as the command line's connector does."""
+
+    def __init__(self, served: Served | None, state: Path) -> None:
+        super().__init__(served)
+        self.kept = CommandLog(state, "app")
+
+    async def __call__(
+        self, mode: str, key: str | None, progress: Callable[[str], None]
+    ) -> HudClient:
+        client = await super().__call__(mode, key, progress)
+        client.wire.writing.observe = self.kept.add
+        return client
+
+
+@asynccontextmanager
+async def logged(
+    served: Served, state: Path, *entries: Written, width: int = 80
+) -> AsyncIterator[Opened]:
+    """The log's screen, with these entries; opened by its key."""
+    connector = Logging(served, state)
+    for one in entries:
+        connector.kept.add(one)
+    app = HudApp(connector, "local", Start("models"), shelf=Shelf(lambda: state))
+    async with app.run_test(size=(width, 24), notifications=True) as pilot:
+        flown = Opened(app, pilot, connector)
+        await flown.until_view("models")
+        await flown.until(lambda: flown.screen.focused)
+        await flown.press("C")
+        await flown.until_view("log")
+        await flown.until(lambda: "reading" not in flown.said("#log-text"))
+        yield flown
+
+
+def log(app: Opened) -> LogScreen:
+    assert isinstance(app.screen, LogScreen)
+    return app.screen
+
+
+def rows(app: Opened) -> list[list[str]]:
+    return [[cell.plain for cell in row.cells] for row in log(app).list.rows]
+
+
+async def test_nothing_was_changed_yet(served: Served, tmp_path: Path) -> None:
+    async with logged(served, tmp_path / "state") as app:
+        assert "Nothing was changed from this machine yet" in app.said("#log-text")
+        assert not app.screen.check_action("copy_curl", ())
+        await app.press("C", "escape")
+        await app.until_view("models")
+
+
+async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_path: Path) -> None:
+    async with logged(served, tmp_path) as app:
+        await app.press("escape")
+        await app.until_view("models")
+        await app.until(lambda: app.screen.query("#note") and "forks" in app.said("#note"))
+        await app.press("enter")
+        await app.until_view("launch")
+        await app.press("C")
+        await app.until_view("log")
+        await app.until(lambda: rows(app))
+        [row] = rows(app)
+        assert row[1:3] == ["✔", "fork"]
+        assert row[5] == "app"
+        [one] = CommandLog(tmp_path).read()[0]
+        assert one.by == "app"
+        for key, text in (("y", as_hud(one)), ("c", as_curl(one)), ("p", as_python(one))):
+            await app.press(key)
+            await app.until(lambda text=text: app.app.clipboard == text)
+        assert "again    HUD_API_URL=" in app.said("#log-text")
+        assert (tmp_path / NAME).read_text().count("\n") == 1
+
+
+async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -> None:
+    other = Written(30.0, "cancel", subject="j1", outcome="refused", said="409: no", by="app")
+    async with logged(served, tmp_path, HEAD, other) as app:
+        assert [row[2] for row in rows(app)] == ["cancel", "set head"]
+        await app.press("j")
+        await app.until(lambda: "a1 → b2" in app.said("#log-text"))
+        await app.press("enter")
+        await app.until(lambda: isinstance(app.screen, JsonScreen))
+        await app.press("escape")
+        await app.until_view("log")
+        await app.press("slash", *"409", "enter")
+        await app.until(lambda: [row[2] for row in rows(app)] == ["cancel"])
+        assert "said     409: no" in app.said("#log-text")
+        await app.press("slash", *" zzz", "enter")
+        await app.until(lambda: "No entry has this text" in app.said("#log-text"))
+        await app.press("escape")
+        await app.until(lambda: len(rows(app)) == 2)
+        assert isinstance(app.connector, Logging)
+        app.connector.kept.add(HEAD)
+        await app.press("r")
+        await app.until(lambda: len(rows(app)) == 3)
+        await app.press("q")
+        await app.until_view("models")
+
+
+@pytest.mark.parametrize("width", [120, 80, 40])
+async def test_hostile_entries_are_shown_and_cannot_act(
+    served: Served, tmp_path: Path, width: int
+) -> None:
+    async with logged(served, tmp_path, HEAD, ODD, width=width) as app:
+        drawn = " ".join(cell for row in rows(app) for cell in row) + app.said("#log-text")
+        assert "[red]b[/]" in drawn
+        for bad in ("\x1b", "\x07", "\u202e"):
+            assert bad not in drawn
+        await app.press("y")
+        await app.until(lambda: any("neither hud nor" in text for text in app.notices))
+        await app.press("p")
+        await app.until(lambda: any("not kept" in text for text in app.notices))
+        await app.press("c")
+        await app.until(lambda: app.app.clipboard == as_curl(ODD))
+
+
+async def test_a_broken_file_says_so_and_the_rest_is_shown(served: Served, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"\xff\xfe{\n[\n")
+    async with logged(served, tmp_path, HEAD) as app:
+        assert len(rows(app)) == 1
+        assert "2 lines cannot be read" in app.said("#log-title")
+
+
+async def test_without_a_state_directory_that_is_said(served: Served) -> None:
+    app = HudApp(Connector(served), "local", Start("models"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        flown = Opened(app, pilot, Connector(served))
+        await flown.until_view("models")
+        await flown.until(lambda: flown.screen.focused)
+        await flown.press("C")
+        await flown.until_view("log")
+        await flown.until(lambda: "no state directory" in flown.said("#log-text"))
+
+
+def test_a_series_is_one_row() -> None:
+    rollouts = [Written(float(n), "rollout", outcome="done") for n in range(5)]
+    log = [HEAD, *rollouts, HEAD, HEAD]
+    assert [(one.verb, count) for one, count in folded(log)] == [
+        ("set head", 1),
+        ("set head", 1),
+        ("rollout", 5),
+        ("set head", 1),
+    ]
+    failed = Written(9.0, "rollout", outcome="refused")
+    assert [count for _, count in folded([*rollouts, failed])] == [1, 5]
+
+
+def test_an_unclear_end_is_said_to_be_one() -> None:
+    said = "\n".join(line.plain for line in entry_text(Written(1.0, "submit", request_id="r-1")))
+    assert "no answer: it may have happened" in said
+    assert "request r-1" in said

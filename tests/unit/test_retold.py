@@ -1,0 +1,121 @@
+"""Commands to copy: what came from anywhere is one word of a shell or one literal of Python's."""
+
+import ast
+import json
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.commands import build_parser
+from hud_tui.rl.retold import as_curl, as_hud, as_python, document
+from hud_tui.rl.written import Written
+
+ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "upload", "rollout")
+URL = "http://127.0.0.1:8900/v2/models/m/head"
+
+
+def entry(verb: str, **more: Any) -> Written:
+    usual: dict[str, Any] = {"model": "m", "subject": "s", "after": "a", "url": URL}
+    return Written(1.0, verb, **{**usual, "method": "PUT", **more})
+
+
+@given(ids, ids, st.sampled_from(["set head", "fork", "cancel"]))
+def test_a_shell_sees_the_words_that_were_meant(model: str, text: str, verb: str) -> None:
+    one = entry(verb, model=model, subject=text, after=text)
+    home, *words = shlex.split(as_hud(one))
+    assert home == "HUD_API_URL=http://127.0.0.1:8900"
+    kept = [word for word in words if word != "--"]
+    place = text if verb == "cancel" else model
+    expected = {
+        "set head": ["hud", "models", "head", f"--set={text}", "--yes", place],
+        "fork": ["hud", "models", "fork", f"--name={text}", "--yes", place],
+        "cancel": ["hud", "jobs", "cancel", "--yes", place],
+    }[verb]
+    if place != "--":
+        assert kept == [word for word in expected if word != "--"]
+    assert ("--" in words) == (place.startswith("-"))
+
+
+@given(st.dictionaries(ids, ids, max_size=3), ids)
+def test_curl_sends_the_same_bytes(body: dict[str, str], path: str) -> None:
+    sent = json.dumps(body)
+    one = entry("set head", body=sent, url=f"http://h/{path}")
+    words = shlex.split(as_curl(one))
+    assert words[words.index("--data-raw") + 1] == sent
+    assert words[-1] == f"http://h/{path}"
+    assert "Authorization: Bearer $HUD_API_KEY" in words
+    assert '"Authorization: Bearer $HUD_API_KEY"' in as_curl(one)
+
+
+@given(st.text(), st.lists(ids, min_size=1, max_size=2).map(tuple))
+def test_what_is_left_out_is_said_where_no_shell_runs_it(
+    kept: str, left_out: tuple[str, ...]
+) -> None:
+    text = as_curl(entry("submit", body=json.dumps({"x": kept}), left_out=left_out))
+    words = shlex.split(text.replace("\n", " ; ", 0))
+    assert words[0] == ":"
+    assert words[1].startswith("body.json: ")
+    assert words[2] == "curl"
+    assert words[words.index("--data") + 1] == "@body.json"
+
+
+@given(ids, st.text(), st.text(), st.booleans(), st.sampled_from(VERBS[:6]))
+def test_python_is_a_program_with_these_literals(
+    model: str, subject: str, after: str, local: bool, verb: str
+) -> None:
+    one = entry(verb, model=model, subject=subject, after=after, local=local)
+    text = as_python(one)
+    assert text.isascii()
+    tree = ast.parse(text)
+    literals = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    meant = {
+        "set head": {model, after},
+        "fork": {model, subject},
+        "pin": {model, subject},
+        "unpin": {model, subject},
+        "cancel": {subject},
+        "resume": {subject},
+    }[verb]
+    assert meant <= literals
+    assert literals - meant <= {True, False, None}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_has_no_command_has_none(verb: str) -> None:
+    one = entry(verb)
+    assert bool(as_hud(one)) is (verb in ("set head", "fork", "cancel", "resume", "submit"))
+    assert bool(as_python(one)) is (verb in VERBS[:6])
+    assert as_curl(one)
+    assert document(one)["again"] == {
+        "hud": as_hud(one),
+        "curl": as_curl(one),
+        "python": as_python(one),
+    }
+
+
+def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
+    parameters = {"steps": 60, "group_size": 8, "learning_rate": 3e-4, "unknown": 1}
+    body = json.dumps({"config": {"parameters": parameters}})
+    said = as_hud(entry("submit", model="-m", body=body, left_out=("dataset",), local=True))
+    args = build_parser().parse_args(shlex.split(said)[1:])
+    assert (args.command, args.source, args.model, args.yes) == ("run", "SOURCE", "-m", True)
+    assert (args.steps, args.group_size, args.learning_rate) == (60, 8, 3e-4)
+    assert args.local
+    args = build_parser().parse_args(shlex.split(as_hud(entry("resume", subject="-j")))[1:])
+    assert (args.command, args.job, args.resume, args.yes) == ("jobs", "-j", True, True)
+
+
+def test_a_fork_from_a_checkpoint_is_no_hud_command() -> None:
+    one = entry("fork", body='{"checkpoint_id": "c"}')
+    assert as_hud(one) == ""
+    assert "client.fork('m', 's', 'c')" in as_python(one)
+
+
+def test_on_hud_itself_no_url_is_said() -> None:
+    one = entry("set head", url="https://api.hud.ai/v2/models/m/head")
+    assert as_hud(one) == "hud models head --set=a --yes m"
+    assert "read_settings()" in as_python(one)
