@@ -196,7 +196,8 @@ class HudApp(GuardingApp):
         if action == "reconnect":
             return self.client is not None or self.connect_screen.state == "failed"
         if action == "log":
-            return all(getattr(one, "VIEW", "") != "log" for one in self.screen_stack)
+            open_ = any(getattr(one, "VIEW", "") == "log" for one in self.screen_stack)
+            return self.shown_view is not None and not open_
         return action not in ("view", "alarms", "raw") or self.client is not None
 
     def action_theme(self) -> None:

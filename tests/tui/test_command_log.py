@@ -158,6 +158,14 @@ async def test_without_a_state_directory_that_is_said(served: Served) -> None:
         await flown.until(lambda: "no state directory" in flown.said("#log-text"))
 
 
+async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: Path) -> None:
+    app = HudApp(Logging(None, tmp_path), None, Start(), shelf=Shelf(lambda: tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("C")
+        await pilot.pause()
+        assert app.screen is app.connect_screen
+
+
 def test_a_series_is_one_row() -> None:
     rollouts = [Written(float(n), "rollout", outcome="done") for n in range(5)]
     log = [HEAD, *rollouts, HEAD, HEAD]
