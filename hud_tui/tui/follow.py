@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Callable
 from dataclasses import replace
 from math import floor
@@ -23,6 +24,8 @@ FRAME_S = 0.1
 IDLE_S = 10
 """While nothing trains, the age of the service's last word is told in steps of so many seconds:
 a keep-alive comes sooner, so a terminal is sent nothing while nothing happens."""
+TURN_S = 0.002
+"""Longest work on events between two looks for keys; a key takes several turns to its answer."""
 LOST_S = 2.0
 """A line that breaks and comes back sooner needs no key."""
 GONE = "service gone · ^r starts it"
@@ -62,10 +65,14 @@ class Follower:
             HudUnauthorized: The key is not accepted any more.
             HudNotFound: The model is gone.
         """
+        turn = monotonic()
         async for event in self._feed:
             self.fold(event)
             self._event_at = monotonic()
             hear(event)
+            if self._event_at - turn > TURN_S:  # many came at once: a key goes before the next
+                await sleep(0)
+                turn = monotonic()
 
     def fold(self, event: Event) -> Run:
         """Take in an event; the next frame shows it."""

@@ -4,7 +4,9 @@ Run: python -m tests.bench.bench_events
 An embedded service in a process of its own logs the rollouts of 64 groups of 64 and the steps
 that they make, and sends them as it sends all events. The whole app follows them in its Live
 view, on a pseudo-terminal of 120 × 40. The key freezes the view, or lets it go on, which draws
-every pane anew. The app must keep up: the end of the run is shown soon after its last event.
+every pane anew. Counted is the app's own processor time, which does not depend on what else the
+machine does; the time on the clock is printed beside it. The app must keep up: the end of the
+run is shown soon after its last event.
 """
 
 import asyncio
@@ -12,10 +14,11 @@ import select
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE, Popen
-from time import monotonic, perf_counter
+from time import monotonic
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone, StepTaken
 from hud_tui.service.service import Service
@@ -23,7 +26,8 @@ from hud_tui.service.store import Db, events, models
 from hud_tui.service.store.events import Sent
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Checkpoint
-from tests.bench.terminal import Terminal, program
+from tests.bench.terminal import Terminal
+from tests.bench.timed_app import TimedApp, timed_app
 from tests.conftest import on_socket
 from tests.toy_engine import ToyEngine
 from tests.tui import runs
@@ -32,7 +36,7 @@ GROUPS, SIZE, PER_S, EVERY_S = 64, 64, 5_000, 0.02
 """Events are logged so often, all together."""
 STEPS, PAUSE_S = 20, 0.3
 GOAL_MS, LATE_S = 50.0, 1.0
-"""For a key; and from the run's last event to its end on the screen."""
+"""For nine of ten keys; and from the run's last event to its end on the screen."""
 HOSTS = ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")
 KEY, FROZEN, FOLLOWED, ENDED = b"f", b"frozen at", b"heard", b"succeeded"
 
@@ -105,37 +109,51 @@ def drain(terminal: Terminal, seconds: float) -> bytes:
     return drawn
 
 
-def follow(terminal: Terminal, service: Popen[bytes]) -> tuple[list[float], float, float]:
+@dataclass
+class Found:
+    used_ms: list[float] = field(default_factory=list)
+    """Of each key: the app's processor time until its answer was drawn."""
+    clock_ms: list[float] = field(default_factory=list)
+    """And the time on the clock."""
+    logged_s: float = 0.0
+    """By how much the service logged the last event too late."""
+    late_s: float = 0.0
+    """From then until the app showed it."""
+
+
+def follow(app: TimedApp, service: Popen[bytes]) -> Found:
     """Press the key again and again until all events are logged, then look for the end."""
     assert service.stdin is not None
     assert service.stdout is not None
+    terminal = app.terminal
     terminal.read_until(b"No run yet")
     service.stdin.write(b"go\n")
     service.stdin.flush()
-    drawn, taken = terminal.read_until(b"step 1/"), []
+    drawn, found = terminal.read_until(b"step 1/"), Found()
     while not select.select([service.stdout], [], [], 0)[0]:
         drawn += drain(terminal, PAUSE_S)
-        start = perf_counter()
+        used, start = app.used_s(), monotonic()
         terminal.type(KEY)
-        drawn += terminal.read_until(FOLLOWED if len(taken) % 2 else FROZEN)
-        taken.append(1000 * (perf_counter() - start))
-    start, late = monotonic(), float(service.stdout.readline())
+        drawn += terminal.read_until(FOLLOWED if len(found.used_ms) % 2 else FROZEN)
+        found.clock_ms.append(1000 * (monotonic() - start))
+        found.used_ms.append(1000 * (app.used_s() - used))
+    start, found.logged_s = monotonic(), float(service.stdout.readline())
     if ENDED not in drawn:
-        terminal.type(KEY * (len(taken) % 2))
+        terminal.type(KEY * (len(found.used_ms) % 2))
         terminal.read_until(ENDED)
-    return taken, late, monotonic() - start
+    found.late_s = monotonic() - start
+    return found
 
 
-def measure() -> tuple[list[float], float, float]:
-    """Milliseconds of each key; by how many seconds the service was late, and then the app."""
+def measure() -> Found:
     arguments = [sys.executable, "-m", "tests.bench.bench_events", "--serve"]
     with Popen(arguments, stdin=PIPE, stdout=PIPE) as service:
         try:
             assert service.stdout is not None
             url, key = service.stdout.readline().decode().split()
             environ = {f"HUD_{name}_URL": url for name in HOSTS} | {"HUD_API_KEY": key}
-            with program(("-m", "hud_tui", "status", "bench"), environ) as terminal:
-                return follow(terminal, service)
+            with timed_app(["status", "bench"], environ) as app:
+                return follow(app, service)
         finally:
             service.kill()
 
@@ -144,17 +162,18 @@ def main() -> int:
     if "--serve" in sys.argv:
         asyncio.run(serve())
         return 0
-    taken, slow, late = measure()
-    middle, tenth = median(taken), sorted(taken)[-(len(taken) // 10) - 1]
+    found = measure()
+    used = sorted(found.used_ms)[-len(found.used_ms) // 10]
     print(
-        f"a key at {PER_S} events/s: {middle:.0f} ms, nine of ten within {tenth:.0f} ms;"
+        f"a key at {PER_S} events/s: nine of ten in {used:.0f} ms of the app's time"
+        f" (median {median(found.used_ms):.0f} ms, on the clock {median(found.clock_ms):.0f} ms);"
         f" goal {GOAL_MS:.0f} ms"
     )
     print(
-        f"the run's end at {PER_S} events/s: {late:.2f} s after its last event, which the service"
-        f" logged {slow:.2f} s late; goal {LATE_S:.2f} s"
+        f"the run's end at {PER_S} events/s: {found.late_s:.2f} s after its last event, which the"
+        f" service logged {found.logged_s:.2f} s late; goal {LATE_S:.2f} s"
     )
-    return middle > GOAL_MS or late > LATE_S
+    return used > GOAL_MS or found.late_s > LATE_S
 
 
 if __name__ == "__main__":

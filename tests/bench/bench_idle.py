@@ -7,30 +7,16 @@ all of its threads, so it does not matter what else the machine does.
 """
 
 import asyncio
-import os
 import sys
-from collections.abc import Callable
-from threading import Thread
-from time import monotonic, process_time
+from time import monotonic
 
-from hud_tui import cli
 from tests.bench import trained
-from tests.bench.terminal import Terminal, program
+from tests.bench.terminal import Terminal
+from tests.bench.timed_app import TimedApp, timed_app
 
 STEPS, SETTLE_S, IDLE_S = 20, 1.5, 5.0
 VIEWS = {"models": b"1", "live": b"3", "jobs": b"5", "alarms": b"6"}
 GOAL_PERCENT = 1.0
-
-
-def child(asked: int, report: int) -> int:
-    """The app, which says on request how much time it has used."""
-
-    def answer() -> None:
-        while os.read(asked, 1):
-            os.write(report, f"{process_time()}\n".encode())
-
-    Thread(target=answer, daemon=True).start()
-    return cli.main(["--local"])
 
 
 def settle(terminal: Terminal) -> None:
@@ -39,32 +25,24 @@ def settle(terminal: Terminal) -> None:
         pass
 
 
-def rest(terminal: Terminal, used_s: Callable[[], float]) -> tuple[float, int]:
+def rest(app: TimedApp) -> tuple[float, int]:
     """Percent of a processor, and bytes drawn, in some seconds without a key."""
-    written, used, start = 0, used_s(), monotonic()
+    written, used, start = 0, app.used_s(), monotonic()
     while (left := start + IDLE_S - monotonic()) > 0:
-        written += len(terminal.read(left))
-    return 100 * (used_s() - used) / (monotonic() - start), written
+        written += len(app.terminal.read(left))
+    return 100 * (app.used_s() - used) / (monotonic() - start), written
 
 
 def measure(environ: dict[str, str]) -> dict[str, tuple[float, int]]:
-    asked, ask = os.pipe()
-    told, report = os.pipe()
-
-    def used_s() -> float:
-        os.write(ask, b"?")
-        return float(os.read(told, 100))
-
-    arguments = ("-m", "tests.bench.bench_idle", str(asked), str(report))
     found = {}
-    with program(arguments, environ, pass_fds=(asked, report)) as terminal:
-        terminal.read_until(b"bench")  # the model's name
+    with timed_app(["--local"], environ) as app:
+        app.terminal.read_until(b"bench")  # the model's name
         for view, key in VIEWS.items():
-            settle(terminal)
-            terminal.type(key)
-            settle(terminal)
-            found[view] = rest(terminal, used_s)
-        assert terminal.process.poll() is None, "the app has ended"
+            settle(app.terminal)
+            app.terminal.type(key)
+            settle(app.terminal)
+            found[view] = rest(app)
+        assert app.terminal.process.poll() is None, "the app has ended"
     return found
 
 
@@ -75,8 +53,6 @@ async def idle() -> dict[str, tuple[float, int]]:
 
 
 def main() -> int:
-    if len(sys.argv) > 1:
-        return child(*map(int, sys.argv[1:]))
     found = asyncio.run(idle())
     for view, (percent, written) in found.items():
         print(f"idle {view}: {percent:.2f} % of a processor; goal {GOAL_PERCENT:.2f} %")
