@@ -107,7 +107,7 @@ class Run:
 
     async def _say_lost(self, error: EngineLost) -> None:
         node = await self._parts.store.read(heads.head, self.model.id)
-        place = f"step {node.step}" if node else "the start"
+        place = node.name if node else "the start"
         note = f"step {self._step + 1}: {error}: sampled again from {place}"
         await self._parts.store.write(runs.note, self.job_id, note)
 

@@ -143,7 +143,7 @@ async def test_a_corrupted_run_is_opened_again_and_said_to_have_been(
     notes = set(await said(service, model["id"], "note"))
     [note] = [note for note in notes if "says that the run is corrupted" in note]
     assert note.startswith("step 2: http")
-    assert note.endswith("sampled again from step 1")
+    assert note.endswith("sampled again from step-000001")
     assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
 
 

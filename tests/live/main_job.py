@@ -1,6 +1,6 @@
 """The main job, headless, by an installed ``hud-tui`` and nothing else of this project.
 
-Run: python3 tests/live/main_job.py PATH/TO/hud-tui [--steps 20] [--engine tinker]
+Run: python3 tests/live/main_job.py PATH/TO/hud-tui [--steps 20] [--engine tinker --taskset text]
 
 Forks a base, checks the taskset, trains, rolls the head back and trains on, in a home
 of its own, and stops the service. Standard library only: it drives the program as a
@@ -63,28 +63,31 @@ def main() -> int:
     parser.add_argument("program")
     parser.add_argument("--steps", default="20")
     parser.add_argument("--engine", default="tiny", help="serve this one first; tiny needs no word")
+    parser.add_argument(
+        "--taskset", default="arith", help="a model that knows nothing finds spread in text alone"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
         program = Program(args.program, Path(home))
         if args.engine != "tiny":
             program.serve(args.engine)
         try:
-            main_job(program, args.steps)
+            main_job(program, args.taskset, args.steps)
         finally:
             program.lines("stop")
     print("main job: 1 passed, 0 failed")
     return 0
 
 
-def main_job(program: Program, steps: str) -> None:
+def main_job(program: Program, taskset: str, steps: str) -> None:
     base = next(m for m in program.data("models")["models"] if m["is_trainable"])
     say("base", base["model_name"])
     fork = program.data("fork", base["model_name"], "--name", "main-job", "-y")
     say("fork", fork["model"]["model_name"])
     program.data("fork", base["model_name"], "--name", "main-job", "-y", code=1)
-    verdict = program.data("preflight", "arith", "-m", "main-job")
+    verdict = program.data("preflight", taskset, "-m", "main-job")
     say("preflight", verdict["verdict"])
-    run = ["run", "arith", "-m", "main-job", "--steps", steps, "-y", "--follow"]
+    run = ["run", taskset, "-m", "main-job", "--steps", steps, "-y", "--follow"]
     last = program.lines(*run)[-1]
     expect(last["kind"] == "job", "the last document is the job's result", last)
     tree = program.data("checkpoints", "main-job")["checkpoints"]
@@ -95,7 +98,7 @@ def main_job(program: Program, steps: str) -> None:
     program.data("head", "main-job", "--back", str(back), "-y")
     head = program.data("head", "main-job")["head"]
     expect(head["id"] == tree[-1 - back]["id"], "the head is the chosen node", head)
-    program.lines("run", "arith", "-m", "main-job", "--steps", "1", "-y", "--follow")
+    program.lines("run", taskset, "-m", "main-job", "--steps", "1", "-y", "--follow")
     grown = program.data("checkpoints", "main-job")["checkpoints"]
     parent = grown[-1]["prev_model_checkpoint_id"]
     expect(parent == head["id"], "the next step branches from it", grown[-1])
