@@ -130,15 +130,16 @@ async def test_a_run_says_what_it_waits_for_and_goes_on(
     await until(moves)
 
 
-@pytest.mark.parametrize("kind", ["ForwardBackward", "OptimStep"])
+CORRUPTED = {"error": "the model is corrupted", "category": "server"}
+
+
 async def test_a_corrupted_run_is_opened_again_and_said_to_have_been(
-    gate: Gate, service: Service, http: httpx.AsyncClient, kind: str
+    gate: Gate, service: Service, http: httpx.AsyncClient
 ) -> None:
     model = await fork(http)
     job = await begin(http, model, steps=2)
     await reach(http, job, 1)
-    broken = {"error": "the model is corrupted", "category": "server"}
-    gate.shut("retrieve_future", 200, broken, kind=kind, times=1)
+    gate.shut("retrieve_future", 200, CORRUPTED, kind="ForwardBackward", times=1)
     await reach(http, job, 2)
     notes = set(await said(service, model["id"], "note"))
     [note] = [note for note in notes if "says that the run is corrupted" in note]
@@ -147,15 +148,30 @@ async def test_a_corrupted_run_is_opened_again_and_said_to_have_been(
     assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
 
 
+async def test_a_step_whose_answer_is_lost_is_in_the_tree_once(
+    gate: Gate, http: httpx.AsyncClient
+) -> None:
+    """Whether the server had saved it by then, or it is taken again."""
+    model = await fork(http)
+    job = await begin(http, model, steps=3)
+    await reach(http, job, 1)
+    gate.shut("retrieve_future", 200, CORRUPTED, kind="OptimStep", times=1)
+    await reach(http, job, 3)
+    rows = await tree(http, model["id"])
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    parents = [row["prev_model_checkpoint_id"] for row in rows]
+    assert parents == [None, rows[0]["id"], rows[1]["id"]]
+
+
 async def test_a_run_that_the_server_lost_is_opened_again_and_said_to_have_been(
     skyrl: SkyRL, service: Service, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     model = await fork(http)
-    job = await begin(http, model, steps=3)
+    job = await begin(http, model, steps=6)
     await reach(http, job, 1)
     run = states(tmp_path / "data" / "checkpoints").pop().split("/")[2]
     await asyncio.to_thread(post, skyrl, "unload_model", {"model_id": run})
-    await reach(http, job, 3)
+    await reach(http, job, 6)
     notes = await said(service, model["id"], "note")
     assert any("lost the training run" in note for note in notes), notes
 
