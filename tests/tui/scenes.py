@@ -14,6 +14,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
+from hud_tui.client.guard import Guard
 from hud_tui.events import CheckpointAdded, Event, JobChanged, StepTaken, TreeRead
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
@@ -62,6 +63,7 @@ class SceneClient:
 
     def __init__(self, models: Sequence[Model] = data.MODELS) -> None:
         self.settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud")
+        self.wire = SimpleNamespace(guard=Guard())
         self._models = models
 
     def feed(self, model_id: str) -> SceneFeed:

@@ -7,6 +7,7 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
+from hud_tui.client.guard import Guard
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
@@ -60,6 +61,7 @@ class StillClient:
 
     def __init__(self, tree: Sequence[Checkpoint], job: JobStatus | None = None) -> None:
         self.settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud")
+        self.wire = SimpleNamespace(guard=Guard())
         self.tree, self.job_now = tree, job
 
     def feed(self, model_id: str) -> StillFeed:
