@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from math import cos, exp, nan, sin
 from types import SimpleNamespace
 
+from hud_tui.client.guard import Guard
 from hud_tui.events import (
     CheckpointAdded,
     HeadMoved,
@@ -214,6 +215,7 @@ class Catalog:
     """A client that knows models and their trees, and nothing else."""
 
     settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud", api_key="")
+    wire = SimpleNamespace(guard=Guard())
 
     def __init__(self, models: dict[str, tuple[Model, tuple[Checkpoint, ...]]]) -> None:
         self.known = models
