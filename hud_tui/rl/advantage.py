@@ -10,7 +10,7 @@ arXiv:2503.20783): it overweights tasks nearly always solved or failed.
 """
 
 from collections.abc import Sequence
-from math import hypot, isfinite, sqrt
+from math import isfinite, sqrt
 from statistics import fmean
 
 RESIDUE = 1e-6
@@ -46,8 +46,8 @@ def spread(rewards: Sequence[float]) -> float:
     if len(rewards) < 2 or min(rewards) == max(rewards):
         return 0.0
     mean = fmean(rewards)
-    # 20 times as fast as statistics.pstdev, and as exact but for the last digit
-    return hypot(*(reward - mean for reward in rewards)) / sqrt(len(rewards))
+    squares = sum((reward - mean) * (reward - mean) for reward in rewards)
+    return sqrt(squares / len(rewards))  # 20 times as fast as statistics.pstdev
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hud_tui.rl.groups import MIDDLE, group_stats
 from hud_tui.rl.run import Run
@@ -14,8 +14,7 @@ LOOKED_AT = 2000
 """Steps whose marks are kept."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """One group of one step."""
 
     mean: float

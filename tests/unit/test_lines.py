@@ -6,7 +6,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from hud_tui.tui.widgets.lines import changed_cells
+from hud_tui.tui.widgets.lines import changed_cells, joined
 
 STYLES = (Style(), Style(bold=True), Style(color="red"))
 cells = st.lists(st.tuples(st.sampled_from("ab⣿"), st.sampled_from(STYLES)), max_size=30)
@@ -46,3 +46,15 @@ def test_far_changes_are_repainted_apart_and_near_ones_together() -> None:
     for at in (2, 5, 40):
         cells[at] = ("b", STYLES[1])
     assert changed_cells(old, strip(cells)) == [(2, 6), (40, 41)]
+
+
+def test_joined_cells_are_the_same_cells() -> None:
+    one, other = STYLES[:2]
+    parts = [("a", one), ("b", one), ("c", other), ("d", None), ("e", None), ("f", one)]
+    found = joined([Segment(text, style) for text, style in parts])
+    assert found == [
+        Segment("ab", one),
+        Segment("c", other),
+        Segment("de", None),
+        Segment("f", one),
+    ]

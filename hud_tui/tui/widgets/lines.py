@@ -2,6 +2,7 @@
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -144,6 +145,12 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
 def line(*parts: tuple[str, Style]) -> Strip:
     """A strip of styled texts; empty ones are left out."""
     return Strip([Segment(text, style) for text, style in parts if text])
+
+
+def joined(cells: Sequence[Segment]) -> list[Segment]:
+    """The same cells; those side by side that have one and the same style are one segment."""
+    runs = ([*run] for _, run in groupby(cells, key=lambda cell: id(cell.style)))
+    return [Segment("".join(cell.text for cell in run), run[0].style) for run in runs]
 
 
 def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:

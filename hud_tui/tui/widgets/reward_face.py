@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -11,7 +12,7 @@ from hud_tui.rl.groups import GroupStats, histogram
 from hud_tui.rl.history import GroupHistory, Mark, first_shown
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets.lines import Toned, fit_text, line
+from hud_tui.tui.widgets.lines import Toned, fit_text, joined, line
 from hud_tui.tui.widgets.palette import ALL_BAD, ALL_GOOD, eighth, mark_glyph, reward_style
 
 BINS = 10
@@ -96,11 +97,15 @@ def verdict(row: GroupRow) -> str:
 def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
     """A task's history, newest last, in `width` cells after a space."""
     cells = [mark_cell(mark, groups.low, groups.high) for mark in marks[-width:]]
-    return [Segment(" "), *cells, Segment(" " * (width - len(cells)))]
+    return [Segment(" "), *joined(cells), Segment(" " * (width - len(cells)))]
 
 
+@lru_cache(1 << 14)
 def mark_cell(mark: Mark, low: float, high: float) -> Segment:
-    """One group of one step; no group in [low, high] can spread further than a full cell."""
+    """One group of one step; no group in [low, high] can spread further than a full cell.
+
+    The same groups are drawn again and again, so their cells are kept.
+    """
     glyph = mark_glyph(mark.spread, mark.teaches, mark.all_good, (high - low) / 2)
     return Segment(glyph, reward_style(mark.mean, low, high))
 

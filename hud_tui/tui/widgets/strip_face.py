@@ -12,7 +12,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
-from hud_tui.tui.widgets.lines import Toned, fit_text, line
+from hud_tui.tui.widgets.lines import Toned, fit_text, joined, line
 from hud_tui.tui.widgets.palette import ALL_BAD, ALL_GOOD
 from hud_tui.tui.widgets.reward_face import mark_cell
 
@@ -78,7 +78,7 @@ class StripFace:
             if column == here:
                 cell = Segment(cell.text, _on(cell.style, under))
             cells.append(cell)
-        return Strip(cells)
+        return Strip(joined(cells))
 
     def _above(self, here: int | None, cells: int) -> Strip:
         place = "" if here is None else " " * here + "▼"
