@@ -265,6 +265,14 @@ async def test_the_screen_says_how_fresh_it_is(freshness: Liveness, said: str) -
         assert "step 30/400" in status_of(stage)
 
 
+async def test_steps_of_a_loop_are_said_to_be_its() -> None:
+    stage = Stage(replace(runs.run_of(3), job=None))
+    async with stage.run_test(size=(120, 40)):
+        assert "trained by a loop" in status_of(stage)
+        stage.play(Run(model=runs.MODEL, loaded=True))
+        await until(lambda: "no run under way" in status_of(stage))
+
+
 async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
     run = runs.run_of(30)
     held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})

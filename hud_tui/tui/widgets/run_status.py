@@ -9,7 +9,6 @@ from hud_tui.rl.run import Run, trouble
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.top_line import bar, duration
-from hud_tui.wire import JobStatus
 
 LEAST_BAR = 8
 NARROW = 60
@@ -52,13 +51,13 @@ def status_line(run: Run, freshness: Liveness, frozen: Run | None, width: int) -
     right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
     right = right.truncate(max(0, width - 20), ellipsis=True)
     room = max(0, width - right.cell_length - 4)
-    left = _job(run.job, named=True)
+    left = _job(run, named=True)
     going = progress(run)
     if going is not None and going.fraction is not None:
         steps = Content(f"  step {going.step}/{going.steps}  ")
         after = Content(f"  {going.fraction:.0%}{_left(run, going)}")
         if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
-            left = _job(run.job, named=False)
+            left = _job(run, named=False)
         if left.cell_length + steps.cell_length + after.cell_length > room:
             after = Content(f"  {going.fraction:.0%}")
         wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
@@ -102,9 +101,11 @@ def _held(run: Run, frozen: Run) -> Content:
     return Content.styled(f"⏸ frozen at {at}{late} · f follows", "bold $warning")
 
 
-def _job(job: JobStatus | None, named: bool) -> Content:
+def _job(run: Run, named: bool) -> Content:
+    job = run.job
     if job is None:
-        return Content.styled("no run under way", "$text-muted")
+        loop = run.head is not None and run.head.job_id is None
+        return Content.styled("trained by a loop" if loop else "no run under way", "$text-muted")
     name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
