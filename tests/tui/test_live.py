@@ -23,7 +23,7 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
 
-OVER = frozenset({"charts", "overlay"})
+OVER = frozenset({"charts", "overlay", "export"})
 """Actions that open something over the view."""
 SIZES = ((80, 24), (120, 40), (40, 12))
 
@@ -56,7 +56,8 @@ async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> 
                 await pilot.press(key)
                 if action.name in OVER:
                     assert stage.screen is not stage.live, f"{spell(key)} opens a list"
-                    assert stage.screen.query_one("RowList").region in stage.screen.region
+                    for rows in stage.screen.query("RowList"):
+                        assert rows.region in stage.screen.region
                     await pilot.press("escape")
                 assert stage.screen is stage.live, f"{spell(key)} stays on the view"
         seen = [pane for pane in stage.live.query(LinesView) if pane.is_on_screen]
