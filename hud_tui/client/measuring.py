@@ -102,7 +102,8 @@ async def measure(
     missing = [task for task in chosen if task.slug not in known]
     before = sum(wanted[slug] for slug in known) * asked.group_size
     total = len(chosen) * asked.group_size
-    last = Progress(before, total, tuple(known.values()), Pace(0, 0.0))
+    pace = cache.pace(asked) if cache is not None else None
+    last = Progress(before, total, tuple(known.values()), pace or Pace(0, 0.0))
     yield last
     if not missing:
         return
@@ -119,7 +120,7 @@ async def measure(
     finally:
         if cache is not None:
             whole = [s for s in last.signals if len(s.outcomes) >= asked.group_size]
-            cache.write(asked, chosen, whole)
+            cache.write(asked, chosen, whole, last.pace)
 
 
 def set_of(tasks: Sequence[Task]) -> list[Task]:

@@ -7,16 +7,21 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import astuple
+from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from hud_tui.rl.signal import Outcome, TaskSignal
 from hud_tui.rl.signal_progress import Asked
+from hud_tui.rl.signal_report import Pace
 from hud_tui.rl.strict_json import parse
 from hud_tui.rl.tasks import Task, digest
 
 FILES = 50
 """Heads that are remembered; those used longest ago are forgotten."""
+PACE = "pace"
+"""Beside the tasks, which are 40 hex digits: how quick rollouts of this head are."""
 MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -40,7 +45,18 @@ class SignalCache:
                 found[task.slug] = signal
         return found
 
-    def write(self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal]) -> None:
+    def pace(self, asked: Asked) -> Pace | None:
+        """How quick the rollouts were that were made last; None where it is not known."""
+        row: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
+        try:
+            pace = Pace(int(row["rollouts"]), float(row["seconds"]), str(row["at"]))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return pace if pace.rollouts > 0 and 0 < pace.seconds < inf else None
+
+    def write(
+        self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
+    ) -> None:
         """Keep what was sampled; a cache that cannot be written is done without."""
         by_slug = {task.slug: task for task in tasks}
         file = self._file(asked)
@@ -49,6 +65,9 @@ class SignalCache:
             if signal.outcomes and signal.basis == "sampled":
                 rows = [list(astuple(outcome)) for outcome in signal.outcomes]
                 kept[_key(by_slug[signal.slug])] = {"at": signal.at, "outcomes": rows}
+        if pace.rollouts:
+            at = pace.at or datetime.now(UTC).isoformat(timespec="seconds")
+            kept[PACE] = {"rollouts": pace.rollouts, "seconds": pace.seconds, "at": at}
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             unfinished = file.with_suffix(f".{os.getpid()}.tmp")

@@ -13,7 +13,7 @@ from hud_tui.older.lock_rows import Completion
 from hud_tui.older.parquet import parquet_files, read_parquet
 from hud_tui.rl.formats import read_rows
 from hud_tui.rl.names import close_names
-from hud_tui.rl.task_files import MAX_BYTES, read_file, try_file
+from hud_tui.rl.task_files import MAX_BYTES, try_file
 from hud_tui.rl.tasks import Task, form_of
 from hud_tui.rl.text import one_line
 
@@ -93,7 +93,10 @@ def _file(path: Path, complete: Completion) -> list[Task]:
     if path.suffix.lower() == ".parquet":
         rows = from_rows(read_parquet(path))
         return read_rows(map(complete, rows), f"{one_line(path.name, 120)} row")
-    return read_file(path.stem + path.suffix.lower(), _bytes(path), complete)
+    found = try_file(path.stem + path.suffix.lower(), _bytes(path), complete)
+    if found.problems:
+        raise HudBadTasks(found.problems, found.hint)
+    return found.tasks
 
 
 def _bytes(path: Path) -> bytes:

@@ -6,11 +6,12 @@ it is text, shown and kept as it stands.
 Source: the README, the configurations and the parsers of hud-vf-gym (hud-evals, 2025).
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hud_tui.errors import HudUsage
 from hud_tui.older.yaml_text import Document, Path, field_name, read_yaml
@@ -19,8 +20,20 @@ from hud_tui.rl.text import one_line
 FIX = "write a new one with hud-tui init, or correct that line"
 TELLING = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
 """Fields of which a configuration has one at least."""
+MAPPING = re.compile(r"a valid dictionary(?: or instance of \w+)?")
 MOST_PROBLEMS = 10
 """Of one file; the others are counted."""
+
+
+YES_OR_NO = {"yes": True, "on": True, "no": False, "off": False}
+"""How YAML 1.1, which hud-vf-gym reads, spells a truth value beside true and false."""
+
+
+def _truth(value: object) -> object:
+    return YES_OR_NO.get(value.lower(), value) if isinstance(value, str) else value
+
+
+Truth = Annotated[bool, BeforeValidator(_truth)]
 
 
 class _Part(BaseModel):
@@ -50,7 +63,7 @@ class Argument(_Part):
     transform: str | None = None
     """Python text; never evaluated here."""
     default: Any = None
-    use_context: bool = False
+    use_context: Truth = False
     """Whether the transform is given the other arguments too."""
 
 
@@ -76,7 +89,7 @@ class Action(_Part):
 
 
 class Parser(_Part):
-    use_thinking: bool = True
+    use_thinking: Truth = True
     xml_weight: float = Field(default=0.6, ge=0)
     action_weight: float = Field(default=0.4, ge=0)
 
@@ -150,13 +163,19 @@ def _problems(document: Document, error: ValidationError) -> Iterator[str]:
     said: dict[Path, str] = {}
     for one in found:
         path = _real(document.value, one["loc"], one["type"] == "missing")
-        said.setdefault(path, one_line(one["msg"]))
+        said.setdefault(path, _wanted(one["msg"]))
     # A union is wrong in all its kinds: the one that was meant is wrong further in.
     inner = [p for p in said if not any(q[: len(p)] == p and q != p for q in said)]
     for path in inner[:MOST_PROBLEMS]:
         yield f"{document.where(path)}: field {field_name(path)}: {said[path]}"
     if len(inner) > MOST_PROBLEMS:
         yield f"and {len(inner) - MOST_PROBLEMS} more"
+
+
+def _wanted(message: str) -> str:
+    """What pydantic says, in the words of the other files' errors."""
+    said = one_line(message).replace("Input should be ", "expected ")
+    return MAPPING.sub("a mapping", said)
 
 
 def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> Path:

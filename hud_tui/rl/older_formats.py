@@ -4,6 +4,7 @@ Source: the ``hud`` SDK 0.4 (``prompt``, ``mcp_config``, ``setup_tool``, ``evalu
 and 0.1 to 0.3 (``gym``, ``setup``, ``evaluate``).
 """
 
+from functools import lru_cache
 from typing import Any
 
 from hud_tui.rl.calls import Call, read_calls, read_functions
@@ -23,6 +24,8 @@ KNOWN_V3 = frozenset(
     {"id", "prompt", "setup", "evaluate", "gym", "config", "metadata", "columns", "description"}
     | {"choices", "target", "files", "system_prompt", "sensitive_data"}
 )
+LONGEST_KEPT, MOST_KEPT = 10_000, 64
+"""Characters of a JSON string whose value rows share, and how many such values are kept."""
 LOCATIONS = ("local", "remote")
 
 
@@ -96,12 +99,16 @@ def _object(fields: Fields, key: str) -> dict[str, Any]:
         return fields.mapping(key)
     if not value.strip():
         return {}
-    parsed = parse(value)
+    parsed = _again(value) if len(value) <= LONGEST_KEPT else parse(value)
     if isinstance(parsed.value, dict):
         return parsed.value
     found = f"text that is not JSON: {parsed.fault}" if parsed.fault else kind_of(parsed.value)
     fields.wrong(key, f"expected an object or JSON of one, found {found}")
     return {}
+
+
+_again = lru_cache(MOST_KEPT)(parse)
+"""Rows of one file mostly have the same MCP servers and configuration, which nothing changes."""
 
 
 def _tools(fields: Fields) -> list[Any]:

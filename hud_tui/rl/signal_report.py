@@ -12,6 +12,7 @@ from hud_tui.rl.signal import (
     recommended_size,
     teaching,
 )
+from hud_tui.rl.text import one_line
 
 GOOD, POOR = 0.5, 0.2
 """Expected shares of groups with gradient: from the one on it is well, below the other hardly
@@ -35,6 +36,8 @@ class Pace:
 
     rollouts: int
     seconds: float
+    at: str = ""
+    """When, in ISO 8601; empty for just now."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
     Args:
         tasks: Of the taskset.
         size: Of the run; without steps, one step is estimated.
-        pace: Of the rollouts that were made now; None where none were.
+        pace: Of the rollouts that were made now or, where none were, before; None where
+            that is not known.
     """
     per_step = min(size.tasks_per_step or size.train_tasks, size.train_tasks)
     rollouts = (size.steps or 1) * per_step * size.group_size
@@ -97,7 +101,8 @@ def _basis(size: Size, per_step: int, counted: int, pace: Pace | None) -> str:
     if counted:
         parts.append(f"tokens as in {count(counted, 'rollout')} seen")
     if pace and pace.rollouts:
-        made = f"{count(pace.rollouts, 'rollout')} in {pace.seconds:.1f} s just now"
+        when = f"on {one_line(pace.at, 40)}" if pace.at else "just now"
+        made = f"{count(pace.rollouts, 'rollout')} in {pace.seconds:.1f} s {when}"
         parts.append(f"time as {made}, without the optimizer's")
     return "; ".join(parts)
 

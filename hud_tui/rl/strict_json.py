@@ -9,6 +9,7 @@ Source: RFC 8259, sections 6 and 9 (a parser may limit the depth and the range o
 import json
 from dataclasses import dataclass
 from math import isinf
+from threading import local
 from typing import Any
 
 MAX_DEPTH = 64
@@ -30,7 +31,11 @@ class Parsed:
 
 
 class Parser:
-    """Parses values out of a text, one after another."""
+    """Parses values out of a text, one after another.
+
+    It holds itself in a cycle, so one for every line of a file would keep the garbage
+    collector busy: give one that is there another `text` instead.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -82,9 +87,20 @@ class Parser:
             return 0
 
 
+class _Own(local):
+    """A parser of each thread's own."""
+
+    def __init__(self) -> None:
+        self.parser = Parser("")
+
+
+_OWN = _Own()
+
+
 def parse(text: str) -> Parsed:
     """The one value of a text."""
-    parser = Parser(text)
+    parser = _OWN.parser
+    parser.text = text
     found = parser.value(parser.skip(0))
     rest = parser.skip(found.end) if found.end else len(text)
     return found if rest == len(text) else Parsed(fault="Extra data", at=rest, end=found.end)

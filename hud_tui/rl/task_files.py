@@ -1,25 +1,21 @@
-"""Task files: their bytes as text, their text as rows, their rows as tasks.
+"""Task files: their bytes as text, their text as rows, their rows as tasks."""
 
-A ``.json`` file has one row, a list, or an export ``{"name", "tasks"}``; a ``.jsonl`` file
-has a row or a list a line. What is in the file decides where its name says otherwise:
-people save the one under the name of the other.
-"""
-
+import gc
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hud_tui.errors import Problem
-from hud_tui.rl.fields import HINT, kind_of, refuse
+from hud_tui.rl.fields import HINT
+from hud_tui.rl.file_rows import Placed, rows_of
 from hud_tui.rl.file_text import decode
-from hud_tui.rl.formats import MOST_PROBLEMS, detect, hint_for, try_row
-from hud_tui.rl.strict_json import Parsed, Parser
+from hud_tui.rl.formats import MOST_PROBLEMS, hint_for, try_row
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 
 MAX_BYTES = 64 * 1024 * 1024
 """A larger task file is refused, and a directory that has more."""
-LINE = re.compile(r"[^\r\n]+")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 Complete = Callable[[object], object]
 
@@ -37,22 +33,17 @@ def _as_it_is(row: object) -> object:
     return row
 
 
-def read_file(name: str, body: bytes, complete: Complete = _as_it_is) -> list[Task]:
-    """Read a task file; an empty one has no tasks, which preflight reports.
-
-    Args:
-        name: The file's, for messages.
-        body: Its bytes.
-        complete: Given each row before it is read; what it returns is read instead.
-
-    Raises:
-        HudBadTasks: Too large, another encoding, not JSON, or not rows: every problem that it
-            has, each with its line or row.
-    """
-    found = try_file(name, body, complete)
-    if found.problems:
-        refuse(found.problems, found.hint)
-    return found.tasks
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would look at every row again and again: half of
+    the time of a large file. Rows have no cycles to collect."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
@@ -60,7 +51,7 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
 
     Args:
         name: The file's, for messages.
-        body: Its bytes.
+        body: Its bytes; where the caller keeps none, they are let go before rows are read.
         complete: Given each row before it is read; what it returns is read instead.
     """
     name = one_line(name, 120)
@@ -68,11 +59,16 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
         message = f"larger than {MAX_BYTES // 2**20} MB"
         return Read([], [Problem(name, "", message)], "split the file")
     text, message = decode(body)
+    del body
     if message:
         return Read([], [Problem(name, "", message)], "save it as JSON text in UTF-8")
-    rows = _rows(name, text)
+    with _uncollected():
+        return _read(rows_of(name, text), complete, SURROGATE.search(text) is not None)
+
+
+def _read(rows: Iterator[Placed], complete: Complete, check: bool) -> Read:
     problems: list[Problem] = []
-    tasks, hint, check = [], "", SURROGATE.search(text) is not None
+    tasks, hint = [], ""
     for where, row in rows:
         if isinstance(row, Problem):
             problems.append(row)
@@ -85,121 +81,3 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
         if len(problems) > MOST_PROBLEMS:
             break
     return Read(tasks, problems, hint)
-
-
-Placed = tuple[str, object]
-"""Where a row is, and the row; or a Problem in its stead."""
-
-
-def _rows(name: str, text: str) -> Iterator[Placed]:
-    parser = Parser(text)
-    start = parser.skip(0)
-    if start == len(text):
-        return iter(())
-    named, line = name.lower().endswith(".jsonl"), _line_at(text, start)
-    if text[start] == "[":
-        return _lines(name, text) if named and line.endswith("]") else _list(name, parser, start)
-    value = parser.value(start)
-    alone = value.end > 0 and parser.skip(value.end) == len(text)
-    if named:
-        is_lines = line != "{" and not (alone and value.end > start + len(line))
-    else:
-        is_lines = not alone and 0 < value.end <= start + len(line)
-    return _lines(name, text) if is_lines else _document(name, parser, value)
-
-
-def _line_at(text: str, start: int) -> str:
-    line = LINE.search(text, start)
-    return line[0].rstrip() if line else ""
-
-
-def _lines(name: str, text: str) -> Iterator[Placed]:
-    number, end = 1, 0
-    for line in LINE.finditer(text):
-        number += _breaks(text, end, line.start())
-        end = line.end()
-        if not line[0].strip():
-            continue
-        where = f"{name} line {number}"
-        parser = Parser(line[0])
-        value = parser.value(parser.skip(0))
-        rest = parser.skip(value.end) if value.end else 0
-        if value.fault or rest < len(line[0]):
-            column = (value.at if value.fault else rest) + 1
-            fault = value.fault or "more follows the row"
-            yield "", Problem(f"{where} column {column}", "", _not_json(fault))
-        else:
-            yield from _items(where, value.value)
-
-
-def _items(where: str, value: object) -> Iterator[Placed]:
-    """The rows of a line: one, a list of them, or an export."""
-    if isinstance(value, dict) and "tasks" in value and not detect(value):
-        yield from _wrapped(where, value["tasks"], "item")
-    elif isinstance(value, list):
-        yield from _wrapped(where, value, "item")
-    else:
-        yield where, value
-
-
-def _breaks(text: str, start: int, end: int) -> int:
-    """Line breaks between two lines; ``\\r\\n`` is one."""
-    between = text[start:end]
-    return len(between) - between.count("\r\n")
-
-
-def _document(name: str, parser: Parser, value: Parsed) -> Iterator[Placed]:
-    rest = parser.skip(value.end) if value.end else len(parser.text)
-    if value.fault:
-        yield "", _unparsed(name, parser, value.at, value.fault)
-    elif rest < len(parser.text):
-        yield "", _unparsed(name, parser, rest, "more follows the value")
-    elif isinstance(value.value, dict) and "tasks" in value.value and not detect(value.value):
-        yield from _wrapped(name, value.value["tasks"])
-    elif isinstance(value.value, dict):
-        yield f"{name} row 1", value.value
-    else:
-        message = f"expected a list of tasks, found {kind_of(value.value)}"
-        yield "", Problem(name, "", message)
-
-
-def _wrapped(name: str, tasks: object, unit: str = "row") -> Iterator[Placed]:
-    """The rows of an export, or of an upload; before hud 0.6 an export had them by id."""
-    rows = list(tasks.values()) if isinstance(tasks, dict) else tasks
-    if not isinstance(rows, list):
-        message = f"expected a list of tasks, found {kind_of(rows)}"
-        yield "", Problem(name, "tasks", message)
-        return
-    for number, row in enumerate(rows, 1):
-        yield f"{name} {unit} {number}", row
-
-
-def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
-    """Rows one by one, so that those before a fault are still read."""
-    text, at, number = parser.text, parser.skip(start + 1), 1
-    while at < len(text) and not (text[at] == "]" and number == 1):
-        value = parser.value(at)
-        where = f"{name} row {number}"
-        if value.fault:
-            yield "", _unparsed(name, parser, value.at, value.fault, number)
-            if not value.end:
-                return
-        else:
-            yield from _items(where, value.value)
-        at, number = parser.skip(value.end), number + 1
-        if text[at : at + 1] != ",":
-            break
-        at = parser.skip(at + 1)
-    if text[at : at + 1] != "]":
-        yield "", _unparsed(name, parser, at, "expected , or ]", number)
-    elif (rest := parser.skip(at + 1)) < len(text):
-        yield "", _unparsed(name, parser, rest, "more follows the list")
-
-
-def _unparsed(name: str, parser: Parser, at: int, fault: str, row: int | None = None) -> Problem:
-    of_row = f" row {row}," if row is not None else ""
-    return Problem(f"{name}{of_row} {parser.place(at)}", "", _not_json(fault))
-
-
-def _not_json(fault: str) -> str:
-    return fault if "too" in fault or "nested" in fault or "JSON" in fault else f"not JSON: {fault}"

@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 from hud_tui.rl.preflight import check_fields, check_rows, check_slugs
-from hud_tui.rl.task_files import read_file
 from tests.bench.timing import best_s
+from tests.task_files import read_file
 
 ROWS = 100_000
 GOAL, GOAL_S, GOAL_MB = 6.0, 3.0, 300

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hud_tui.client.signal_cache import SignalCache
 from hud_tui.errors import HudError, HudUnauthorized, HudUsage
 from hud_tui.rl.formats import read_rows
 from hud_tui.rl.signal_progress import Asked, Progress, choose
+from hud_tui.rl.signal_report import Pace
 from hud_tui.rl.tasks import HELD_OUT
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings
@@ -82,7 +84,9 @@ async def test_what_was_sampled_is_kept_with_its_date_for_this_head(
         assert {(s.slug, s.outcomes, s.at) for s in again.signals} == {
             (s.slug, s.outcomes, s.at) for s in first.signals
         }
-        assert (again.done, again.total, again.pace.rollouts) == (6, 6, 0)
+        assert (again.done, again.total, again.pace.rollouts) == (6, 6, 6)
+        assert (first.pace.at, again.pace.seconds) == ("", first.pace.seconds)
+        assert datetime.fromisoformat(again.pace.at).tzinfo is not None
         more = (await all_of(client, TASKS, model, replace(asked, groups=5), cache))[-1]
         assert sorted(s.basis for s in more.signals) == ["cached"] * 3 + ["sampled"] * 2
         for other in (
@@ -97,14 +101,17 @@ async def test_what_was_sampled_is_kept_with_its_date_for_this_head(
         assert cache.read(asked, changed) == {}
 
 
-@pytest.mark.parametrize("spoil", ["", "{", "[]", '{"x": 1}', "\x00", '{"KEY": {"outcomes": 3}}'])
+@pytest.mark.parametrize(
+    "spoil", ["", "{", "[]", '{"x": 1}', "\x00", '{"KEY": {"outcomes": 3}}', '{"pace": 3}']
+)
 def test_a_spoilt_cache_is_as_good_as_none(tmp_path: Path, spoil: str) -> None:
     cache = SignalCache(tmp_path)
     asked = Asked("m", "mine", None, 2, 1)
-    cache.write(asked, TASKS, ())
+    cache.write(asked, TASKS, (), Pace(2, 1.0))
+    assert cache.pace(asked) is not None
     [file] = tmp_path.glob("*.json")
     file.write_text(spoil)
-    assert cache.read(asked, TASKS) == {}
+    assert (cache.read(asked, TASKS), cache.pace(asked)) == ({}, None)
 
 
 async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own(service: Service) -> None:

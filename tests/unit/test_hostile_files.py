@@ -5,8 +5,8 @@ import json
 import pytest
 
 from hud_tui.errors import HudBadTasks, HudUsage
-from hud_tui.rl.task_files import read_file
 from tests.hostile import Hostile, corpus
+from tests.task_files import read_file
 
 CORPUS = list(corpus())
 

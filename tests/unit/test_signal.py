@@ -148,6 +148,8 @@ def test_a_run_costs_as_its_rollouts_did() -> None:
     assert (found.rollouts, found.tokens, found.seconds) == (5760, 86400, 720.0)
     assert found.basis.startswith("60 steps of 12 tasks × 8 rollouts; tokens as in 2 rollouts")
     assert "16 rollouts in 2.0 s just now" in found.basis
+    before = estimate(tasks, SIZE, Pace(16, 2.0, "2026-11-21T10:00:00+00:00"))
+    assert (before.seconds, "in 2.0 s on 2026-11-21" in before.basis) == (720.0, True)
     one = estimate([task(1)], Size(4, None, None, 10), None)
     assert (one.rollouts, one.tokens, one.seconds) == (40, None, None)
     assert one.basis.startswith("one step")

@@ -1,5 +1,6 @@
 """Rows of every form that hud has had, and files under every shape and name."""
 
+import gc
 import json
 from typing import Any
 
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.formats import KNOWN, detect, read_row, read_rows
 from hud_tui.rl.older_formats import KNOWN_V3, KNOWN_V4
-from hud_tui.rl.task_files import read_file, try_file
+from hud_tui.rl.task_files import try_file
 from hud_tui.rl.tasks import Task, form_of
 from hud_tui.rl.text import has_surrogate
+from tests.task_files import read_file
 
 SERVERS = {"hud": {"url": "https://mcp.hud.ai/v3/mcp", "headers": {"Mcp-Image": "a/b:1"}}}
 CALL = {"name": "evaluate", "arguments": {"name": "url_match", "arguments": {"url": "x"}}}
@@ -216,3 +218,23 @@ def test_a_list_and_lines_of_the_same_rows_have_the_same_tasks(
 
 def _same(task: Task) -> tuple[object, ...]:
     return task.env, task.scenario, task.args, task.slug
+
+
+def test_rows_that_quote_the_same_servers_share_what_that_says() -> None:
+    quoted = json.dumps(SERVERS)
+    rows = [{**V4, "id": name, "mcp_config": quoted} for name in ("a", "b")]
+    first, second = read_rows([*rows])
+    assert first.more["mcp_config"] == SERVERS
+    assert first.more["mcp_config"] is second.more["mcp_config"]
+
+
+@pytest.mark.parametrize("body", [b'[{"env": "e", "id": "s"}]', b"[", b"\x00"])
+@pytest.mark.parametrize("on", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(body: bytes, on: bool) -> None:
+    was = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        try_file("t.json", body)
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if was else gc.disable)()

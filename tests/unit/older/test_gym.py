@@ -135,14 +135,14 @@ def test_hostile_words_in_tools_are_made_visible() -> None:
         ("", "expected a mapping at the top"),
         ("[1]", "expected a mapping at the top"),
         ("version: '1.0'\nimage: a", "not a configuration of hud-vf-gym"),
-        ("system_prompt: 3", "f.yaml line 1: field system_prompt: Input should be a valid string"),
+        ("system_prompt: 3", "f.yaml line 1: field system_prompt: expected a valid string"),
         ("rubric: {}\njob: {}", "f.yaml line 2: field job.name: Field required"),
         ("parser:\n  xml_weight: -1", "line 2: field parser.xml_weight"),
         ("parser:\n  use_thinking: 1", "line 2: field parser.use_thinking"),
         ("rubric:\n  weights:\n    a: b", "line 3: field rubric.weights.a"),
         (
             "action_mappings:\n  a:\n    b:\n      transform: [1]",
-            "f.yaml line 4: field action_mappings.a.b.transform: Input should be a valid string",
+            "f.yaml line 4: field action_mappings.a.b.transform: expected a valid string",
         ),
         ("action_mappings:\n  a: 3", "line 2: field action_mappings.a"),
         (
@@ -156,6 +156,16 @@ def test_what_is_wrong_is_named(text: str, message: str) -> None:
         read_gym("f.yaml", text.encode())
     assert message in str(error.value)
     assert error.value.hint
+
+
+def test_a_truth_value_is_spelt_as_yaml_1_1_has_it() -> None:
+    text = "parser: {use_thinking: %s}\nsystem_prompt: go\n"
+    read = {word: read_gym("f", (text % word).encode())[0] for word in ("no", "Off", "yes", "true")}
+    assert [config.parser.use_thinking for config in read.values()] == [False, False, True, True]
+    with pytest.raises(HudUsage, match=r"field parser\.use_thinking: expected a valid boolean"):
+        read_gym("f", (text % "maybe").encode())
+    with pytest.raises(HudUsage, match=r"line 1: field action_mappings\.a: expected a mapping"):
+        read_gym("f", b"action_mappings: {a: 5}")
 
 
 def test_what_is_odd_is_said() -> None:
