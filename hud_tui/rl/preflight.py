@@ -6,6 +6,7 @@ Source: the order and the rules of ``hud rl run`` (hud 0.5): rows load, a model 
 trainable and not shared, each environment exists, each scenario is among its own.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ Check = Literal[
     "variables",
     "remote",
 ]
+DIGITS = re.compile(r"(\d+)")
 Level = Literal["ok", "warning", "failure"]
 
 
@@ -58,7 +60,15 @@ class Finding:
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """The same order whenever they came: of the checks, then of the places."""
     order = {check: number for number, check in enumerate(get_args(Check))}
-    return sorted(findings, key=lambda one: (order[one.check], one.where, one.message))
+    return sorted(
+        findings, key=lambda one: (order[one.check], _counted(one.where), _counted(one.message))
+    )
+
+
+def _counted(text: str) -> list[tuple[int, str]]:
+    """A key that sorts ``line 9`` before ``line 10``."""
+    parts = [part.lstrip("0") if part.isdecimal() else part for part in DIGITS.split(text)]
+    return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
 
 
 def verdict(findings: Iterable[Finding]) -> Level:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from textual.content import Content
 
+from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.rl.preflight import Finding, verdict
 from hud_tui.rl.progress import step_seconds
 from hud_tui.rl.run import Run
@@ -44,6 +45,14 @@ class Draft:
     def found(self, finding: Finding) -> Draft:
         """With one more finding."""
         return replace(self, findings=(*self.findings, finding))
+
+    def unread(self, error: HudError) -> Draft:
+        """With why the source cannot be read: each problem of its rows is a finding."""
+        problems = error.problems if isinstance(error, HudBadTasks) else ()
+        said = [str(problem) for problem in problems] or [error.message]
+        found = [Finding("rows", "failure", message) for message in said]
+        found[-1] = replace(found[-1], fix=error.hint)
+        return replace(self, findings=(*self.findings, *found))
 
     @property
     def chosen(self) -> tuple[Task, ...]:

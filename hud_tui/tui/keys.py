@@ -166,6 +166,7 @@ LAUNCH: tuple[Action, ...] = (
     Action("launch", "leave_out", "x", "leave out", "Leave out the task under the cursor; or not."),
     Action("launch", "leave_dead", "X", "out: dead", "Leave out all that teach nothing; or not."),
     Action("launch", "sort", "o", "sort", "Most spread first, or as in the file.", False),
+    Action("launch", "findings", "f", "findings", "Read all that the checks found.", False),
     Action("launch", "refresh", "r", "check again", "Read and check the taskset again."),
     Action("launch", "copy", "y", "copy slug", "Copy the slug of the task under the cursor."),
     Action("launch", "field(1)", "down", "next field", "To the next field.", False),

@@ -1,6 +1,7 @@
 """The Launch view: a source is checked, a run set up, confirmed, and submitted once."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,9 +13,11 @@ from textual.widgets import Button, Input
 
 from hud_tui.start import Start
 from hud_tui.tui.file_suggester import complete
+from hud_tui.tui.screens.findings_panel import FindingsPanel
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.text_pane import TextPane
 from tests.conftest import Served, fork
 from tests.tui.conftest import Connector, Opened, opened
 from tests.tui.test_app import caller, cancel, status, training
@@ -167,6 +170,40 @@ async def test_a_file_that_cannot_be_read_says_where(
         assert "✘ rows load" in found
         assert problem in found.replace("\n", "")
         assert view(app).button.disabled
+
+
+async def test_f_shows_all_that_was_found_in_the_order_of_the_file(
+    served: Served, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "bad.jsonl", *({**ROW, "env": 3} for _ in range(12)))
+    async with launch(served, source=path) as app:
+        found = await checked(app)
+        assert "bad.jsonl line 1: field env" in found
+        assert found.splitlines()[-1] == "f shows all that was found"
+        await app.press("f")
+        await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
+        pane = app.app.screen.query_one(TextPane)
+        await app.until(lambda: pane.lines)
+        places = [int(number) for number in re.findall(r"bad.jsonl line (\d+)", pane.plain)]
+        assert places == list(range(1, 13))
+        assert pane.plain.count("a row is") == 1
+        await app.press("escape")
+        await app.until(lambda: app.app.screen is view(app))
+
+
+async def test_what_fails_is_seen_before_what_is_well(served: Served, tmp_path: Path) -> None:
+    servers = {"hud": {"url": "https://mcp.hud.ai/x", "headers": {"K": "Bearer ${NOBODY_SET_IT}"}}}
+    row = {"prompt": "go", "mcp_config": servers, "evaluate_tool": {"name": "grade"}}
+    path = write(tmp_path / "v4.jsonl", *({**row, "id": f"t{n}"} for n in range(12)))
+    async with launch(served, source=path) as app:
+        found = await checked(app)
+        assert found.startswith("✘")
+        await app.press("f")
+        await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
+        pane = app.app.screen.query_one(TextPane)
+        await app.until(lambda: pane.lines)
+        assert "NOBODY_SET_IT" in pane.plain
+        assert pane.plain.index("NOBODY_SET_IT") < pane.plain.index("12 tasks to train on")
 
 
 async def test_no_such_taskset_names_those_there_are(served: Served) -> None:

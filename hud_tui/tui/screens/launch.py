@@ -19,7 +19,6 @@ from textual.widgets import Button, Input, Static
 
 from hud_tui.client.preflight import load_source, preflight
 from hud_tui.errors import HudError
-from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import beyond, defaults, parameters
 from hud_tui.rl.text import one_line
@@ -27,6 +26,7 @@ from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.findings_panel import FindingsPanel
 from hud_tui.tui.screens.launch_trial import LaunchTrial
 from hud_tui.tui.submitting import job_of, what_is_sent
 from hud_tui.tui.task_rows import (
@@ -181,7 +181,7 @@ class LaunchScreen(LaunchTrial):
                 self.draft = self.draft.found(finding)
                 self.show_state()
         except HudError as error:
-            self.draft = self.draft.found(Finding("rows", "failure", error.message, fix=error.hint))
+            self.draft = self.draft.unread(error)
         waited = self.draft.waiting
         self.draft = replace(self.draft, checking=False, waiting=False)
         self.show_state()
@@ -269,6 +269,11 @@ class LaunchScreen(LaunchTrial):
         if sent is not None:
             self.hud.first_fork = None
             await self.hud.action_view("live")
+
+    def action_findings(self) -> None:
+        """All that the checks found, which the pane beside the tasksets may have no room for."""
+        title = f"What the checks found in {self.draft.source or 'no taskset yet'}"
+        self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
 
     def action_path(self) -> None:
         self.query_one("#path", Input).focus()

@@ -1,6 +1,7 @@
 """Findings: what preflight found, a line a check, each filled in as its answer comes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from textwrap import wrap
 
 from textual.content import Content
@@ -42,10 +43,16 @@ BY_NAME = ("environments", "scenarios", "args")
 """Checks made once an environment: where they pass, its name says enough."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
 LABEL = 14
+SHORT, LONG = 300, 4000
+"""Characters of one part of a finding, in the pane and where all of it is shown."""
+MORE = "f shows all that was found"
 
 
 class Findings(Static):
-    """Checks that passed share a line; a warning or a failure has its own, with the fix."""
+    """Checks that passed share a line; a warning or a failure has its own, with the fix.
+
+    Where there is no room for all of it, what is wrong comes first.
+    """
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
     checking: reactive[bool] = reactive(False, init=False)
@@ -65,36 +72,59 @@ class Findings(Static):
         self._draw()
 
     def _draw(self) -> None:
-        lines = [line for check in CHECKS for line in self._lines(check)]
+        width, height = self.content_size
+        lines = list(islice(self._lines(CHECKS, width), height + 1))
+        if len(lines) > height > 1:
+            lines = list(islice(self._lines(self._worst_first(), width), height - 1))
+            lines.append(Content.styled(MORE, "$accent"))
         self.update(Content("\n").join(lines))
 
-    def _lines(self, check: str) -> list[Content]:
-        found = in_order(finding for finding in self.findings if finding.check == check)
-        bad = [finding for finding in found if finding.level != "ok"]
-        if bad:
-            return [line for finding in bad for line in self._bad(finding)]
-        if check not in SHOWN and not (found and check in TOLD):
-            return []
+    def _worst_first(self) -> list[str]:
+        level = {level: {f.check for f in self.findings if f.level == level} for level in GLYPHS}
+        wrong = [level["failure"], level["failure"] | level["warning"]]
+        return sorted(CHECKS, key=lambda check: [check not in checks for checks in wrong])
+
+    def _lines(self, checks: Iterable[str], width: int) -> Iterator[Content]:
+        for check in checks:
+            found = in_order(finding for finding in self.findings if finding.check == check)
+            bad = [finding for finding in found if finding.level != "ok"]
+            if bad:
+                yield from chain.from_iterable(_wrapped(finding, width) for finding in bad)
+            elif check in SHOWN or (found and check in TOLD):
+                yield self._passed(check, found).truncate(max(1, width), ellipsis=True)
+
+    def _passed(self, check: str, found: Sequence[Finding]) -> Content:
         glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
-        said = ", ".join(_passed(finding) for finding in found) or "…" * self.checking
+        said = ", ".join(_briefly(finding) for finding in found) or "…" * self.checking
         if check == "rows" and self.source:
             said = f"{self.source}: {said}"
         label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if found else "$text-muted")
-        text = Content.assemble((f"{glyph} ", style), label, (said, "$text-muted"))
-        return [text.truncate(max(1, self.content_size.width), ellipsis=True)]
-
-    def _bad(self, finding: Finding) -> list[Content]:
-        glyph, style = GLYPHS[finding.level]
-        room = max(12, self.content_size.width - LABEL - 2)
-        advice = [one_line(part, 200) for part in (finding.where, finding.fix) if part]
-        said = [(line, style) for line in wrap(one_line(finding.message, 300), room)]
-        said += [(line, "") for part in advice for line in wrap(f"→ {part}", room)]
-        heads = [Content.assemble((f"{glyph} ", style), f"{CHECKS[finding.check]:<{LABEL}}")]
-        heads += [Content(" " * (LABEL + 2))] * (len(said) - 1)
-        return [head + Content.styled(*line) for head, line in zip(heads, said, strict=False)]
+        return Content.assemble((f"{glyph} ", style), label, (said, "$text-muted"))
 
 
-def _passed(finding: Finding) -> str:
+def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
+    """Every finding in full, what is wrong first, `width` cells wide."""
+    by_level = ("failure", "warning", "ok")
+    for finding in sorted(in_order(findings), key=lambda one: by_level.index(one.level)):
+        yield from _wrapped(finding, width, LONG)
+
+
+def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Content]:
+    """A finding over as many lines as it takes, each part cut at `most` characters."""
+    glyph, style = GLYPHS[finding.level]
+    room = max(12, width - LABEL - 2)
+    advice = [finding.where, finding.fix] if finding.level != "ok" else []
+    said = [(line, style) for line in wrap(one_line(finding.message, most), room)]
+    said += [
+        (line, "") for part in advice if part for line in wrap(f"→ {one_line(part, most)}", room)
+    ]
+    head = Content.assemble((f"{glyph} ", style), f"{CHECKS[finding.check]:<{LABEL}}")
+    for line in said:
+        yield head + Content.styled(*line)
+        head = Content(" " * (LABEL + 2))
+
+
+def _briefly(finding: Finding) -> str:
     by_name = finding.check in BY_NAME and finding.where
     return one_line(finding.where if by_name else finding.message, 200)
 
