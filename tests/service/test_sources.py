@@ -49,10 +49,12 @@ async def test_a_directory_is_read_with_all_below_it(hud: Command, tmp_path: Pat
 async def test_the_problems_of_a_directory_come_from_all_of_its_files(
     hud: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.json").write_text('[{"env": 3, "id": "s"}]')
-    (tmp_path / "b.jsonl").write_bytes(b'{"env": "e", "id": "s"}\n\0')
-    (tmp_path / "c.json").write_text(json.dumps(ROW))
-    result = await hud("preflight", str(tmp_path))
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "a.json").write_text('[{"env": 3, "id": "s"}]')
+    (folder / "b.jsonl").write_bytes(b'{"env": "e", "id": "s"}\n\0')
+    (folder / "c.json").write_text(json.dumps(ROW))
+    result = await hud("preflight", str(folder))
     assert (result.code, result.error["type"]) == (2, "usage")
     assert [(p["where"], p["field"]) for p in result.error["problems"]] == [
         ("a.json row 1", "env"),
