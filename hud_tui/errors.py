@@ -80,7 +80,7 @@ class HudUnreachable(HudError):
 
 
 class HudNoKey(HudError):
-    """Neither a key nor the embedded service was chosen."""
+    """There is no key: of HUD, where the embedded service was not chosen; or of the Hub."""
 
     exit_code = 4
     kind = "no_key"

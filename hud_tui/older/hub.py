@@ -5,7 +5,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnreachable, HudUsage, refused
+from hud_tui.errors import (
+    HudError,
+    HudNoKey,
+    HudRefused,
+    HudUnauthorized,
+    HudUnreachable,
+    HudUsage,
+    refused,
+)
 from hud_tui.older.parquet import EXTRA, quiet
 from hud_tui.rl.text import one_line
 
@@ -23,14 +31,14 @@ def require_token(token: str | None) -> None:
 
     Raises:
         HudUsage: The library is not installed.
-        HudUnauthorized: There is none. Whether it may write, the Hub says.
+        HudNoKey: There is none. Whether it may write, the Hub says.
     """
     try:
         from huggingface_hub import get_token
     except ImportError as error:
         raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
     if not (token or get_token()):
-        raise HudUnauthorized(401, "no token for the Hugging Face Hub", NO_TOKEN)
+        raise HudNoKey("no token for the Hugging Face Hub", NO_TOKEN)
 
 
 def push(folder: Path, name: str, private: bool, token: str | None) -> str:

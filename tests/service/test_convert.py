@@ -298,7 +298,7 @@ def test_without_a_token_nothing_is_asked_or_written(
     assert (place / "out").exists() == bool(the_hub.asked) == bool(kept)
     if not kept:
         assert (result.error["type"], "hf auth login" in result.error["hint"]) == (
-            "unauthorized",
+            "no_key",
             True,
         )
 
