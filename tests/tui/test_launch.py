@@ -294,6 +294,12 @@ async def test_the_command_line_fills_the_form(served: Served) -> None:
         assert view(app).query_one("#loss_fn", Picker).value == "ppo"
 
 
+async def test_the_group_size_of_a_preflight_is_that_of_the_form(served: Served) -> None:
+    given = {"group_size": 64}
+    async with launch(served, command="preflight", source="text", parameters=given) as app:
+        await app.until(lambda: field(app, "group_size").value == "64")
+
+
 async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) -> None:
     given = {"steps": 1, "group_size": 2, "max_tokens": 9}
     async with launch(served, source="arith", parameters=given) as app:

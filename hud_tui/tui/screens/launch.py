@@ -131,7 +131,8 @@ class LaunchScreen(LaunchTrial):
             return
         self._filled_for, self._edited = model.id, False
         values = defaults(model)
-        given = self.hud.start.parameters if self.hud.start.command == "run" else {}
+        start = self.hud.start
+        given = start.parameters if start.command in ("run", "preflight") else {}
         values |= {key: value for key, value in given.items() if key in values}
         self.form.fill(values)
         losses = await self.attempt(self.client.losses(model.id))
