@@ -12,7 +12,7 @@ from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.palette import ALL_BAD, ALL_GOOD
-from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
+from hud_tui.tui.widgets.rollout_columns import GAP, RolloutColumns, answers
 from hud_tui.wire import CheckpointTrace, Group, TraceEvents
 from tests.conftest import until
 from tests.tui import runs
@@ -122,7 +122,11 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
         shown = text_of(screen.columns)
         rewards = [one.reward for one in screen.columns.answers]
         assert rewards == sorted(rewards, reverse=True)
-        assert "8 rollouts, best first · 1–4 in sight" in shown
+        assert "8 rollouts, best first ━" in shown  # none is out of sight
+        assert [
+            f" {one.number} " in shown or f"▸{one.number} " in shown
+            for one in screen.columns.answers
+        ] == [True] * 8
         assert "reward 1" in shown
         assert "advantage +.281" in shown
         assert "I think it is 13." in shown
@@ -150,6 +154,23 @@ async def test_every_key_of_a_group_works() -> None:
         assert all(strip.cell_length == columns.width for strip in columns.shown)
         await pilot.press("question_mark", "escape", "escape")
         await until(lambda: stage.screen is stage.live)
+
+
+async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
+    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("shift+left", "g", "down", "down", "enter")
+        columns = (await opened(stage)).columns
+        short = columns.answers
+        assert "1–4 in sight" in text_of(columns)
+        await pilot.click(columns, offset=(columns.cell + GAP, 2 + columns.tall))
+        assert columns.picked == 3
+        columns.answers = [replace(one, text="many words " * 40) for one in short]
+        await until(lambda: "in sight" in text_of(columns))
+        assert columns.banks == 1
+        assert "3–4 in sight" in text_of(columns)
+        await pilot.press("left", "left")
+        await until(lambda: "1–2 in sight" in text_of(columns))
 
 
 async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from rich.segment import Segment
 from rich.style import Style
@@ -57,7 +58,10 @@ def answers(group: Group) -> list[Answer]:
 
 
 class RolloutColumns(LinesView, can_focus=True):
-    """←/→ go from one to the next; up and down scroll all texts together."""
+    """←/→ go from one to the next; up and down scroll all texts together.
+
+    Where they are short, what has no room beside the others is shown below them.
+    """
 
     answers: reactive[Sequence[Answer]] = reactive[Sequence[Answer]]((), repaint=False)
     picked: reactive[int] = reactive(0, repaint=False)
@@ -79,33 +83,44 @@ class RolloutColumns(LinesView, can_focus=True):
         return min(MOST, (self.width + GAP) // self.across - GAP)
 
     @property
+    def tall(self) -> int:
+        """Lines of the longest rollout."""
+        return FACTS + max((len(self._text(one)) for one in self.answers), default=0)
+
+    @property
+    def banks(self) -> int:
+        """Rows of rollouts, one below another: more than one only where they are short."""
+        needed = ceil(len(self.answers) / self.across)
+        return max(1, min(needed, (self.body_rows + 1) // (self.tall + 1)))
+
+    @property
     def first(self) -> int:
-        """The leftmost in sight."""
-        return max(0, min(self.picked - self.across // 2, len(self.answers) - self.across))
+        """The first in sight."""
+        seen = self.across * self.banks
+        return max(0, min(self.picked - seen // 2, len(self.answers) - seen))
 
     @property
     def count(self) -> int:
-        return FACTS + max((len(self._text(one)) for one in self.answers), default=0)
+        return self.banks * (self.tall + 1) - 1
 
     def title(self, width: int) -> str:
-        size, last = len(self.answers), self.first + self.across
-        more = f" · {self.first + 1}–{last} in sight" if size > self.across else ""
+        size, last = len(self.answers), self.first + self.across * self.banks
+        more = f" · {self.first + 1}–{last} in sight" if size > last - self.first else ""
         return f"{size} rollouts, best first{more}"
 
     def draw(self, width: int, rows: range) -> list[Strip]:
-        seen = range(self.first, min(len(self.answers), self.first + self.across))
-        columns = [self._column(place) for place in seen]
+        across, tall = self.across, self.tall
+        last = min(len(self.answers), self.first + across * self.banks)
+        drawn = [self._column(place) for place in range(self.first, last)]
         blank, gap = Strip([Segment(" " * self.cell)]), Strip([Segment(" " * GAP)])
-        return [
-            Strip.join(
-                [
-                    part
-                    for lines in columns
-                    for part in (lines[row] if row < len(lines) else blank, gap)
-                ][:-1]
-            )
-            for row in rows
-        ]
+
+        def line_of(row: int) -> Strip:
+            bank, at = divmod(row, tall + 1)
+            beside = drawn[bank * across : (bank + 1) * across]
+            parts = [(lines[at] if at < len(lines) else blank, gap) for lines in beside]
+            return Strip.join([part for pair in parts for part in pair][:-1])
+
+        return [line_of(row) for row in rows]
 
     def _column(self, place: int) -> list[Strip]:
         one, cell = self.answers[place], self.cell
@@ -146,7 +161,8 @@ class RolloutColumns(LinesView, can_focus=True):
         self.picked = max(0, min(len(self.answers) - 1, self.picked + places))
 
     def on_click(self, event: Click) -> None:
-        place = self.first + event.x // (self.cell + GAP)
+        bank = (self.scroll_offset.y + max(0, event.y - 1)) // (self.tall + 1)
+        place = self.first + bank * self.across + event.x // (self.cell + GAP)
         if place < len(self.answers):
             self.picked = place
 
