@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from statistics import fmean
 
 from hud_tui.rl.metrics import metric, ranked
@@ -11,6 +12,8 @@ from hud_tui.wire import Checkpoint, Group
 
 LEAST = 0.02
 """A smaller change of a group's mean is not worth a line."""
+NOISE = 0.01
+"""A smaller share of a metric's healthy range makes neither checkpoint the better one."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,15 @@ class MetricPair:
 
     @property
     def better(self) -> int:
-        """1 where the right one is better, −1 where the left one is, 0 where neither."""
-        delta, sign = self.delta or 0.0, metric(self.key).better
-        return sign * ((delta > 0) - (delta < 0))
+        """1 where the right one is better, −1 where the left one is, 0 where neither.
+
+        Neither is where they differ by next to nothing of what is healthy.
+        """
+        delta, known = self.delta or 0.0, metric(self.key)
+        low, high = known.healthy or (0.0, 0.0)
+        if isfinite(high - low) and abs(delta) < NOISE * (high - low):
+            return 0
+        return known.better * ((delta > 0) - (delta < 0))
 
 
 @dataclass(frozen=True)

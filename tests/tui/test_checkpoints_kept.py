@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from textual.widgets import Input
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report
@@ -162,6 +164,28 @@ async def test_one_prompt_is_sampled_from_two_checkpoints(served: Served) -> Non
         assert titles == ["A step-000006  ▶ served", "B step-000005"]
         await flown.press("tab", "j")
         await back(flown)
+
+
+async def test_what_is_typed_takes_the_place_of_the_prompt_that_is_proposed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SimpleNamespace(kind="user_message", text="Larger: 1 or 2?")
+
+    async def traces(model_id: str, checkpoint_id: str, limit: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(trace_id="t")]
+
+    async def events(trace_id: str) -> SimpleNamespace:
+        return SimpleNamespace(events=[asked])
+
+    async with tree_of(served) as (flown, _):
+        monkeypatch.setattr(flown.view.client, "checkpoint_traces", traces)
+        monkeypatch.setattr(flown.view.client, "trace_events", events)
+        await flown.press("down", "s")
+        await panel(flown, TryPanel)
+        shown = flown.app.screen
+        await flown.until(lambda: shown.prompt.value == asked.text)
+        await flown.press("2", "?")
+        assert shown.prompt.value == "2?"
 
 
 async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(

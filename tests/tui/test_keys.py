@@ -14,6 +14,7 @@ from hud_tui.tui.screens.compare_panel import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.help import KEYS, LABEL
 from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.json_screen import JsonScreen
 from hud_tui.tui.screens.log import LogScreen
@@ -113,7 +114,8 @@ async def test_help_lists_every_key_of_the_view(served: Served, view: str) -> No
         can = [a for a in of_view(view) if app.screen.check_action(*_call(a)) is not False]
         await app.press("question_mark")
         await app.until(lambda: app.screen.query("#help-list"))
-        listed = " ".join(str(option.prompt) for option in app.screen.query_one(OptionList).options)
+        options = app.screen.query_one(OptionList).options
+        listed = " ".join(" ".join(str(option.prompt).split()) for option in options)
         for action in [*can, *of_view("app")]:
             assert action.help in listed
             assert action.all_shown in listed
@@ -122,6 +124,27 @@ async def test_help_lists_every_key_of_the_view(served: Served, view: str) -> No
 def _call(action: Action) -> tuple[str, tuple[object, ...]]:
     name, _, rest = action.name.partition("(")
     return name, tuple(part.strip("'") for part in rest.rstrip(")").split(",") if part)
+
+
+async def test_help_tells_what_a_key_does_beside_it_however_narrow(served: Served) -> None:
+    async with opened(Connector(served), Start("models"), size=(60, 24)) as app:
+        await app.until_view("models")
+        await app.press("question_mark")
+        await app.until(lambda: app.screen.query("#help-list"))
+        options = app.screen.query_one(OptionList)
+
+        def lines() -> list[str]:
+            return [row for one in options.options for row in str(one.prompt).split("\n")]
+
+        def laid_out() -> bool:
+            room = options.scrollable_content_region.width
+            return room > 0 and 40 < max(map(len, lines())) <= room
+
+        await app.until(laid_out)
+        beside = KEYS + LABEL
+        assert any(row[:beside].isspace() for row in lines())
+        assert all(row[:beside].isspace() or row[beside - 1] == " " for row in lines())
+        assert "esc back" in str(app.screen.query_one("#help").border_subtitle)
 
 
 async def test_help_is_searched_and_does_what_is_chosen(served: Served) -> None:

@@ -142,7 +142,7 @@ async def test_outliers_leave_the_chart_and_are_counted() -> None:
         stage.live.focus_key = "one spike"
         chart = stage.live.query_one(FocusChart)
         await pilot.press("c")
-        assert "clipped: 1 columns beyond" in text_of(chart)
+        assert "clipped: 1 column beyond" in text_of(chart)
         assert "1.0M" not in text_of(chart)
         await pilot.press("c", "b")
         assert not stage.live.lens.envelope
@@ -161,6 +161,16 @@ async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
         assert stage.live.lens.overlay is not None
         await pilot.press("v", "home", "enter")
         await until(lambda: stage.live.lens.overlay is None)
+
+
+async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
+    stage = Stage(runs.run_of(60), client=runs.Catalog({"m1": (runs.MODEL, ())}))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("v")
+        foot = stage.screen.query_one("#overlays-foot")
+        await until(lambda: "no other branch yet" in str(foot.render()))
+        assert foot.size.height == 2
+        await pilot.press("escape")
 
 
 async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:

@@ -48,6 +48,13 @@ async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
         assert text_of(grid).splitlines()[1].index("▼") == 51
 
 
+async def test_the_strip_says_what_its_cells_mean_on_a_narrow_terminal_too() -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("g", "w")
+        assert "colour mean, height spread, ═ ┄ none" in text_of(groups_of(stage))
+
+
 async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(120, 40)) as pilot:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.compare import compare
+from hud_tui.rl.compare import MetricPair, compare
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.screens.compare_panel import comparison_table, lineage
 from hud_tui.wire import Checkpoint, Group
@@ -54,6 +54,13 @@ def test_metrics_are_right_minus_left_and_the_better_side_is_told() -> None:
     assert pairs["reward_mean"].better == 1
     assert pairs["kl_sample_train"].better == -1
     assert (pairs["only_left"].delta, pairs["only_left"].better) == (None, 0)
+
+
+@pytest.mark.parametrize(("right", "better"), [(1.3e-7, 0), (0.0099, -1), (-1e-9, 0)])
+def test_next_to_nothing_of_the_healthy_range_makes_neither_better(
+    right: float, better: int
+) -> None:
+    assert MetricPair("kl_sample_train", -2e-8, right).better == better
 
 
 def test_groups_that_both_have_are_better_worse_or_alike() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -9,13 +10,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from hud_tui.tui.commands import Doable, doable
 
 KEYS, LABEL = 13, 15
 """Cells of the columns of keys and of labels."""
+PADDING = 2
+"""Cells around a line of the list."""
+LEAST = 16
+"""Cells that what an action does is told in."""
 
 
 class HelpScreen(ModalScreen[Doable | None]):
@@ -38,12 +43,21 @@ class HelpScreen(ModalScreen[Doable | None]):
         with Vertical(id="help") as box:
             box.border_title = f"keys of {self.place}"
             yield Input(placeholder="search", id="help-search", compact=True)
+            box.border_subtitle = "↑ ↓ choose · enter does it · esc back"
             yield OptionList(id="help-list", markup=False)
-            yield Static("↑ ↓ choose   enter does it   esc back", id="help-foot")
 
     def on_mount(self) -> None:
         self.query_one(OptionList).can_focus = False
         self._list("")
+
+    def on_resize(self) -> None:
+        """Tell what the actions do in the width that there is."""
+        self.call_after_refresh(self._lay_out)
+
+    def _lay_out(self) -> None:
+        at = self.query_one(OptionList).highlighted
+        self._list(self.query_one(Input).value)
+        self.query_one(OptionList).highlighted = at
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._list(event.value)
@@ -52,7 +66,8 @@ class HelpScreen(ModalScreen[Doable | None]):
         wanted = text.casefold().split()
         self.found = [one for one in self.all if _matches(one, wanted)]
         options = self.query_one(OptionList)
-        options.set_options(Option(_row(one)) for one in self.found)
+        width = options.scrollable_content_region.width - options.scrollbar_size_vertical
+        options.set_options(Option(_row(one, width - PADDING)) for one in self.found)
         options.highlighted = 0 if self.found else None
 
     def action_move(self, rows: int) -> None:
@@ -74,10 +89,13 @@ def _matches(one: Doable, wanted: list[str]) -> bool:
     return all(word in text for word in wanted)
 
 
-def _row(one: Doable) -> Content:
+def _row(one: Doable, width: int) -> Content:
+    """What an action's keys are, and what it does, in lines of their own below one another."""
     keys, action = one.action.all_shown, one.action
+    indent = " " * (KEYS + LABEL)
+    told = wrap(action.help, max(LEAST, width - len(indent)))
     return Content.assemble(
         (f"{keys:<{KEYS}}", "bold $accent"),
         f"{action.label:<{LABEL}}",
-        (action.help, "$text-muted"),
+        (f"\n{indent}".join(told), "$text-muted"),
     )

@@ -34,6 +34,7 @@ COLUMNS = (
 )
 NONE, BRANCH, MODEL = "none", "branch:", "model:"
 FOOT = "enter lays it over the curves   esc back"
+ALONE = "This run has no other branch yet, and no other model has steps."
 
 
 class OverlayList(ModalScreen[None]):
@@ -82,6 +83,8 @@ class OverlayList(ModalScreen[None]):
         ]
         if self.is_attached:
             self._show()
+            if not self.models and not self.branches:
+                self.query_one("#overlays-foot", Static).update(f"{ALONE}\n{FOOT}")
 
     def _show(self) -> None:
         rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]

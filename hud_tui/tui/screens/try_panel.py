@@ -81,6 +81,7 @@ class TryPanel(Panel[None]):
         self.prompt.placeholder = "type a prompt"
         if text and not self.prompt.value:
             self.prompt.value = one_line(text, 2000).replace("⏎", "\\n")
+            self.prompt.select_all()  # what is typed takes its place
 
     @on(Input.Submitted, "#try-prompt")
     def _submitted(self) -> None:

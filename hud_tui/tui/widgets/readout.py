@@ -75,7 +75,7 @@ def focus_heading(
         f"⚠ {missing} missing" if missing else "",
         "log" if lens.log else "",
         _axis_said(run, sight, lens),
-        f"clipped: {off} columns beyond" if off else "clipped" if lens.clip else "",
+        f"clipped: {off} column{'s'[: off != 1]} beyond" if off else "clipped" if lens.clip else "",
         _zoom_said(run, lens),
     ]
     return Heading(

@@ -18,7 +18,11 @@ from hud_tui.tui.widgets.reward_face import mark_cell
 
 MARGIN = 1
 """Cells at either side."""
-LEGEND = f"colour mean · height spread · {ALL_GOOD} all good · {ALL_BAD} all bad"
+LEGENDS = (
+    f"colour mean · height spread · {ALL_GOOD} all good · {ALL_BAD} all bad",
+    f"colour mean, height spread, {ALL_GOOD} {ALL_BAD} none",
+)
+"""What the field's cells mean; the longest that has room."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,9 @@ class StripFace:
         if start == stop:
             return line((" No steps yet.", self.tone("dim")))
         left = f" {self._name(start)} … {self._name(stop - 1)}"
-        right = f"{LEGEND} "
-        room = width - len(left)
-        return line((left + (right.rjust(room) if len(right) < room else ""), self.tone("faint")))
+        room = width - len(left) - 1
+        right = next((text for text in LEGENDS if len(text) < room), "")
+        return line((left + right.rjust(room), self.tone("faint")))
 
     def _name(self, row: int) -> str:
         position = self.run.tree.find(self.run.series.id_at(row))
