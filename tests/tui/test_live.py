@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged
+from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
 from hud_tui.rl.axis import Axis
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.progress import Liveness, State
@@ -169,6 +169,16 @@ async def test_after_a_roll_back_it_says_whose_steps_are_shown() -> None:
         assert "frozen at step-000030 · now at step-000031" in status_of(stage)
         await pilot.press("f")
         assert "13 steps up to step-000031" in text_of(chart)
+
+
+async def test_a_run_that_is_being_read_is_not_said_to_be_none() -> None:
+    unread = Run(model=runs.MODEL)
+    stage = Stage(unread)
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "reading the run …" in status_of(stage)
+        stage.play(unread.fold(TreeRead(checkpoints=())))
+        await until(lambda: "no run under way" in status_of(stage))
 
 
 async def test_another_model_thaws_the_screen() -> None:

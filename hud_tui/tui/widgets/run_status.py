@@ -101,11 +101,17 @@ def _held(run: Run, frozen: Run) -> Content:
     return Content.styled(f"⏸ frozen at {at}{late} · f follows", "bold $warning")
 
 
+def _no_job(run: Run) -> str:
+    if run.model is not None and not run.loaded:
+        return "reading the run …"
+    loop = run.head is not None and run.head.job_id is None
+    return "trained by a loop" if loop else "no run under way"
+
+
 def _job(run: Run, named: bool) -> Content:
     job = run.job
     if job is None:
-        loop = run.head is not None and run.head.job_id is None
-        return Content.styled("trained by a loop" if loop else "no run under way", "$text-muted")
+        return Content.styled(_no_job(run), "$text-muted")
     name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
