@@ -105,6 +105,8 @@ class ReplayTransport(httpx.AsyncBaseTransport):
             return _json([model.model_dump() for model in self._recording.models], paged=True)
         if last in ("jobs", "tasksets", "environments"):
             return _json([], paged=True)
+        if last == "losses":
+            return _json({"losses": []})
         if last == "checkpoints":
             return _json([row.model_dump() for row in self._tree(before)])
         if last == "raw-status" and (job := self._job(before)) is not None:
