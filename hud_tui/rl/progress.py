@@ -63,6 +63,13 @@ class Liveness:
     """Until the next attempt."""
     advice: str = ""
     """What it means and which key helps, where the service has been silent for long."""
+    as_of: float | None = None
+    """Unix seconds of the service's last word, where it has been silent for long."""
+
+    @property
+    def offline(self) -> bool:
+        """Whether what is shown is only what was known last."""
+        return bool(self.advice)
 
 
 def progress(run: Run) -> Progress | None:

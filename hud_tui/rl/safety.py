@@ -25,6 +25,15 @@ class ReadOnly:
     """E.g. ``started with --read-only``."""
     cure: str
     """What to do for changing something after all."""
+    kind: str = "read-only"
+    """What this is called."""
+
+
+OFFLINE = ReadOnly(
+    "the service does not answer, so nothing can be changed",
+    "wait until it does, or press ctrl+r to connect anew",
+    "offline",
+)
 
 
 def read_safety(given: object) -> Safety:

@@ -19,8 +19,8 @@ from textual.widgets import Input
 from hud_tui.start import Start
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
-from hud_tui.tui.guarding import GuardingApp
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.offline import OfflineApp
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.shelf import Shelf
@@ -43,7 +43,7 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 
 
-class HudApp(GuardingApp):
+class HudApp(OfflineApp):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
@@ -93,6 +93,7 @@ class HudApp(GuardingApp):
 
     async def on_unmount(self) -> None:
         if self.client is not None:
+            await self.keep_now()
             await self.client.aclose()
 
     @property

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from asyncio import create_task, to_thread
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.worker import WorkerError
 
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudUnreachable
 from hud_tui.tui.screens import load_views
 
 if TYPE_CHECKING:
@@ -29,17 +30,46 @@ async def connect(app: HudApp, mode: str, key: str | None) -> None:
 
         first = await opening(app.client, app.start)
     except HudError as error:
-        app.connect_screen.fail(error)
+        await views
+        if not (isinstance(error, HudUnreachable) and await _open_offline(app)):
+            app.connect_screen.fail(error)
         return
     finally:
         await views
+    app.catalog = first.models
     if first.model is not None:
         app.choose(first.model)
+    app.keep_last_known()
     await app.switch_mode(first.view)
     if first.trouble is not None:
         app.tell(first.trouble)
     elif app.start.verbose:
         app.action_raw(app.start.ref)
+
+
+async def _open_offline(app: HudApp) -> bool:
+    """Show what was known last; False where there is nothing to show."""
+    known = await to_thread(app.read_kept)
+    if known is None:
+        return False
+    from hud_tui.events import TreeRead
+    from hud_tui.rl.run import Run
+    from hud_tui.tui.opening import opening_offline
+
+    try:
+        first = opening_offline(known, app.start)
+    except HudError:
+        return False
+    assert first.model is not None
+    run = Run(model=first.model)
+    if first.model.id == known.model.id:
+        run = replace(run.fold(TreeRead(checkpoints=known.tree)), job=known.job)
+    app.catalog = first.models
+    app.choose(first.model, run, known.at)
+    app.catch_up()
+    app.keep_last_known()
+    await app.switch_mode(first.view)
+    return True
 
 
 async def connect_anew(app: HudApp, mode: str) -> None:

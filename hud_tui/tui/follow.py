@@ -6,7 +6,7 @@ from asyncio import sleep
 from collections.abc import Callable
 from dataclasses import replace
 from math import floor
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from hud_tui.rl.progress import Liveness, State, liveness, step_seconds
@@ -37,7 +37,14 @@ class Follower:
     """What is known of the model that is followed, and how fresh that is."""
 
     def __init__(
-        self, client: HudClient, run: Run, model: Model, journal: Journal, alarms: AlarmWatch
+        self,
+        client: HudClient,
+        run: Run,
+        model: Model,
+        journal: Journal,
+        alarms: AlarmWatch,
+        known_at: float | None = None,
+        clock: Callable[[], float] = time,
     ) -> None:
         """
         Args:
@@ -46,11 +53,15 @@ class Follower:
             model: The model to follow.
             journal: Where its head was set so far.
             alarms: The detectors that judge its run.
+            known_at: Unix seconds that `run` is as of, where it was kept from another session
+                because the service does not answer; else None.
+            clock: Unix seconds.
         """
         known = run.model is not None and run.model.id == model.id
         self.run = replace(run, model=model) if known else Run(model=model)
         self.freshness = CONNECTING
         self.journal, self.alarms = journal, alarms
+        self._known_at, self._clock = known_at, clock
         self._lost_at: float | None = None
         """`time.monotonic()` since when the service does not answer; None while it does."""
         self._gone = GONE if client.settings.local else UNREACHABLE
@@ -110,9 +121,17 @@ class Follower:
             step_seconds(run) if silent else None,
         )
         self._lost_at = (self._lost_at or now) if judged.state is State.RECONNECTING else None
-        if self._lost_at is not None and now - self._lost_at > LOST_S:
-            return Liveness(judged.state, judged.source, None, feed.trouble, advice=self._gone)
+        kept = self._known_at is not None and feed.heard_at is None
+        if kept or (self._lost_at is not None and now - self._lost_at > LOST_S):
+            return self._offline(judged.source, now)
         return replace(judged, age_s=_whole(silent)) if judged.state is State.STALLED else judged
+
+    def _offline(self, source: str, now: float) -> Liveness:
+        heard = self._feed.heard_at
+        at = self._known_at if heard is None else floor(self._clock() - (now - heard))
+        at = self.freshness.as_of if self.freshness.as_of and self.freshness.offline else at
+        trouble = self._feed.trouble
+        return Liveness(State.RECONNECTING, source, None, trouble, advice=self._gone, as_of=at)
 
 
 def _whole(seconds: float | None, step: int = 1) -> float | None:

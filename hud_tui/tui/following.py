@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import time
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -37,6 +39,8 @@ class FollowingApp(TellingApp):
         self.client: HudClient | None = None
         self.shelf = Shelf()
         """Keeps what the user chose."""
+        self.clock: Callable[[], float] = time
+        """Unix seconds, for ages on the screen."""
         self.thresholds: Thresholds | None = None
         """What the detectors of alarms go by; None for the usual ones."""
         self.recorder: Recorder | None = None
@@ -71,8 +75,14 @@ class FollowingApp(TellingApp):
 
         return self._follower.freshness if self._follower is not None else CONNECTING
 
-    def choose(self, model: Model) -> None:
-        """Follow this model from now on."""
+    def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
+        """Follow this model from now on.
+
+        Args:
+            model: The model.
+            known: What another session kept of it, where the service does not answer.
+            known_at: Unix seconds that this is as of.
+        """
         from hud_tui.tui.alarm_book import AlarmBook
         from hud_tui.tui.alarm_watch import AlarmWatch
         from hud_tui.tui.follow import Follower
@@ -84,7 +94,9 @@ class FollowingApp(TellingApp):
         if self.run_now.model is None or self.run_now.model.id != model.id:
             self.at = None
         alarms = AlarmWatch(self.thresholds, AlarmBook(self.shelf, model.id))
-        self._follower = Follower(self.connected, self.run_now, model, journal, alarms)
+        self._follower = Follower(
+            self.connected, known or self.run_now, model, journal, alarms, known_at, self.clock
+        )
         if self.recorder is not None:
             self.recorder.model(model)
         self.follow(self._follower)

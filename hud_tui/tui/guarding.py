@@ -25,13 +25,13 @@ class GuardingApp(AlarmingApp):
     @property
     def read_only(self) -> ReadOnly | None:
         """Why nothing is changed; None where everything may be."""
-        return None if self.client is None else self.client.wire.guard.read_only
+        return None if self.client is None else self.client.wire.guard.shut
 
     def may_change(self) -> bool:
         """Whether the service may be changed; where it may not, that is said."""
         said = self.read_only
         if said is not None:
-            text = f"read-only: {said.why}\n{said.cure}"
+            text = f"{said.kind}: {said.why}\n{said.cure}"
             self.notify(text, severity="warning", markup=False)
         return said is None
 

@@ -12,6 +12,7 @@ from hud_tui.wire import Job, Model
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.last_known import LastKnown
     from hud_tui.start import Start
 
 VIEWS = {
@@ -34,6 +35,8 @@ class Opening:
     """To follow; None where there is none of one's own yet."""
     trouble: HudError | None = None
     """Why it is not the one that was asked for."""
+    models: tuple[Model, ...] = ()
+    """The catalog, as it was read."""
 
 
 async def opening(client: HudClient, start: Start) -> Opening:
@@ -47,11 +50,24 @@ async def opening(client: HudClient, start: Start) -> Opening:
     try:
         model = await _named(client, start, models)
     except (HudUsage, HudRefused) as error:
-        return Opening("models", await _usual(client, models), error)
+        return Opening("models", await _usual(client, models), error, tuple(models))
     model = model or await _usual(client, models)
     if model is None and view in ("live", "checkpoints"):
         view = "models"
-    return Opening(view, model)
+    return Opening(view, model, models=tuple(models))
+
+
+def opening_offline(known: LastKnown, start: Start) -> Opening:
+    """The same of what was kept, where the service does not answer.
+
+    Raises:
+        HudUsage: The model that the command line names is not in it.
+    """
+    models = list(known.models) or [known.model]
+    model = known.model
+    if start.model or (start.ref and start.command == "status"):
+        model = find_model(start.model or start.ref or "", models)
+    return Opening(VIEWS.get(start.command, "live"), model, models=tuple(models))
 
 
 async def _named(client: HudClient, start: Start, models: list[Model]) -> Model | None:

@@ -16,6 +16,7 @@ from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.key_line import KeyLine
+from hud_tui.tui.widgets.offline_line import OfflineLine
 from hud_tui.tui.widgets.top_line import TopLine
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class HudScreen(Screen[None]):
     """Neither repaints the screen itself: that would draw every line of every pane again."""
 
     def compose(self) -> ComposeResult:
-        top = TopLine(self.VIEW, self.hud.service, self.hud.read_only is not None)
+        top = TopLine(self.VIEW, self.hud.service, self.client.wire.guard.read_only is not None)
         yield top.data_bind(HudScreen.run, HudScreen.freshness)
+        yield OfflineLine(self.hud.clock).data_bind(HudScreen.freshness)
         yield from self.body()
         yield KeyLine(self.VIEW)
 

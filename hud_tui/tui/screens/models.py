@@ -96,8 +96,10 @@ class ModelsScreen(HudScreen):
         """Read the catalog, then what the trees of one's own models say, a few at a time."""
         models = await self.attempt(self.client.models())
         if models is None:
+            if self.hud.freshness.offline:
+                self.models = self.models or self.hud.catalog or None
             return
-        self.models = tuple(models)
+        self.models = self.hud.catalog = tuple(models)
         if any(model.engine and model.engine.server for model in models):
             self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + WAY)
         self.first_start = self.client.settings.local and not own(models)

@@ -1,0 +1,116 @@
+"""The last known state of a service, kept on this machine for when it does not answer.
+
+One file a service in the state directory, named by a digest of its URL, readable by its owner
+only, and without the key. A file that cannot be read, is older or is not whole counts as none.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hud_tui.wire import Checkpoint, JobStatus, Model
+
+FORMAT = 1
+MOST_NODES = 5000
+"""Checkpoints that are kept, the newest."""
+MOST_GROUPED = 50
+"""Of those, how many keep the rewards of their groups."""
+MOST_MODELS = 1000
+MOST_BYTES = 32_000_000
+"""A file that would be larger is not written, and none is read."""
+MOST_FILES = 8
+"""Services that are remembered."""
+
+
+@dataclass(frozen=True)
+class LastKnown:
+    """What was read of a service."""
+
+    at: float
+    """Unix seconds of its last word."""
+    models: tuple[Model, ...]
+    model: Model
+    """The one that was followed."""
+    tree: tuple[Checkpoint, ...]
+    """Oldest first, shape (N,), N ≤ MOST_NODES."""
+    job: JobStatus | None = None
+
+
+def file_of(state: Path, url: str) -> Path:
+    """Where what is known of a service is."""
+    return state / "offline" / f"{sha256(url.encode('utf-8', 'replace')).hexdigest()[:24]}.json"
+
+
+def read_last_known(state: Path, url: str) -> LastKnown | None:
+    """What was last known of a service; None where that is nothing, or cannot be read."""
+    file = file_of(state, url)
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            return None
+        body: Any = json.loads(file.read_text("utf-8"))
+        if body["format"] != FORMAT or body["service"] != url:
+            return None
+        return LastKnown(
+            at=float(body["at"]),
+            models=tuple(Model.model_validate(one) for one in body["models"]),
+            model=Model.model_validate(body["model"]),
+            tree=tuple(Checkpoint.model_validate(one) for one in body["tree"]),
+            job=None if body["job"] is None else JobStatus.model_validate(body["job"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, ValidationError, RecursionError):
+        return None
+
+
+def write_last_known(state: Path, url: str, known: LastKnown, secret: str) -> None:
+    """Replace what is known of a service; what cannot be written is lost.
+
+    Args:
+        state: The state directory.
+        url: The service's.
+        known: What is known now.
+        secret: The key, which is taken out should the service have said it.
+    """
+    text = "".join(_pieces(url, known))
+    if secret:
+        text = text.replace(json.dumps(secret)[1:-1], "***")
+    if len(text) > MOST_BYTES:
+        return
+    file = file_of(state, url)
+    fresh = file.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+        fresh.replace(file)
+        _forget_oldest(file.parent)
+
+
+def _pieces(url: str, known: LastKnown) -> Iterator[str]:
+    """The file, a checkpoint at a time, so that other threads get their turn."""
+    head = {"format": FORMAT, "service": url, "at": known.at}
+    yield json.dumps(head)[:-1]
+    yield ', "model": ' + known.model.model_dump_json()
+    yield ', "job": ' + ("null" if known.job is None else known.job.model_dump_json())
+    yield ', "models": ['
+    yield ",".join(model.model_dump_json() for model in known.models[:MOST_MODELS])
+    yield '], "tree": [\n'
+    tree: Sequence[Checkpoint] = known.tree[-MOST_NODES:]
+    for left, node in zip(range(len(tree), 0, -1), tree, strict=True):
+        without = {"groups"} if left > MOST_GROUPED and not node.is_active else None
+        yield node.model_dump_json(exclude=without) + (",\n" if left > 1 else "\n")
+    yield "]}\n"
+
+
+def _forget_oldest(directory: Path) -> None:
+    files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for file in files[:-MOST_FILES]:
+        file.unlink(missing_ok=True)

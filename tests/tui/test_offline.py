@@ -1,0 +1,172 @@
+"""A service on the network that goes away: what is known stays, dated, and nothing is changed."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudReadOnly
+from hud_tui.last_known import file_of, read_last_known
+from hud_tui.settings import Settings
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.shelf import Shelf
+from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
+from tests.tui.cockpit import grow
+from tests.tui.conftest import Connector, Opened
+
+
+class Remote(Connector):
+    """A service that is not this machine's own, at an address that stays."""
+
+    def __init__(self, url: str, api_key: str) -> None:
+        super().__init__(None)
+        self.settings = Settings(url, url, url, f"{url}/v3/api", url, api_key)
+
+    async def __call__(
+        self, mode: str, key: str | None, progress: Callable[[str], None]
+    ) -> HudClient:
+        self.asked.append((mode, key))
+        return HudClient(self.settings, self.net)
+
+
+@pytest.fixture
+async def model(http: httpx.AsyncClient) -> Any:
+    """A model with three steps."""
+    base = (await http.get("/v2/models")).json()["items"][0]["id"]
+    body = {"source_model_id": base, "name": "mine"}
+    model = (await http.post("/v2/models/fork", json=body)).json()
+    await grow(http, model["id"], 3)
+    return model
+
+
+@asynccontextmanager
+async def session(
+    connector: Remote, state: Path, command: str = "checkpoints"
+) -> AsyncIterator[Opened]:
+    """The app, with a state directory."""
+    app = HudApp(connector, "hud", Start(command), shelf=Shelf(lambda: state))
+    async with app.run_test(notifications=True) as pilot:
+        yield Opened(app, pilot, connector)
+
+
+def is_offline(app: Opened) -> bool:
+    said = str(app.screen.query_one("OfflineLine").render())
+    return app.screen.has_class("-offline") and "offline, as of " in said and " ago" in said
+
+
+async def until_kept(state: Path, url: str) -> None:
+    """Wait for three checkpoints on the disk."""
+
+    def whole() -> bool:
+        known = read_last_known(state, url)
+        return known is not None and len(known.tree) == 3 and bool(known.models)
+
+    await until(whole)
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 0
+
+
+async def test_an_outage_is_dated_and_ends_by_itself(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as line:
+        url = await line.enter_async_context(on_socket(served.service))
+        async with session(Remote(url, served.api_key), tmp_path) as app:
+            await app.until_view("checkpoints")
+            await app.until(lambda: app.app.run_now.series.length == 3)
+            assert not app.screen.has_class("-offline")
+            await line.aclose()
+            await app.until(lambda: is_offline(app))
+            assert len(app.app.run_now.tree) == 3
+            await app.press("u")
+            await app.until_notice("offline: the service does not answer, so nothing can be")
+            with pytest.raises(HudReadOnly):
+                await app.app.connected.set_head(model["id"], "c")
+            assert app.net.sent == []
+            await line.enter_async_context(on_socket(served.service, port=port_of(url)))
+            await app.until(lambda: not app.screen.has_class("-offline"))
+            await app.press("u")
+            await app.until_dialog()
+            await app.press("escape")
+
+
+async def test_what_was_known_is_there_when_the_service_is_not(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as line:
+        url = await line.enter_async_context(on_socket(served.service))
+        app = await line.enter_async_context(session(Remote(url, served.api_key), tmp_path))
+        await app.until_view("checkpoints")
+        await until_kept(tmp_path, url)
+    assert served.api_key not in text_of(file_of(tmp_path, url))
+    async with session(Remote(url, served.api_key), tmp_path) as app:
+        await app.until_view("checkpoints")
+        await app.until(lambda: is_offline(app))
+        assert [node.name for node in app.app.run_now.tree] == [
+            *("step-000001", "step-000002", "step-000003")
+        ]
+        await app.press("1")
+        await app.until_view("models")
+        await app.until(lambda: getattr(app.screen, "models", None) and is_offline(app))
+        assert model["id"] in [one.id for one in app.app.catalog]
+        await app.press("F")
+        await app.until_notice("nothing can be changed")
+        async with on_socket(served.service, port=port_of(url)):
+            await app.until(lambda: not app.screen.has_class("-offline"))
+            async with httpx.AsyncClient(base_url=url, headers=bearer(served.api_key)) as http:
+                await grow(http, model["id"])
+            await app.until(lambda: len(app.app.run_now.tree) == 4)
+
+
+async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
+    async with on_socket(served.service) as url:
+        pass
+    file = file_of(tmp_path, url)
+    await asyncio.to_thread(lambda: (file.parent.mkdir(parents=True), file.write_text("{")))
+    async with session(Remote(url, served.api_key), tmp_path) as app:
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        assert "no answer" in app.said("#connect-text")
+
+
+async def test_nothing_is_kept_of_the_embedded_service(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    remote = Remote(served.url, served.api_key)
+    remote.settings = replace(remote.settings, local=True)
+    async with session(remote, tmp_path) as app:
+        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.app.keep_now()
+    assert "offline" not in os.listdir(tmp_path)
+
+
+async def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> None:
+    """The whole service, at the same address again."""
+    data = tmp_path / "service"
+    async with serve_process(data, "--port", "0") as first:
+        url, key = first.ready.url, first.ready.api_key
+        async with first.client() as http:
+            await fork(http, "mine")
+        async with session(Remote(url, key), tmp_path / "state", "models") as app:
+            await app.until_view("models")
+            await app.until(lambda: app.app.run_now.loaded)
+            first.process.kill()
+            await first.process.wait()
+            await app.until(lambda: is_offline(app))
+            async with serve_process(data, "--port", str(port_of(url))) as second:
+                assert (second.ready.url, second.ready.api_key) == (url, key)
+                await app.until(lambda: not app.screen.has_class("-offline"))
+
+
+def text_of(file: Path) -> str:
+    return file.read_text("utf-8")
