@@ -169,7 +169,7 @@ async def test_q_leaves_at_once_when_nothing_trains(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
         await app.press("q")
-        assert app.app._exit
+        await app.until(lambda: app.app._exit)
 
 
 async def in_training(app: Opened) -> None:
