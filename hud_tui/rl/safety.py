@@ -29,10 +29,12 @@ class ReadOnly:
     """What this is called."""
 
 
-OFFLINE = ReadOnly(
+OFFLINE = "offline"
+"""The kind that ends by itself."""
+NO_ANSWER = ReadOnly(
     "the service does not answer, so nothing can be changed",
     "wait until it does, or press ctrl+r to connect anew",
-    "offline",
+    OFFLINE,
 )
 
 

@@ -34,6 +34,8 @@ class OfflineApp(GuardingApp):
         """``local``, ``hud``, ``replay``, or None while nobody has chosen."""
         self.catalog: tuple[Model, ...] = ()
         """The models as they were read last."""
+        self._offline = False
+        """Whether the service did not answer in the last frame."""
         self._kept: tuple[Run, tuple[Model, ...]] | None = None
         """What is on the disk."""
 
@@ -46,14 +48,13 @@ class OfflineApp(GuardingApp):
 
     def framed(self, follower: Follower) -> None:
         super().framed(follower)
-        if self.client is None:
+        offline = follower.freshness.offline
+        if self.client is None or offline == self._offline:
             return
-        guard, offline = self.client.wire.guard, follower.freshness.offline
-        if offline == (guard.offline is not None):
-            return
-        from hud_tui.rl.safety import OFFLINE
+        from hud_tui.rl.safety import NO_ANSWER
 
-        guard.offline = OFFLINE if offline else None
+        self._offline = offline
+        self.client.wire.guard.offline = NO_ANSWER if offline else None
         if not offline and self.shown_view is not None:
             self.shown_view.on_screen_resume()  # what it could not read it reads now
 

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from hud_tui.errors import HudError
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
+from hud_tui.rl.safety import OFFLINE
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.offline_line import OfflineLine
@@ -44,7 +45,9 @@ class HudScreen(Screen[None]):
     """Neither repaints the screen itself: that would draw every line of every pane again."""
 
     def compose(self) -> ComposeResult:
-        top = TopLine(self.VIEW, self.hud.service, self.client.wire.guard.read_only is not None)
+        said = self.hud.read_only
+        told = said is not None and said.kind != OFFLINE  # that has a line of its own, and ends
+        top = TopLine(self.VIEW, self.hud.service, told)
         yield top.data_bind(HudScreen.run, HudScreen.freshness)
         yield OfflineLine(self.hud.clock).data_bind(HudScreen.freshness)
         yield from self.body()
