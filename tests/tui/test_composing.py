@@ -1,5 +1,6 @@
 """News that come while a view is composed, or while it goes, wait or are dropped."""
 
+from asyncio import CancelledError, sleep
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -108,3 +109,14 @@ async def test_an_answer_to_a_dialog_that_was_left_is_dropped(served: Served) ->
         await app.until(lambda: answered)
         await app.until_view("models")
         assert app.app._exception is None
+
+
+async def test_an_answer_to_a_view_that_is_gone_ends_its_worker(served: Served) -> None:
+    async with opened(Connector(served), Start("jobs")) as app:
+        await app.until_view("jobs")
+        view = app.app.shown_view
+        assert view is not None
+        await app.until(lambda: view.is_built)
+        assert await view.attempt(sleep(0, "heard")) == "heard"
+    with pytest.raises(CancelledError):
+        await view.attempt(sleep(0, "too late"))

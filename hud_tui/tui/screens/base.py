@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -84,12 +85,18 @@ class HudScreen(Screen[None]):
         self.hear(self.hud.run_now, self.hud.freshness)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
-        """Await a client call; tell the user of a failure and return None."""
+        """Await a client call in a worker; tell the user of a failure and return None.
+
+        An answer to a view that is gone has nowhere to be shown: the worker ends with it.
+        """
         try:
-            return await call
+            answer = await call
         except HudError as error:
             self.tell(error)
-            return None
+            answer = None
+        if self.is_mounted and not self.is_built:
+            raise CancelledError
+        return answer
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
