@@ -130,8 +130,10 @@ def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: "
 
 def _guard(args: argparse.Namespace) -> "Guard":
     from hud_tui.client.guard import Guard
+    from hud_tui.protection import Protection
 
-    return Guard(partial(_why_read_only, args))
+    kept = Protection(lambda: read_paths(args.state_dir, args.data_dir).state)
+    return Guard(partial(_why_read_only, args), kept, vars(args).get("confirm"))
 
 
 def _why_read_only(args: argparse.Namespace) -> "ReadOnly | None":

@@ -117,6 +117,8 @@ def _consent(parser: Parser) -> None:
     parser.add_argument(
         "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
     )
+    about = "the name of a protected model, to change it all the same"
+    parser.add_argument("--confirm", metavar="NAME", help=about)
 
 
 def _status(commands: "Commands[Parser]") -> None:

@@ -104,6 +104,18 @@ class HudReadOnly(HudError):
         self.why = why
 
 
+class HudProtected(HudUsage):
+    """The model is protected, and nobody has typed its name; nothing was sent."""
+
+    kind = "protected"
+
+    def __init__(self, name: str, what: str) -> None:
+        """`name` is the model's, in clean text; `what` would have been done."""
+        hint = f"where that is meant, add --confirm with its name: --confirm '{name}'"
+        super().__init__(f"{name} is protected on this machine; not done: {what}", hint)
+        self.name = name
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a task file."""

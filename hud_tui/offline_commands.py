@@ -6,7 +6,7 @@ from collections.abc import Callable
 Add = Callable[..., ArgumentParser]
 """(name, about, *examples) → the parser of a new command."""
 
-OFFLINE = ("doctor", "init", "convert", "translate", "export", "report", "log")
+OFFLINE = ("doctor", "init", "convert", "translate", "export", "report", "log", "protect")
 """Commands that run the same with the app or without."""
 
 SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
@@ -22,6 +22,7 @@ def add_offline(add: Add) -> None:
     _export(add)
     _report(add)
     _log(add)
+    _protect(add)
 
 
 def _doctor(add: Add) -> None:
@@ -122,3 +123,12 @@ def _log(add: Add) -> None:
     about = "only entries with these words: a verb, a model, an id, an outcome"
     parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
     parser.add_argument("--limit", type=int, default=50, metavar="N", help="the newest N; 50")
+
+
+def _protect(add: Add) -> None:
+    about = "models that are changed only by who types their name; or protect one"
+    examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
+    parser = add("protect", about, *examples)
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="default: say which are")
+    parser.add_argument("--off", action="store_true", help="protect it no longer")
+    parser.add_argument("--confirm", metavar="NAME", help="its name, which --off needs")

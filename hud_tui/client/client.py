@@ -8,14 +8,13 @@ from hud_tui.client.catalog import CatalogCalls
 from hud_tui.client.http import Connection
 from hud_tui.client.jobs import JobCalls
 from hud_tui.client.tasksets import TasksetCalls
-from hud_tui.client.training import TrainingCalls
 from hud_tui.settings import Settings
 
 if TYPE_CHECKING:
     from hud_tui.client.feed import Feed
 
 
-class HudClient(CatalogCalls, TrainingCalls, JobCalls, TasksetCalls):
+class HudClient(CatalogCalls, JobCalls, TasksetCalls):
     """A HUD service. Every failure is a `HudError`; reads retry, writes are sent once."""
 
     def __init__(

@@ -94,8 +94,9 @@ class Connection:
 
         Raises:
             HudReadOnly: It may not be sent, and was not.
+            HudProtected: It changes a protected model, and was not sent.
         """
-        self.guard.check(f"{method} {_path(url)}")
+        self.guard.check(f"{method} {_path(url)}", change)
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
         # Two deliveries of one request are one write, where a service keeps such keys.
         sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}

@@ -1,7 +1,7 @@
 """Jobs, their traces, and chat with a model."""
 
-from hud_tui.client.calls import Calls
 from hud_tui.client.http import TRAIN_S
+from hud_tui.client.training import TrainingCalls
 from hud_tui.rl.written import Change
 from hud_tui.wire import (
     CancelJob,
@@ -24,7 +24,7 @@ ROLLOUT = ("args", "agent", "runtime_config", "verifier")
 """Of a rollout's body, what its task brings along."""
 
 
-class JobCalls(Calls):
+class JobCalls(TrainingCalls):
     async def jobs(self, limit: int = 200, taskset_id: str | None = None) -> list[Job]:
         """The newest jobs, at most `limit`; of one taskset where it is given."""
         asked = {} if taskset_id is None else {"taskset_id": taskset_id}
@@ -60,7 +60,7 @@ class JobCalls(Calls):
     async def cancel_job(self, job_id: str) -> CancelJobResult:
         """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
         url = self.api("/v2/rollouts/cancel_job")
-        change = Change("cancel", subject=job_id, made="status")
+        change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
         return await self.wire.write("POST", url, CancelJobResult, change, CancelJob(job_id=job_id))
 
     async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:

@@ -100,8 +100,26 @@ class TrainingCalls(Calls):
     async def resume_job(self, job_id: str) -> JobStatus:
         """Continue an interrupted run from the model's head (embedded service)."""
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
-        change = Change("resume", subject=job_id, made="status")
+        change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
         return await self.wire.write("POST", url, JobStatus, change)
+
+    async def guarded_model(self, job_id: str) -> str:
+        """Id of the protected model that a job trains; empty where it trains none of them.
+
+        The service is asked only where any model is protected.
+        """
+        protected = self.wire.guard.protected
+        job = await self.known_job(job_id) if protected else None
+        trained = () if job is None else (job.model, job.fine_tuned_model)
+        now = self.wire.writing.names
+        return next(
+            (
+                id_
+                for id_, name in protected.items()
+                if {id_, name, now.get(id_, name)} & {*filter(None, trained)}
+            ),
+            "",
+        )
 
 
 def _keyed(key: str | None) -> dict[str, str]:

@@ -34,6 +34,10 @@ def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: C
             from hud_tui.headless.export import report
 
             return report(args, paths, connect)
+        case "protect":
+            from hud_tui.headless.protect import protect
+
+            return protect(args, paths, connect)
         case "log":
             from hud_tui.headless.log import log
 

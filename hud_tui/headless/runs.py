@@ -22,6 +22,7 @@ from hud_tui.rl.preflight import Finding, in_order, verdict
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.variables import find_variables
+from hud_tui.rl.written import Change
 from hud_tui.variables import every_variable
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 
@@ -66,6 +67,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     sentry = _sentry(args)
     tasks, origin = await load_source(client, args.source)
     model = await choose_model(client, args)
+    client.wire.guard.check(args.command, Change("submit", model.id))
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))

@@ -31,6 +31,8 @@ async def may_leave(app: HudApp, job: JobStatus) -> bool:
     if answer != "stop":
         return answer == "leave"
     try:
+        if not await app.confirm_name(_followed(app), "end its run"):
+            return False
         await app.connected.cancel_job(job.id or "")
     except HudError as error:
         app.tell(error)
@@ -46,9 +48,15 @@ async def offer_resume(app: HudApp, job: JobStatus) -> None:
     ]
     if await app.push_screen_wait(ConfirmDialog("Resume the run", lines, "Resume")):
         try:
-            await app.connected.resume_job(job.id or "")
+            if await app.confirm_name(_followed(app), "let its run go on"):
+                await app.connected.resume_job(job.id or "")
         except HudError as error:
             app.tell(error)
+
+
+def _followed(app: HudApp) -> str | None:
+    model = app.run_now.model
+    return None if model is None else model.id
 
 
 def _name(job: JobStatus) -> str:

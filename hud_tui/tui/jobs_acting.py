@@ -51,6 +51,8 @@ async def ask_cancel(view: HudScreen, job: Job) -> str | None:
     dialog = ConfirmDialog("Stop a job", lines, "Stop the job", True, "Keep it running")
     if not await view.app.push_screen_wait(dialog):
         return None
+    if not await view.hud.confirm_name(_model(job), "stop its job"):
+        return None
     done = await view.client.cancel_job(job.id)
     return f"the service says: {one_line(done.status or 'cancelled', 40)}"
 
@@ -67,5 +69,13 @@ async def ask_resume(view: HudScreen, job: Job) -> str | None:
     ]
     if not await view.app.push_screen_wait(ConfirmDialog("Resume a job", lines, "Resume")):
         return None
+    if not await view.hud.confirm_name(_model(job), "let its job go on"):
+        return None
     status = await view.client.resume_job(job.id)
     return f"the service says: {one_line(status.status, 40)}"
+
+
+def _model(job: Job) -> str | None:
+    """Id of the model that a managed run trains."""
+    found = (job.metadata or {}).get("model_id")
+    return None if found is None else str(found)

@@ -1,6 +1,6 @@
 """The catalog's rows: one's own models first, then bases to fork, then what is only served."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -10,7 +10,7 @@ from hud_tui.rl.catalog import Kind, kind
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
-from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
+from hud_tui.tui.widgets.palette import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import Checkpoint, Model
 
@@ -56,6 +56,7 @@ def model_rows(
     followed: str | None,
     text: str,
     now: float,
+    protected: Collection[str] = (),
 ) -> list[Row]:
     """Rows under a heading each kind.
 
@@ -65,6 +66,7 @@ def model_rows(
         followed: Id of the model that the other views show.
         text: Only models with each of these words in a name, base or provider.
         now: Unix seconds, for ages.
+        protected: Ids of those that are changed only by who types their name.
     """
     words = text.casefold().split()
     shown = sorted(
@@ -81,7 +83,9 @@ def model_rows(
             rows.append(Row(f"gap {one}", (), heading=True))
         if members:
             rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
-        rows += [_row(model, facts.get(model.id), model.id == followed, now) for model in members]
+        for model in members:
+            is_shut = model.id in protected
+            rows.append(_row(model, facts.get(model.id), model.id == followed, now, is_shut))
     return rows
 
 
@@ -91,13 +95,16 @@ def _matches(model: Model, words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _row(model: Model, facts: Facts | None, followed: bool, now: float) -> Row:
+def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut: bool) -> Row:
     known = facts or Facts("", model.checkpoint_count or 0, None)
     train = "✔" if model.is_trainable else "–"
     own = kind(model) is Kind.OWN
     cells = (
         Content.styled("●" if followed else " ", "$accent"),
-        Content.styled(one_line(model.model_name, 80), "bold" if followed else ""),
+        Content.assemble(
+            (one_line(model.model_name, 80), "bold" if followed else ""),
+            (f" {LOCK}" if is_shut else "", "$warning"),
+        ),
         Content.styled(train, "$text-muted"),
         Content.styled(f"▶ {known.head}" if known.head else "", "$accent"),
         Content(str(known.steps) if own else ""),

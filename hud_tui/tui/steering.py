@@ -61,6 +61,9 @@ async def steer(
             if isinstance(dialog.instead, HudError):
                 raise dialog.instead
             return dialog.instead
+        model = view.run.model
+        if model is None or not await view.hud.confirm_name(model.id, "set its head"):
+            return None
         seen = dialog.shown
         say(Content(f"setting the head to {named(seen, wanted.target)} …"))
         run = await read_tree(view)

@@ -22,7 +22,7 @@ async def cancel(screen: HudScreen, job: JobStatus) -> None:
         "Its checkpoints and its head stay. R takes it up again where it was.",
     ]
     dialog = ConfirmDialog(f"End {job_name(job)}", lines, "End the run", keep="Keep training")
-    if job.id is not None and await screen.app.push_screen_wait(dialog):
+    if job.id is not None and await _agreed(screen, dialog, "end its run"):
         ended = await screen.attempt(screen.client.cancel_job(job.id))
         if ended is not None:
             screen.notify("The run ends after the rollout under way.", markup=False)
@@ -33,8 +33,16 @@ async def resume(screen: HudScreen, job: JobStatus) -> None:
     left = f" {max(0, job.steps - (job.step or 0))} steps are left." if job.steps else ""
     lines = [f"It was {one_line(job.status, 20)} at step {job.step or 0}.{left}"]
     dialog = ConfirmDialog(f"Resume {job_name(job)}", lines, "Resume it")
-    if job.id is not None and await screen.app.push_screen_wait(dialog):
+    if job.id is not None and await _agreed(screen, dialog, "take up its run"):
         await screen.attempt(screen.client.resume_job(job.id))
+
+
+async def _agreed(screen: HudScreen, dialog: ConfirmDialog, what: str) -> bool:
+    """Whether the user says yes; of a protected model, by its name too."""
+    model = screen.run.model
+    if not await screen.app.push_screen_wait(dialog):
+        return False
+    return await screen.hud.confirm_name(None if model is None else model.id, what)
 
 
 def job_name(job: JobStatus) -> str:

@@ -260,6 +260,8 @@ class LaunchScreen(LaunchTrial):
             dialog = ConfirmDialog("Submit this run", said, "Submit")
             if not await self.app.push_screen_wait(dialog):
                 return
+        if not await self.hud.confirm_name(model.id, "train it"):
+            return
         from hud_tui.client.submission import submit  # with the client, after the first frame
 
         self._sending = True

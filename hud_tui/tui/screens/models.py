@@ -7,7 +7,7 @@ cursor without asking: the name it will have is on the screen.
 from __future__ import annotations
 
 from asyncio import Semaphore, gather
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from textual import on, work
@@ -23,6 +23,7 @@ from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import models_sheet
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
+from hud_tui.rl.text import one_line
 from hud_tui.tui.engine_line import engine_line
 from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does, first_choice
 from hud_tui.tui.forking import ask_fork, fork
@@ -50,6 +51,8 @@ class ModelsScreen(HudScreen):
     def __init__(self) -> None:
         super().__init__()
         self.facts: dict[str, Facts] = {}
+        self._said = ""
+        """What was last said of the protected models."""
         self._begun_for: str | None = None
         """Id of the followed model when the cursor was put on it."""
 
@@ -150,8 +153,23 @@ class ModelsScreen(HudScreen):
             return
         followed = self.run.model.id if self.run.model is not None else None
         text, now = self.filter_field.value, self.hud.clock()
-        self.rows.show(model_rows(self.models, self.facts, followed, text, now))
+        rows = model_rows(self.models, self.facts, followed, text, now, self._protected())
+        self.rows.show(rows)
         self._note()
+
+    def _protected(self) -> Collection[str]:
+        """Ids of the protected models; none where the file does not say: then nothing is sent."""
+        try:
+            return self.client.wire.guard.protected.keys()
+        except HudError as error:
+            self._complain(error)
+            return ()
+
+    def _complain(self, error: HudError) -> None:
+        """Say once what stands in the way of knowing."""
+        if error.message != self._said:
+            self._said = error.message
+            self.tell(error)
 
     def _note(self) -> None:
         """Say what Enter does to the model under the cursor."""
@@ -239,6 +257,26 @@ class ModelsScreen(HudScreen):
     def sheet(self) -> Sheet:
         heads = {id_: (one.head, one.steps, one.reward) for id_, one in self.facts.items()}
         return models_sheet(self.models or (), heads)
+
+    @work(exclusive=True, group="act")
+    async def action_protect(self) -> None:
+        """Protect the model under the cursor; or no longer, once its name is typed."""
+        model = self.chosen
+        if model is None or kind(model) is not Kind.OWN:
+            self.notify("choose a model of yours to protect", severity="warning")
+            return
+        protection = self.client.wire.guard.protection
+        try:
+            was = protection.models.get(model.id)
+            if was is not None and not await self.hud.type_name(was, "protect it no longer"):
+                return
+            protection.protect(model.id, model.model_name, was is None)
+        except HudError as error:
+            self.tell(error)
+        else:
+            shut = "changed only by who types its name" if was is None else "protected no longer"
+            self.notify(f"{one_line(model.model_name, 60)} is {shut}", markup=False)
+        self.show_rows()
 
     def action_filter(self) -> None:
         self.filter_field.display = True

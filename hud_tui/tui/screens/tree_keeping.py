@@ -55,6 +55,8 @@ class TreeKeeping(TreeView):
         model = self.run.model
         if model is None or not await self.app.push_screen_wait(_ask(node)):
             return
+        if node.pinned and not await self.hud.confirm_name(model.id, "unpin its checkpoint"):
+            return
         row = await self.attempt(self.client.pin(model.id, node.id, not node.pinned))
         if row is None:
             return

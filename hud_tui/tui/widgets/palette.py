@@ -32,6 +32,8 @@ RAMP = (
 """Lowest reward to highest."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 """Nothing to a full cell, by eighths of its height."""
+LOCK = "⚿"
+"""A model that is changed only by who types its name."""
 ALL_GOOD, ALL_BAD = "═", "┄"
 """Groups without spread, apart from each other and from any spread without colour too."""
 _TWINS = {
@@ -51,6 +53,7 @@ _TWINS = {
     **dict.fromkeys("▒▍▌▋", ":"),
     **dict.fromkeys("▓▊▉", "#"),
     "★": "*",
+    LOCK: "#",
     "◆": "p",
     "◐": "c",
     "✎": "n",

@@ -1,0 +1,109 @@
+"""Protected models in the app: a sign in Models, and a name to type before one is changed."""
+
+import httpx
+import pytest
+from textual.widgets import Input
+
+from hud_tui.start import Start
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
+from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.widgets.palette import LOCK
+from tests.conftest import Served, bearer, fork, submit, until
+from tests.tui.cockpit import Cockpit, cockpit, grow
+from tests.tui.test_app import cancel, status
+from tests.tui.test_checkpoints import note, tree_of
+from tests.tui.test_models import catalog, cells, table, view
+
+NAME = "arith-rl"
+
+
+def protect(flown: Cockpit, model_id: str) -> None:
+    flown.app.connected.wire.guard.protection.protect(model_id, NAME, True)
+
+
+async def named(flown: Cockpit) -> InputDialog:
+    """The dialog that wants the name."""
+    await flown.until(lambda: isinstance(flown.app.screen, InputDialog))
+    await flown.until(lambda: isinstance(flown.app.screen.focused, Input))
+    screen = flown.app.screen
+    assert isinstance(screen, InputDialog)
+    assert "is protected on this machine" in flown.dialog
+    return screen
+
+
+async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None:
+    async with catalog(served, "arith-rl") as app:
+        name = NAME
+        await app.until(lambda: cells(app, name))
+        table(app).select(next(m.id for m in view(app).models or () if m.model_name == name))
+        await app.press("P")
+        await app.until_notice("changed only by who types its name")
+        await app.until(lambda: cells(app, f"{name} {LOCK}"))
+        await app.press("P")
+        await app.until_dialog()
+        await app.press(*"arith", "enter")
+        await app.until(lambda: f"type {name}" in str(app.said("#dialog-problem")))
+        await app.press("escape")
+        await app.until(lambda: isinstance(app.screen, ModelsScreen))
+        assert cells(app, f"{name} {LOCK}")
+        await app.press("P")
+        await app.until_dialog()
+        await app.press(*name, "enter")
+        await app.until_notice("protected no longer")
+        await app.until(lambda: cells(app, name))
+        assert app.app.connected.wire.guard.protected == {}
+
+
+async def test_a_base_cannot_be_protected(served: Served) -> None:
+    async with catalog(served) as app:
+        await app.press("P")
+        await app.until_notice("choose a model of yours")
+
+
+async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
+    async with tree_of(served, 3) as (flown, model_id):
+        protect(flown, model_id)
+        before = await flown.head(model_id)
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        await named(flown)
+        await flown.press("escape")
+        await flown.until(lambda: flown.app.screen is flown.view)
+        assert await flown.head(model_id) == before
+        assert flown.net.puts == []
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        await named(flown)
+        await flown.press(*NAME, "enter")
+        await flown.until(lambda: "verified" in note(flown))
+        assert await flown.head(model_id) != before
+
+
+@pytest.mark.parametrize(("command", "key"), [("jobs", "X"), ("status", "X")])
+async def test_a_job_is_stopped_once_the_name_is_typed(
+    served: Served, command: str, key: str
+) -> None:
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        model_id = str((await fork(http))["id"])
+        await grow(http, model_id)
+        job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
+        async with cockpit(served, Start(command, model=model_id)) as flown:
+            protect(flown, model_id)
+            await flown.until(lambda: flown.view.run.training)
+            action = "cancel_job" if command == "jobs" else "cancel_run"
+            await flown.until(lambda: command != "jobs" or getattr(flown.view, "jobs", None))
+            await flown.until(lambda: flown.view.check_action(action, ()) is not False)
+            await flown.press(key)
+            await flown.until(lambda: isinstance(flown.app.screen, ConfirmDialog))
+            await flown.press("y")
+            await named(flown)
+            assert await status(served, job_id) == "running"
+            await flown.press(*NAME, "enter")
+
+            async def over() -> bool:
+                return await status(served, job_id) != "running"
+
+            await until(over)
+        await cancel(served, job_id)
