@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 NAMED = 10
 """Problems that one message names; the others are counted."""
@@ -111,7 +112,7 @@ class HudProtected(HudUsage):
 
     def __init__(self, name: str, what: str) -> None:
         """`name` is the model's, in clean text; `what` would have been done."""
-        hint = f"where that is meant, add --confirm with its name: --confirm '{name}'"
+        hint = f"where that is meant, add --confirm with its name: --confirm {quote(name)}"
         super().__init__(f"{name} is protected on this machine; not done: {what}", hint)
         self.name = name
 

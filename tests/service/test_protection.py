@@ -75,7 +75,7 @@ async def test_headless_wants_the_name(hud: Command, served: Served, state: Path
     ):
         refused = await hud(*argv)
         assert (refused.code, refused.error["type"]) == (2, "protected"), argv
-        assert f"--confirm '{model['model_name']}'" in refused.error["hint"]
+        assert f"--confirm {model['model_name']}" in refused.error["hint"]
     confirm = ("--confirm", model["model_name"])
     assert (await hud("head", "arith-rl", "--back", "1", "-y", *confirm)).code == 0
     assert (await hud("protect", "arith-rl", "--off")).error["type"] == "protected"
