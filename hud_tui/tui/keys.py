@@ -151,12 +151,10 @@ EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report
 MODELS: tuple[Action, ...] = (
     Action("models", "choose", "enter", "choose", "Follow a model of yours; fork a base."),
     Action("models", "fork", "F", "fork", "Fork the model under the cursor, under a name."),
-    Action(
-        "models", "protect", "P", "protect", "Have its name typed before it is changed; or not."
-    ),
     Action("models", "filter", "slash", "filter", "Show only the models with this text."),
     Action("models", "refresh", "r", "refresh", "Read the catalog again."),
     Action("models", "copy", "y", "copy slug", "Copy the model's slug."),
+    Action("models", "protect", "P", "protect", "Ask for its name before a change; or not."),
     Action("models", "leave", "escape", "back", "Leave the filter; then clear it.", False),
     Action("models", "export", "e", "export", EXPORT, False),
 )
