@@ -16,6 +16,7 @@ from hud_tui.rl.safety import Safety, read_safety
 from hud_tui.rl.text import one_line
 
 if TYPE_CHECKING:
+    from hud_tui.keymap import Keymap
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.rl.notify import Notify
 
@@ -36,6 +37,8 @@ class Config:
     """``[export]``: where new files go."""
     safety: Safety = field(default_factory=Safety)
     """``[safety]``: what is not to happen by mistake."""
+    keys: "Keymap" = field(default_factory=dict)
+    """``[keys]``: other keys for actions."""
 
     @property
     def export_dir(self) -> Path:
@@ -45,6 +48,7 @@ class Config:
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """How each table is read; a reader raises `BadTuning`."""
+    from hud_tui.keymap import read_keymap
     from hud_tui.rl.alarms.thresholds import read_thresholds  # 30 ms that only a file need pay
     from hud_tui.rl.notify import read_notify
 
@@ -53,6 +57,7 @@ def readers() -> dict[str, Callable[[object], Any]]:
         "notify": read_notify,
         "export": read_export,
         "safety": read_safety,
+        "keys": read_keymap,
     }
 
 

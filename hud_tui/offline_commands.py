@@ -6,7 +6,10 @@ from collections.abc import Callable
 Add = Callable[..., ArgumentParser]
 """(name, about, *examples) → the parser of a new command."""
 
-OFFLINE = ("doctor", "init", "convert", "translate", "export", "report", "log", "protect")
+OFFLINE = (
+    *("doctor", "keys", "init", "convert", "translate"),
+    *("export", "report", "log", "protect"),
+)
 """Commands that run the same with the app or without."""
 
 SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
@@ -16,6 +19,7 @@ SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
 def add_offline(add: Add) -> None:
     """Add them to the command line."""
     _doctor(add)
+    _keys(add)
     _init(add)
     _convert(add)
     _translate(add)
@@ -35,6 +39,12 @@ def _doctor(add: Add) -> None:
     )
     choices = ("warning", "failure")
     parser.add_argument("--fail-on", choices=choices, default="failure", help="default: failure")
+
+
+def _keys(add: Add) -> None:
+    about = "every key of the app: its action's id for [keys] of the config file, and what it does"
+    parser = add("keys", about, "keys", "keys live", "--headless keys")
+    parser.add_argument("view", nargs="?", metavar="VIEW", help="only this one's, e.g. live")
 
 
 def _init(add: Add) -> None:

@@ -6,7 +6,7 @@ Run: python -m tests.readme   writes them; the tests compare.
 import re
 from pathlib import Path
 
-from hud_tui.tui.keys import ACTIONS, Action
+from hud_tui.keys import ACTIONS, Action
 
 README = Path(__file__).parent.parent / "README.md"
 PLACES = {
@@ -47,12 +47,12 @@ def with_part(text: str, name: str, part: str) -> str:
 def _table(place: str) -> str:
     rows = [_row(action) for action in ACTIONS if action.view == place]
     title = PLACES.get(place, place.capitalize())
-    return "\n".join([f"| {title} | |", "|---|---|", *rows, ""])
+    return "\n".join([f"| {title} | | |", "|---|---|---|", *rows, ""])
 
 
 def _row(action: Action) -> str:
     shown = " ".join(f"<kbd>{key}</kbd>" for key in action.all_shown.split())
-    return f"| {shown} | {action.help.replace('|', chr(92) + '|')} |"
+    return f"| {shown} | {action.help.replace('|', chr(92) + '|')} | `{action.id}` |"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ Level = Literal["ok", "warning", "failure"]
 class Finding:
     """One problem, or one thing that is well."""
 
-    check: Literal["settings", "hosts", "versions", "terminal", "directories", "service", "tinker"]
+    check: Literal[
+        "settings", "hosts", "versions", "terminal", "directories", "service", "tinker", "config"
+    ]
     level: Level
     message: str
     fix: str = ""

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 from hud_tui.client.probe import probe, probe_url, shown_url
+from hud_tui.doctor.config_file import check_config
 from hud_tui.doctor.configured import settings_of, usable_settings
 from hud_tui.doctor.hosts import check_hosts
 from hud_tui.doctor.report import Finding, Report, Service, exit_code
@@ -57,6 +58,7 @@ def examine(paths: Paths, local: bool) -> Report:
             *findings,
             *check_versions(found),
             *check_terminal(screen),
+            check_config(os.environ),
             *check_directories(folders, paths.service_file, os.environ),
             *of_service,
         ],

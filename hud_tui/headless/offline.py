@@ -14,6 +14,10 @@ def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: C
             from hud_tui.headless.doctor import doctor
 
             return doctor(paths(), args.local, args.headless, args.fail_on == "warning")
+        case "keys":
+            from hud_tui.headless.keys import keys
+
+            return keys(args.view, args.headless)
         case "init":
             from hud_tui.headless.init import init
 

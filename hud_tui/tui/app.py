@@ -16,10 +16,11 @@ from textual._compositor import ChopsUpdate
 from textual.binding import BindingType
 from textual.widgets import Input
 
+from hud_tui.keys import keyed
 from hud_tui.start import Start
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
-from hud_tui.tui.keys import bindings
 from hud_tui.tui.offline import OfflineApp
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -175,7 +176,7 @@ class HudApp(OfflineApp):
 
         model = self.run_now.model
         if model is None:
-            self.say("no model is followed yet: press 1 to choose one")
+            self.say(keyed("no model is followed yet: press {app.view.models} to choose one"))
             return
         title, document = await read_document(self.connected, model, ref)
         from hud_tui.tui.screens.json_screen import JsonScreen

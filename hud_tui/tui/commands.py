@@ -11,7 +11,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
 
-from hud_tui.tui.keys import Action, of_view
+from hud_tui.keys import Action, of_view
 
 if TYPE_CHECKING:
     from textual.screen import Screen

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from textual.content import Content
 
 from hud_tui.errors import HudBadTasks, HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.preflight import Finding, verdict
 from hud_tui.rl.progress import step_seconds
 from hud_tui.rl.run import Run
@@ -18,12 +19,15 @@ from hud_tui.tui.submitting import about
 from hud_tui.tui.trial import Trial
 from hud_tui.tui.widgets.findings import worst
 
+WAITING = "submits as soon as the checks pass · {launch.leave} withdraws"
 LEADS = {
-    "choose": "Enter checks the taskset under the cursor; / takes a file.",
-    "type": "This service lists no tasksets: / takes a taskset's name, or a file.",
-    "checked": "Enter submits the run below; e edits it; esc takes another taskset.",
-    "first": "Step 2 of 3: Enter checks these tasks against the service.",
-    "first checked": "Step 3 of 3: Enter submits the run below. e edits it first.",
+    "choose": "{^launch.choose} checks the taskset under the cursor; {launch.path} takes a file.",
+    "type": "This service lists no tasksets: {launch.path} takes a taskset's name, or a file.",
+    "checked": "{^launch.choose} submits the run below; {launch.form} edits it; "
+    "{launch.leave} takes another taskset.",
+    "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
+    "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
+    "{launch.form} edits it first.",
 }
 
 
@@ -80,16 +84,18 @@ class Draft:
             faults: Labels of the fields that are wrong.
         """
         if run.model is None:
-            return "no model is chosen: 1 shows them"
+            return keyed("no model is chosen: {app.view.models} shows them")
         if self.source is None:
-            return "choose a taskset: Enter checks it"
+            return keyed("choose a taskset: {^launch.choose} checks it")
         if self.checking:
             return "checking …"
         if self.failed:
             problem = worst(self.found_in_all)
             return one_line(f"not submitted: {problem.message if problem else ''}", 300)
         if self.tasks and all(task.heldout for task in self.chosen):
-            return "every task to train on is left out: x takes one in again"
+            return keyed(
+                "every task to train on is left out: {launch.leave_out} takes one in again"
+            )
         return f"correct {', '.join(faults)}" if faults else ""
 
     def lead(self, first: bool, listed: bool) -> str:
@@ -98,8 +104,8 @@ class Draft:
             return self.trial.bar
         ready = self.source is not None and not self.failed
         if first:
-            return LEADS["first checked" if ready else "first"]
-        return LEADS["checked" if ready else "choose" if listed else "type"]
+            return keyed(LEADS["first checked" if ready else "first"])
+        return keyed(LEADS["checked" if ready else "choose" if listed else "type"])
 
     def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
         """What it costs, at the pace of the model's last steps, else of the trial."""
@@ -113,7 +119,7 @@ class Draft:
     def summary(self, run: Run, values: Mapping[str, Value] | None, blocked: str) -> Content:
         """The line above the button: what it will do, or why it cannot."""
         if self.waiting:
-            return Content.styled("submits as soon as the checks pass · esc withdraws", "$accent")
+            return Content.styled(keyed(WAITING), "$accent")
         if blocked or values is None:
             return Content.styled(blocked, "$warning" if self.source else "")
         busy = "a run trains this model already · " if run.training else ""

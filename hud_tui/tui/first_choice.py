@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from hud_tui.keys import key, keyed
 from hud_tui.rl.catalog import Kind, free_name, kind, own
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Model
@@ -20,10 +21,12 @@ WELCOME_ON_SERVER = """\
 [b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains \
 language models on a Tinker server. Prompts and completions go there, and it may cost money.
 """
+NO_MATCH = "no model has this text · {models.leave} shows all"
 WAY = """
-[b $accent]1[/]  Enter forks a base: a copy that is yours to train     [$text-muted]you are here[/]
-[b]2[/]  Enter checks the tasks it will learn from, and shows the run
-[b]3[/]  Enter submits the run, and you watch the reward rise"""
+[b $accent]1[/]  {^models.choose} forks a base: a copy that is yours to train     \
+[$text-muted]you are here[/]
+[b]2[/]  {^launch.choose} checks the tasks it will learn from, and shows the run
+[b]3[/]  {^launch.choose} submits the run, and you watch the reward rise"""
 
 
 def first_choice(models: Sequence[Model]) -> Model | None:
@@ -42,16 +45,18 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
         first_start: Whether Enter forks without asking.
     """
     if model is None:
-        return Content("no model has this text · esc shows all" if models else "no models")
-    name = one_line(model.model_name, 50)
+        return Content(keyed(NO_MATCH) if models else "no models")
+    name, enter = one_line(model.model_name, 50), key("models.choose")
     match kind(model):
         case Kind.OWN:
-            return Content.assemble(("enter", "bold"), f"  follows {name}")
+            return Content.assemble((enter, "bold"), f"  follows {name}")
         case Kind.BASE if first_start:
-            enter = Content.assemble(("enter", "bold $accent"), f"  forks {name} as ")
+            forks = Content.assemble((enter, "bold $accent"), f"  forks {name} as ")
             new = (free_name(model.model_name, models), "bold")
-            return Content.assemble(enter, new, "   ", ("F", "bold"), "  another name")
+            return Content.assemble(
+                forks, new, "   ", (key("models.fork"), "bold"), "  another name"
+            )
         case Kind.BASE:
-            return Content.assemble(("enter", "bold"), f"  forks {name}: a copy to train")
+            return Content.assemble((enter, "bold"), f"  forks {name}: a copy to train")
         case Kind.SERVED:
             return Content(f"{name} is served, but cannot be trained or forked")

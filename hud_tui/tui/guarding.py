@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from textual.actions import parse
 
+from hud_tui.keys import WRITES
 from hud_tui.rl.text import one_line
 from hud_tui.tui.alarming import AlarmingApp
-from hud_tui.tui.keys import WRITES
 from hud_tui.tui.widgets.palette import LOCK
 
 if TYPE_CHECKING:

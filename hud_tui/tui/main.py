@@ -46,11 +46,13 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     """
     need_terminal()
     from hud_tui.tui.app import HudApp  # 100 ms that a pipe need not wait
+    from hud_tui.tui.bindings import use_keymap
     from hud_tui.tui.shelf import Shelf
 
     limits = None if session.config is None else session.config.alarms
     app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
     if session.config is not None:
+        use_keymap(app, session.config.keys)
         app.make_notifier = partial(_notifier, app, session.config.notify)
         app.export_dir = session.config.export_dir
     if session.record is not None:

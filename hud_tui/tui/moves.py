@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from hud_tui.errors import HudUsage
+from hud_tui.keys import keyed
 from hud_tui.rl.ages import age
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.head import name, named, refusal
@@ -23,6 +24,9 @@ class Wanted:
     """What the user should know first."""
 
 
+FOLDED = "Several steps are folded here: {^checkpoints.toggle_fold} unfolds them, then choose one."
+
+
 def to_selected(run: Run, position: int, folded: bool) -> Wanted:
     """Serve what is under the cursor.
 
@@ -30,7 +34,7 @@ def to_selected(run: Run, position: int, folded: bool) -> Wanted:
         HudUsage: It is no single checkpoint, or has expired.
     """
     if folded:
-        raise HudUsage("Several steps are folded here: Enter unfolds them, then choose one.")
+        raise HudUsage(keyed(FOLDED))
     if position == ROOT:
         raise HudUsage("Only a step's weights can be made the head, not the base weights.")
     return _served(run, position)

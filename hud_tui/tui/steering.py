@@ -16,6 +16,7 @@ from textual.content import Content
 
 from hud_tui.errors import HudConflict, HudError, HudUnreachable, HudUsage
 from hud_tui.events import TreeRead
+from hud_tui.keys import key, keyed
 from hud_tui.rl.head import Outcome, name, named, only_trained, outcome, refusal
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean
@@ -86,7 +87,7 @@ async def read_tree(view: HudScreen) -> Run:
     """
     model = view.run.model
     if model is None:
-        raise HudUsage("No model is followed.", "press 1 to choose one")
+        raise HudUsage("No model is followed.", keyed("press {app.view.models} to choose one"))
     known = len(view.hud.catch_up().tree)
     checkpoints = await view.client.checkpoints(model.id)
     now = view.hud.catch_up()
@@ -167,7 +168,8 @@ def _write(journal: Journal, before: str | None, target: str, act: Act, now: flo
 
 def _unknown(answer: Answer, error: HudError) -> str:
     said = "the head was set" if answer.answered else "no answer"
-    return f"{said}, and the tree cannot be read ({clean(error.message, 80)}): r reads it again"
+    again = f"{key('checkpoints.refresh')} reads it again"
+    return f"{said}, and the tree cannot be read ({clean(error.message, 80)}): {again}"
 
 
 def _head(run: Run) -> str | None:

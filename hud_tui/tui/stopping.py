@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hud_tui.keys import keyed
 from hud_tui.rl.text import one_line
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.wire import JobStatus
@@ -19,7 +20,9 @@ async def cancel(screen: HudScreen, job: JobStatus) -> None:
     """Ask, then end the run after the rollout under way. From a worker."""
     lines = [
         f"It has taken {job.step or 0} of {job.steps or '?'} steps.",
-        "Its checkpoints and its head stay. R takes it up again where it was.",
+        keyed(
+            "Its checkpoints and its head stay. {live.resume_run} takes it up again where it was."
+        ),
     ]
     dialog = ConfirmDialog(f"End {job_name(job)}", lines, "End the run", keep="Keep training")
     if job.id is not None and await _agreed(screen, dialog, "end its run"):

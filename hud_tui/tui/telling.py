@@ -9,6 +9,7 @@ from textual.filter import Monochrome
 from textual.worker import WorkerFailed
 
 from hud_tui.errors import START_AGAIN, HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.text import clean
 from hud_tui.tui.plain import PlainFilter
 from hud_tui.tui.widgets.palette import ascii_filter
@@ -30,7 +31,7 @@ class TellingApp(App[None]):
         """Show a failure with what to do next."""
         message, hint = error.message, error.hint
         if hint == START_AGAIN:  # the app can do that itself
-            message, hint = "The service does not answer.", "ctrl+r starts it"
+            message, hint = "The service does not answer.", keyed("{app.reconnect} starts it")
         text = clean(f"{message}\n{hint}".strip(), 600)
         self.notify(text, severity="error", markup=False, timeout=10)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hud_tui.keys import key
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.signal import TaskSignal
 from hud_tui.rl.signal_progress import Progress
@@ -89,4 +90,5 @@ class Trial:
         """How far it is, in a line."""
         filled = round(BAR * self.done / self.total) if self.total else 0
         cells = "█" * filled + "░" * (BAR - filled)
-        return f"trying the tasks  {cells}  {self.done} of {self.total} rollouts · esc stops"
+        stop = f"{key('launch.leave')} stops"
+        return f"trying the tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"

@@ -9,9 +9,9 @@ import pytest
 from textual.widget import Widget
 
 from hud_tui.events import JobChanged
+from hud_tui.keys import VIEWS
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.keys import VIEWS
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import JobStatus
 from tests.conftest import Served, fork

@@ -4,8 +4,8 @@ import pytest
 from textual.widgets import Button
 from textual.widgets._toast import Toast
 
+from hud_tui.keys import VIEWS
 from hud_tui.start import Start
-from hud_tui.tui.keys import VIEWS
 from tests.conftest import Served, fork
 from tests.tui.conftest import Connector, Opened, opened
 from tests.tui.test_app import caller, cancel, in_training, status, training

@@ -5,9 +5,11 @@ from collections import Counter
 import pytest
 from textual.widgets import Input, OptionList
 
+from hud_tui.key_names import spell
+from hud_tui.keys import ACTIONS, VIEWS, Action, of_view
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.keys import ACTIONS, VIEWS, Action, bindings, of_view, spell
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.screens import view_class
 from hud_tui.tui.screens.chart_list import ChartList
 from hud_tui.tui.screens.compare_panel import ComparePanel

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
+from hud_tui.key_names import spell
+from hud_tui.keys import of_view
 from hud_tui.rl.axis import Axis
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.rl.smoothing import WEIGHTS
-from hud_tui.tui.keys import of_view, spell
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart

@@ -8,10 +8,10 @@ from textual.widgets import Button
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
+from hud_tui.keys import ACTIONS, WRITES, of_view
 from hud_tui.rl.safety import ReadOnly
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.keys import ACTIONS, WRITES, of_view
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.widgets.key_line import KeyLine

@@ -12,13 +12,14 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import alarms_sheet
 from hud_tui.rl.head import Outcome, name
 from hud_tui.rl.run import Run
 from hud_tui.tui.alarm_rows import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.moves import Wanted, to_before
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.steering import steer
@@ -82,7 +83,7 @@ class AlarmsScreen(HudScreen):
         """Why there is nothing to say."""
         report = self.run.alarms
         if self.run.model is None:
-            return "No model yet. Press 1 to choose one."
+            return keyed("No model yet. Press {app.view.models} to choose one.")
         if report.waiting:
             return f"Judging the run: {report.waiting} steps to go."
         if not report.steps:

@@ -11,9 +11,10 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.metrics import healthy, metric, outside, short, title
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ COLUMNS = (
     Column("healthy", 9, rank=3),
     Column("what it means"),
 )
-FOOT = "space show or hide  J K move  enter enlarge  0 as at first  esc back"
+FOOT = (
+    "{charts.show_or_hide} show or hide  {charts.place.1} {charts.place.-1} move  "
+    "{charts.enlarge} enlarge  {charts.reset} as at first  {charts.leave} back"
+)
 
 
 class ChartList(ModalScreen[None]):
@@ -46,7 +50,7 @@ class ChartList(ModalScreen[None]):
             box.border_title = "charts"
             yield RowList(COLUMNS, id="charts-list", least=20)
             yield Static("", id="charts-note", markup=False)
-            yield Static(FOOT, id="charts-foot", markup=False)
+            yield Static(keyed(FOOT), id="charts-foot", markup=False)
 
     @property
     def rows(self) -> RowList:

@@ -13,7 +13,7 @@ from hud_tui.rl.export.sheets import tree_sheet
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.moves import Wanted
 from hud_tui.tui.screens.tree_branching import TreeBranching
 from hud_tui.tui.screens.tree_comparing import TreeComparing

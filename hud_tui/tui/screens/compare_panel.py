@@ -29,7 +29,7 @@ MUTED = "$text-muted"
 
 
 class ComparePanel(Panel[None]):
-    FOOT = "↑ ↓ scroll   esc back"
+    FOOT = "↑ ↓ scroll   {panel.close} back"
 
     def __init__(self, both: Comparison) -> None:
         super().__init__(f"A {name(both.left)}   B {name(both.right)}")

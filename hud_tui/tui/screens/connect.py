@@ -17,8 +17,9 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from hud_tui.errors import HudError
+from hud_tui.keys import key
 from hud_tui.rl.text import clean
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 
 if TYPE_CHECKING:
     from hud_tui.tui.app import HudApp
@@ -28,16 +29,16 @@ ROOMY = 76
 """Columns from which the keys are explained."""
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 ASK = (
-    ("enter", "the embedded service", "a tiny model, trained here: no key"),
-    ("h", "HUD, with a key", "typed in; kept for this session only"),
-    ("q", "quit", "set HUD_API_KEY to go to HUD at once"),
+    ("connect.begin", "the embedded service", "a tiny model, trained here: no key"),
+    ("connect.key", "HUD, with a key", "typed in; kept for this session only"),
+    ("app.quit", "quit", "set HUD_API_KEY to go to HUD at once"),
 )
-WAIT = (("q", "quit", ""),)
+WAIT = (("app.quit", "quit", ""),)
 AGAIN = (
-    ("r", "try again", ""),
-    ("l", "the embedded service", "a tiny model, trained here: no key"),
-    ("h", "HUD, with a key", "typed in; kept for this session only"),
-    ("q", "quit", ""),
+    ("connect.retry", "try again", ""),
+    ("connect.local", "the embedded service", "a tiny model, trained here: no key"),
+    ("connect.key", "HUD, with a key", "typed in; kept for this session only"),
+    ("app.quit", "quit", ""),
 )
 
 
@@ -103,9 +104,9 @@ class ConnectScreen(Screen[None]):
         roomy = self.app.size.width >= ROOMY
         rows = [
             Content.assemble(
-                (f"{key:>5}  ", "bold $accent"), f"{what:<22}", (says * roomy, "$text-muted")
+                (f"{key(id_):>5}  ", "bold $accent"), f"{what:<22}", (says * roomy, "$text-muted")
             )
-            for key, what, says in self._keys
+            for id_, what, says in self._keys
         ]
         self._choices.update(Content("\n").join(rows))
 

@@ -17,12 +17,13 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 
 T = TypeVar("T")
 Line = str | Text | Content
-HINTS = "tab chooses · esc leaves"
+HINTS = "tab chooses · {dialog.cancel} leaves"
 WIDTHS = [(0, "-slim"), (60, "-roomy")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 
@@ -59,7 +60,7 @@ class Dialog(ModalScreen[T]):
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog", classes="danger" if self.danger else "") as box:
             box.border_title = Content(one_line(self.heading, 100)).markup
-            box.border_subtitle = self.hints
+            box.border_subtitle = keyed(self.hints)
             with VerticalScroll(id="dialog-lines", can_focus=False):
                 for line in self.lines:
                     yield Static(line, markup=False, classes="dialog-line")

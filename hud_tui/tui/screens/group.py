@@ -15,11 +15,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from hud_tui.errors import HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, one_line
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.group_reader import GroupReader, StepGroups
-from hud_tui.tui.keys import bindings
 from hud_tui.tui.widgets.reward_face import bars
 from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
 from hud_tui.wire import Group
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""
-FOOT = "←→ rollout  ↑↓ scroll  { } group  y copy  esc back"
+FOOT = (
+    "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
+    "{group.group.-1} {group.group.1} group  {group.copy} copy  {group.leave} back"
+)
 
 
 class GroupScreen(ModalScreen[None]):
@@ -64,7 +68,7 @@ class GroupScreen(ModalScreen[None]):
             with VerticalScroll(id="group-task", can_focus=False):
                 yield Static("", id="group-prompt", markup=False)
             yield RolloutColumns()
-            yield Static(FOOT, id="group-foot", markup=False)
+            yield Static(keyed(FOOT), id="group-foot", markup=False)
 
     def on_mount(self) -> None:
         self.show_group()

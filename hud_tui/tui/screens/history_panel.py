@@ -15,7 +15,7 @@ from hud_tui.rl.ages import age
 from hud_tui.rl.head import named
 from hud_tui.rl.moves import Move
 from hud_tui.rl.run import Run
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.screens.panel import Panel
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
@@ -31,7 +31,7 @@ class HistoryPanel(Panel[str]):
     """Closes with the id of the checkpoint that was set there."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("history")
-    FOOT = "enter previews serving it again   esc back"
+    FOOT = "{history.choose} previews serving it again   {panel.close} back"
 
     def __init__(self, run: Run, moves: Sequence[Move], now: float) -> None:
         super().__init__("Where the head was set")

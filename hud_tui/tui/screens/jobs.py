@@ -13,9 +13,9 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from hud_tui.errors import HudError
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.job_reader import JobReader
 from hud_tui.tui.jobs_acting import ask_cancel, ask_resume, why_no_cancel, why_no_resume
-from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.rollout_reading import RolloutReading
 from hud_tui.tui.widgets.jobs_browser import JobsBrowser, Level
 from hud_tui.tui.widgets.rollout_text import completion_of

@@ -13,7 +13,7 @@ from textual.widgets import Input, Static
 
 from hud_tui.rl.json_tree import MOST_FOUND, Path, path_text, value_text
 from hud_tui.rl.text import clean, one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.widgets.json_view import JsonView
 from hud_tui.tui.widgets.key_line import KeyLine
 

@@ -22,9 +22,9 @@ from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import beyond, defaults, parameters
 from hud_tui.rl.text import one_line
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
-from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.findings_panel import FindingsPanel
 from hud_tui.tui.screens.launch_trial import LaunchTrial

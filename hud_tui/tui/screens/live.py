@@ -14,12 +14,13 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hud_tui.keys import key
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import groups_sheet, metrics_sheet
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.screens.charting import ChartingScreen
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.stopping import RESUMABLE, cancel, resume
@@ -274,9 +275,13 @@ def _id(run: Run) -> str | None:
 def nothing_yet(run: Run) -> Content | None:
     """What to press where there is nothing to watch; None where there is."""
     if run.model is None:
-        return Content.assemble("No model yet. Press ", ("1", "bold $accent"), " to choose one.")
+        return Content.assemble(
+            "No model yet. Press ", (key("app.view.models"), "bold $accent"), " to choose one."
+        )
     if not run.loaded:
         return Content("Reading the checkpoint tree …")
     if run.job is None and not len(run.series.keys):
-        return Content.assemble("No run yet. Press ", ("2", "bold $accent"), " to launch one.")
+        return Content.assemble(
+            "No run yet. Press ", (key("app.view.launch"), "bold $accent"), " to launch one."
+        )
     return None

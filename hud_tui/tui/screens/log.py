@@ -17,7 +17,7 @@ from hud_tui.command_log import CommandLog
 from hud_tui.rl.retold import as_curl, as_hud, as_python, document
 from hud_tui.rl.text import one_line
 from hud_tui.rl.written import Written, matching
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.log_rows import COLUMNS, entry_text, folded, log_rows
 from hud_tui.tui.screens.json_screen import JsonScreen
 from hud_tui.tui.widgets.key_line import KeyLine

@@ -18,16 +18,17 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.catalog import Kind, free_name, kind, own
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import models_sheet
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.engine_line import engine_line
 from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does, first_choice
 from hud_tui.tui.forking import ask_fork, fork
-from hud_tui.tui.keys import bindings
 from hud_tui.tui.model_rows import COLUMNS, Facts, facts_of, model_rows
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.widgets.row_list import RowList
@@ -57,7 +58,7 @@ class ModelsScreen(HudScreen):
         """Id of the followed model when the cursor was put on it."""
 
     def body(self) -> Iterable[Widget]:
-        yield Static(WELCOME + WAY, id="welcome")
+        yield Static(WELCOME + keyed(WAY), id="welcome")
         yield Input(placeholder="filter by name, base or provider", id="filter", compact=True)
         yield RowList(COLUMNS, id="models", least=16, most=48)
         yield Static("", id="engine", markup=False)
@@ -104,7 +105,7 @@ class ModelsScreen(HudScreen):
             return
         self.models = self.hud.catalog = tuple(models)
         if any(model.engine and model.engine.server for model in models):
-            self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + WAY)
+            self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
         self.first_start = self.client.settings.local and not own(models)
         turn = Semaphore(AT_ONCE)
         await gather(*(self._read_tree(model, turn) for model in own(models)))

@@ -14,12 +14,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from hud_tui.errors import HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.metrics import short
 from hud_tui.rl.model_checks import is_shared
 from hud_tui.rl.overlay import Branch, Overlay, branches, over_branch, over_model
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import Tree
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ COLUMNS = (
     Column("parted at", 14, rank=2),
 )
 NONE, BRANCH, MODEL = "none", "branch:", "model:"
-FOOT = "enter lays it over the curves   esc back"
+FOOT = "{overlays.choose} lays it over the curves   {overlays.leave} back"
 ALONE = "This run has no other branch yet, and no other model has steps."
 
 
@@ -55,7 +56,7 @@ class OverlayList(ModalScreen[None]):
         with Vertical(id="overlays") as box:
             box.border_title = "compare"
             yield RowList(COLUMNS, id="overlays-list", least=20)
-            yield Static(FOOT, id="overlays-foot", markup=False)
+            yield Static(keyed(FOOT), id="overlays-foot", markup=False)
 
     @property
     def rows(self) -> RowList:

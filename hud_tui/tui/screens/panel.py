@@ -13,8 +13,9 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ class Panel(ModalScreen[T | None]):
     """Closes with what was chosen, or with None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("panel")
-    FOOT = "esc back"
+    FOOT = "{panel.close} back"
     """What the last line says of the keys."""
 
     def __init__(self, title: str) -> None:
@@ -34,7 +35,7 @@ class Panel(ModalScreen[T | None]):
         with Vertical(id="panel") as box:
             box.border_title = Content(one_line(self.heading, 100)).markup
             yield from self.body()
-            yield Static(self.FOOT, id="panel-foot", markup=False)
+            yield Static(keyed(self.FOOT), id="panel-foot", markup=False)
 
     def body(self) -> Iterable[Widget]:
         """What is in the box."""

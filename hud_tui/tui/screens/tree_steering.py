@@ -8,6 +8,7 @@ from textual import work
 from textual.content import Content
 
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.keys import keyed
 from hud_tui.rl.head import Outcome, name
 from hud_tui.tui.moves import Wanted, to_known, to_parent, to_redo, to_selected, to_undo
 from hud_tui.tui.screens.history_panel import HistoryPanel
@@ -49,7 +50,7 @@ class TreeSteering(TreeView):
         if not self.hud.may_change():
             return
         if self.run.model is None:
-            self.warn("No model is followed yet: press 1 to choose one.")
+            self.warn(keyed("No model is followed yet: press {app.view.models} to choose one."))
             return
         if self._steering:
             self.warn("The head is being set: wait for the service's word.")

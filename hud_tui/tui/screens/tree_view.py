@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.tree import HELDOUT
@@ -22,8 +23,10 @@ from hud_tui.tui.widgets.tree import CheckpointTree
 from hud_tui.tui.widgets.tree_lines import Marks
 from hud_tui.wire import Checkpoint
 
-EMPTY = "No checkpoints yet: they appear with the first step. Press 2 to launch a run."
-NO_MODEL = "No model is followed yet. Press 1 to choose or fork one."
+EMPTY = (
+    "No checkpoints yet: they appear with the first step. Press {app.view.launch} to launch a run."
+)
+NO_MODEL = "No model is followed yet. Press {app.view.models} to choose or fork one."
 READING = "reading the tree …"
 NARROW = 60
 """Columns of a screen that has no room for how many branches there are."""
@@ -103,7 +106,7 @@ class TreeView(HudScreen):
     def _show_state(self) -> None:
         """The tree, or why there is none; what the tree holds, on the line under it."""
         run = self.run
-        empty = NO_MODEL if run.model is None else EMPTY if run.loaded else READING
+        empty = keyed(NO_MODEL if run.model is None else EMPTY if run.loaded else READING)
         self.set_class(not len(run.tree), "-empty")
         self._empty.update(empty)
         self.say()
@@ -131,7 +134,7 @@ class TreeView(HudScreen):
         if self.size.width > NARROW:
             held += [f"{branches} branches"] * (branches > 1)
             held.append("★ held-out" if self.run.tree.best_by == HELDOUT else "★ reward")
-        return [*held, "following ▶" if tree.follow else "f follows ▶"]
+        return [*held, "following ▶" if tree.follow else keyed("{checkpoints.follow} follows ▶")]
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:

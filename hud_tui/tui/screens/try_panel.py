@@ -41,7 +41,7 @@ class Tried:
 
 
 class TryPanel(Panel[None]):
-    FOOT = "enter samples both   tab to the answers   esc back"
+    FOOT = "enter samples both   tab to the answers   {panel.close} back"
 
     def __init__(self, client: HudClient, model: Model, left: Tried, right: Tried) -> None:
         super().__init__(f"The same prompt to {name(left.checkpoint)} and {name(right.checkpoint)}")

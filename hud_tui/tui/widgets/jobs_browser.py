@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_reader import Part
 from hud_tui.tui.job_rows import (
@@ -103,24 +104,26 @@ class JobsBrowser(Vertical):
         """The jobs; None while they are being read."""
         rows = job_rows(jobs or (), self.field.value, now)
         self.list_of(Level.JOBS).show(rows)
-        empty = "No job has this text. Esc shows all."
+        empty = keyed("No job has this text. {^jobs.leave} shows all.")
         if jobs is None:
             empty = "reading the jobs …"
         elif not jobs:
-            empty = "No jobs yet. Press 2 to launch a run."
+            empty = keyed("No jobs yet. Press {app.view.launch} to launch a run.")
         self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
 
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:
         """Some of a job's rollouts; None while they are being read."""
         rows = trace_rows(part.groups if part is not None else (), self.field.value)
         self.list_of(Level.TRACES).show(rows)
-        empty = "No rollout has this text. Esc shows all."
+        empty = keyed("No rollout has this text. {^jobs.leave} shows all.")
         if part is None:
             empty = "reading the rollouts …"
         elif not part.groups:
-            empty = "No rollouts were sampled. Esc goes back."
+            empty = keyed("No rollouts were sampled. {^jobs.leave} goes back.")
             if is_active(job):
-                empty = "No rollouts yet: they appear as they are graded. Esc goes back."
+                empty = keyed(
+                    "No rollouts yet: they appear as they are graded. {^jobs.leave} goes back."
+                )
         title = part_title(part, job, following, self.size.width - 2)
         self._title(title, "" if rows else empty)
 

@@ -15,7 +15,7 @@ from textual.visual import Visual
 
 from hud_tui.rl.json_tree import JsonTree, Line, Path, shown
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 
 LONGEST = 1000
 """Characters of a value that a line has."""

@@ -12,7 +12,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input
 
-from hud_tui.tui.keys import WRITES, Action, of_view
+from hud_tui.keys import WRITES, Action, of_view
 
 GAP = Content("  ")
 
@@ -67,17 +67,34 @@ def _app_keys(width: int, taken: int) -> Content:
     """Every view where there is room for them, else how to reach them, else only the help."""
     app = of_view("app")
     help_ = _join([_key(action) for action in app if action.name == "help"])
-    views = [_key(action) for action in app if action.name.startswith("view(")]
-    folded = _join([Content.assemble(("1-5", "bold"), (" views", "$text-muted")), help_])
-    wide = _join([*views, help_])
+    views = [action for action in app if action.name.startswith("view(")]
+    folded = _join([Content.assemble((_range(views), "bold"), (" views", "$text-muted")), help_])
+    wide = _join([*map(_key, views), help_])
     if wide.cell_length + taken <= width:
         return wide
     return folded if folded.cell_length <= width else help_
 
 
+def _range(views: Sequence[Action]) -> str:
+    keys = [action.shown for action in views]
+    if "".join(keys) in "123456789":
+        return f"{keys[0]}-{keys[-1]}"
+    return "/".join(keys)
+
+
+def _help_in_fields() -> str:
+    """The help's first key that is no letter: a field would take that."""
+    written = next(action.all_shown.split() for action in of_view("app") if action.name == "help")
+    return next((key for key in written if len(key) > 1), written[0])
+
+
 def _typing_keys() -> Content:
     return Content.assemble(
-        ("tab", "bold"), (" next", "$text-muted"), "  ", ("f1", "bold"), (" help", "$text-muted")
+        ("tab", "bold"),
+        (" next", "$text-muted"),
+        "  ",
+        (_help_in_fields(), "bold"),
+        (" help", "$text-muted"),
     )
 
 

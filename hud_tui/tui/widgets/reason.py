@@ -4,6 +4,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from hud_tui.keys import keyed
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run, trouble
 from hud_tui.rl.text import LIMIT, one_line
@@ -31,7 +32,7 @@ class Reason(Widget):
     def render(self) -> Content:
         lines, room = Content(self.text).wrap(max(1, self.size.width)), self.size.height
         if len(lines) > room > 0:
-            lines[room - 1 :] = [Content("… all of it is in the events (tab)")]
+            lines[room - 1 :] = [Content(keyed("… all of it is in the events ({live.pane.1})"))]
         return Content("\n").join(lines)
 
 

@@ -4,6 +4,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from hud_tui.keys import key
 from hud_tui.rl.progress import Liveness, Progress, State, progress, step_seconds
 from hud_tui.rl.run import Run, trouble
 from hud_tui.rl.text import one_line
@@ -98,7 +99,7 @@ def _held(run: Run, frozen: Run) -> Content:
         left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
         late = f" · now at {one_line(label(run.head), 24)}" if left else late
     at = one_line(label(frozen.head), 24)
-    return Content.styled(f"⏸ frozen at {at}{late} · f follows", "bold $warning")
+    return Content.styled(f"⏸ frozen at {at}{late} · {key('live.freeze')} follows", "bold $warning")
 
 
 def _no_job(run: Run) -> str:

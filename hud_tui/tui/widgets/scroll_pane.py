@@ -5,7 +5,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 
 
 class ScrollPane(VerticalScroll, can_focus=True):

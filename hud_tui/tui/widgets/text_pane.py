@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 
 
 def resize_virtually(view: ScrollView, size: Size) -> None:

@@ -15,7 +15,7 @@ from hud_tui.rl.cursor import TreeCursor
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.rows import Kind
 from hud_tui.rl.run import Run
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.bindings import bindings
 from hud_tui.tui.widgets.tree_canvas import HEADER, TreeCanvas
 
 T = TypeVar("T")

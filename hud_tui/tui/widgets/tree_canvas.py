@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from hud_tui.keys import keyed
 from hud_tui.rl.ages import age
 from hud_tui.rl.cursor import TreeCursor
 from hud_tui.rl.lanes import Lanes
@@ -25,7 +26,7 @@ from hud_tui.tui.widgets.tree_lines import PLAIN, Look, Marks, header_line, row_
 
 HEADER = 1
 """Lines above the rows that do not scroll."""
-UNMATCHED = "  No checkpoint matches. Esc shows all."
+UNMATCHED = "  No checkpoint matches. {^checkpoints.leave} shows all."
 AGE_S = 1.0
 """Seconds between two looks at whether an age on the screen has changed."""
 
@@ -82,7 +83,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         number = y - HEADER + self._scroll
         if number >= len(self.rows):
             unmatched = not len(self.rows) and y == HEADER
-            return self._strip([Segment(UNMATCHED, look.dim)] if unmatched else [], PLAIN)
+            return self._strip([Segment(keyed(UNMATCHED), look.dim)] if unmatched else [], PLAIN)
         row, now = self.rows.row(number), self.clock()
         self._drawn[number] = self._age(row, now)
         over = self._cursor_style if number == self.cursor.number else PLAIN

@@ -1,12 +1,14 @@
 """Every key of the app, in one table.
 
-Bindings, the footer, the help on ``?``, the palette and the README's list of keys are
-all made from it, so a key that is shown is a key that works.
+Bindings, the footer, the help on ``?``, the palette, ``hud-tui keys`` and the README's list
+of keys are all made from it, so a key that is shown is a key that works.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from textual.binding import Binding, BindingType
+from hud_tui.key_names import spell
 
 
 @dataclass(frozen=True)
@@ -43,38 +45,7 @@ class Action:
         return " ".join(spell(key) for key in self.keys.split(","))
 
 
-_QUOTES = str.maketrans("", "", "')\"")
-_SPELLED = {
-    "question_mark": "?",
-    "slash": "/",
-    "exclamation_mark": "!",
-    "escape": "esc",
-    "left_curly_bracket": "{",
-    "right_curly_bracket": "}",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "apostrophe": "'",
-    "minus": "-",
-    "plus": "+",
-    "underscore": "_",
-    "comma": ",",
-    "colon": ":",
-    "full_stop": ".",
-    "left": "←",
-    "right": "→",
-    "up": "↑",
-    "down": "↓",
-    "pageup": "pgup",
-    "pagedown": "pgdn",
-}
-
-
-def spell(key: str) -> str:
-    """One of Textual's key names as people write it."""
-    *held, name = key.split("+")
-    written = _SPELLED.get(name, name)
-    return "".join("^" if one == "ctrl" else f"{one}+" for one in held) + written
-
+_QUOTES = str.maketrans({"'": None, ")": None, '"': None, " ": None, ",": "."})
 
 VIEWS = ("models", "launch", "live", "checkpoints", "jobs", "alarms")
 """The views, in the order of their keys 1 … 6."""
@@ -344,21 +315,43 @@ WRITES = frozenset(
 """Ids of what changes the service, or has it compute: not done with ``--read-only``."""
 
 
-def bindings(view: str) -> list[BindingType]:
-    """The bindings of one view, of the app, or of a common widget."""
-    return [
-        Binding(
-            action.keys,
-            action.name,
-            action.label,
-            show=action.footer,
-            priority=action.priority,
-            id=action.id,
-        )
-        for action in of_view(view)
-    ]
+_BY_ID = {action.id: action for action in ACTIONS}
+_in_use: dict[str, str] = {}
+
+
+def remap(keymap: Mapping[str, str]) -> None:
+    """From now on, these keys (by action's id) are the ones that work and are shown."""
+    _in_use.clear()
+    _in_use.update(keymap)
+
+
+def with_keys(action: Action, keymap: Mapping[str, str]) -> Action:
+    """The action with the keys that a keymap has for it, if any."""
+    return replace(action, keys=keymap[action.id]) if action.id in keymap else action
 
 
 def of_view(view: str) -> list[Action]:
-    """One view's actions, most used first."""
-    return [action for action in ACTIONS if action.view == view]
+    """One view's actions with the keys in use, most used first."""
+    return [with_keys(action, _in_use) for action in ACTIONS if action.view == view]
+
+
+def key(id_: str) -> str:
+    """The first key in use of an action, as people write it."""
+    return with_keys(_BY_ID[id_], _in_use).shown
+
+
+def keyed(text: str) -> str:
+    """Our own text that says what to press, e.g. ``{app.reconnect} starts it``.
+
+    At the beginning of a sentence ``{^jobs.open}`` gives ``Enter`` where ``{jobs.open}``
+    gives ``enter``.
+    """
+    return _NAMED.sub(_written, text)
+
+
+_NAMED = re.compile(r"\{(\^?)([a-z]+\.[a-z_.0-9-]+)\}")
+
+
+def _written(found: re.Match[str]) -> str:
+    shown = key(found[2])
+    return shown.capitalize() if found[1] and shown.isalpha() and len(shown) > 1 else shown

@@ -1,0 +1,203 @@
+"""Other keys for actions: what the config file may say, and what it is told otherwise."""
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.keys import _character_to_key
+
+from hud_tui.cli import main
+from hud_tui.config import read_config
+from hud_tui.errors import HudUsage
+from hud_tui.key_names import NAMED, key_of, read_key, spell, types_text
+from hud_tui.keymap import read_keymap
+from hud_tui.keys import ACTIONS, key, keyed, of_view, remap
+from hud_tui.rl.alarms.tuning import BadTuning
+
+PRINTABLE = [chr(code) for code in range(33, 127)]
+PACKAGE = Path(__file__).parents[2] / "hud_tui"
+
+
+@pytest.mark.parametrize("character", [*PRINTABLE, " ", "é", "ß", "½"])
+def test_a_character_s_name_is_textual_s(character: str) -> None:
+    assert key_of(character) == read_key(character) == _character_to_key(character)
+    assert types_text(key_of(character))
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ("?", "question_mark"),
+        ("^s", "ctrl+s"),
+        ("ctrl+S", "ctrl+s"),
+        ("shift+ctrl+left", "ctrl+shift+left"),
+        ("esc", "escape"),
+        ("pgup", "pageup"),
+        ("shift+←", "shift+left"),
+        ("alt+x", "alt+x"),
+        ("slash", "slash"),
+        ("F5", "f5"),
+        ("+", "plus"),
+        ("G", "G"),
+    ],
+)
+def test_a_key_may_be_written_as_people_do(written: str, key: str) -> None:
+    assert read_key(written) == key
+
+
+@pytest.mark.parametrize("key", sorted({one for a in ACTIONS for one in a.keys.split(",")} | NAMED))
+def test_every_name_in_use_is_known_and_what_is_shown_can_be_written(key: str) -> None:
+    assert read_key(key) == key
+    assert read_key(spell(key)) == key
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("shift+f", "write F"),
+        ("ctrl+i", "same for it as for tab"),
+        ("ctrl+m", "same for it as for enter"),
+        ("ctrl+1", "do not send"),
+        ("ctrl+shift+x", "do not send"),
+        ("entre", "did you mean enter"),
+        ("ctrl+lefft", "did you mean ctrl.left"),
+        ("hyper+x", "no such key"),
+        ("", "no such key"),
+        ("\x1b", "no such key"),
+        ("ab", "no such key"),
+    ],
+)
+def test_a_key_that_cannot_come_is_refused(written: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_key(written)
+
+
+@given(written=st.text(max_size=12))
+def test_any_text_is_a_key_or_is_refused(written: str) -> None:
+    try:
+        found = read_key(written)
+    except ValueError:
+        return
+    assert found
+    assert "," not in found
+
+
+def test_ids_are_quoted_or_tables() -> None:
+    nested = {"live": {"freeze": "F", "cursor": {"-1": ["b", "left"]}}, "app.quit": "Q"}
+    want = {"live.freeze": "F", "live.cursor.-1": "b,left", "app.quit": "Q"}
+    with pytest.raises(BadTuning, match=r"live\.envelope"):
+        read_keymap(nested)
+    assert read_keymap({**nested, "live.envelope": "e"}) == {**want, "live.envelope": "e"}
+
+
+def test_no_id_is_the_beginning_of_another() -> None:
+    ids = [action.id for action in ACTIONS]
+    assert all(re.fullmatch(r"[a-z_]+(\.[a-z0-9_-]+)+", id_) for id_ in ids)
+    assert not [(a, b) for a, b in combinations(sorted(ids), 2) if b.startswith(f"{a}.")]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('live.freese = "F"', r"keys.live.freese: .*did you mean live.freeze\?"),
+        ('live.freeze = "entre"', r"keys.live.freeze: entre: no such key; did you mean enter\?"),
+        ("live.freeze = 3", "keys.live.freeze: expected a key"),
+        ("live.freeze = []", "keys.live.freeze: expected a key"),
+        ('live.freeze = "s"', r"keys.live.freeze: s is the key of live.smooth.1 too"),
+        ('live.freeze = "q"', r"keys.live.freeze: q is the key of app.quit too"),
+        ('app.quit = "f"', r"keys.app.quit: f is the key of .*\.\w+ too"),
+        ('checkpoints.note = "j"', r"keys.checkpoints.note: j is the key of list.move.1 too"),
+        ('models.fork = "x"\nmodels.copy = "x"', r"x is the key of models"),
+        ('app.interrupt = "x"', "keys.app.interrupt: x is typed in fields"),
+        ('"\\u001b[31m" = "x"', "no such action"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, table: str, said: str) -> None:
+    (tmp_path / "config.toml").write_text(f"[keys]\n{table}\n")
+    with pytest.raises(HudUsage, match=said) as error:
+        read_config(tmp_path)
+    assert str(tmp_path / "config.toml") in error.value.message
+    assert "\x1b" not in error.value.message
+
+
+def test_two_actions_may_change_places(tmp_path: Path) -> None:
+    keymap = read_keymap({"live.freeze": "s", "live.smooth.1": "f"})
+    assert keymap == {"live.freeze": "s", "live.smooth.1": "f"}
+
+
+def test_a_key_that_two_share_as_it_comes_may_stay() -> None:
+    """In the run's form ↓ is the next field; in its list of tasksets, the next row."""
+    assert read_keymap({"list.move.1": ["down", "ctrl+n"]}) == {"list.move.1": "down,ctrl+n"}
+
+
+def test_what_is_said_of_keys_follows_the_keymap() -> None:
+    remap({"jobs.open": "space", "app.view.launch": "f2,L"})
+    try:
+        assert keyed("{^jobs.open}, then {app.view.launch}") == "Space, then f2"
+        assert key("jobs.leave") == "esc"
+        assert next(a for a in of_view("app") if a.id == "app.view.launch").all_shown == "f2 L"
+    finally:
+        remap({})
+    assert keyed("{^jobs.open}, then {app.view.launch}") == "Enter, then 2"
+
+
+@pytest.mark.parametrize("file", sorted(PACKAGE.glob("tui/**/*.py")), ids=lambda file: file.name)
+def test_text_names_actions_that_there_are(file: Path) -> None:
+    named = re.findall(
+        r"\{\^?([a-z]+\.[a-z_.0-9-]+)\}|key\([\"']([a-z.]+)[\"']\)", file.read_text()
+    )
+    views = {action.view for action in ACTIONS}
+    ids = {one or other for one, other in named if (one or other).partition(".")[0] in views}
+    known = {action.id for action in ACTIONS}
+    assert {id_ for id_ in ids if id_ not in known} <= _attributes(file.read_text())
+
+
+def _attributes(text: str) -> set[str]:
+    """What f-strings show of local values that are called as a view is."""
+    return {
+        one
+        for found in re.findall(r"f\"[^\"]*\"", text)
+        for one in re.findall(r"\{([a-z_.]+)\}", found)
+    }
+
+
+def test_the_command_lists_every_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "config.toml").write_text('[keys]\nlive.freeze = ["F", "f6"]\n')
+    assert main(["--headless", "keys"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = {row["id"]: row for row in document["data"]["keys"]}
+    assert document["kind"] == "keys"
+    assert list(rows) == [action.id for action in ACTIONS]
+    assert rows["live.freeze"]["keys"] == ["F", "f6"]
+    assert rows["live.freeze"]["changed"] is True
+    assert rows["app.help"] == {
+        "id": "app.help",
+        "view": "app",
+        "keys": ["question_mark", "f1"],
+        "shown": "? f1",
+        "label": "help",
+        "does": "All keys of this view; Enter runs one.",
+        "changed": False,
+    }
+    assert main(["keys", "live"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(of_view("live"))
+    assert any(re.match(r"live\.freeze +F f6 +Hold what", line) for line in lines)
+
+
+def test_the_command_refuses_what_the_app_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
+    assert main(["keys", "nowhere"]) == 2
+    assert "there are panel" in capsys.readouterr().err
+    (tmp_path / "config.toml").write_text("[keys]\nlive.freese = 'x'\n")
+    assert main(["--headless", "keys"]) == 2
+    assert "did you mean live.freeze" in json.loads(capsys.readouterr().out)["error"]["message"]
