@@ -64,7 +64,14 @@ APP = (
     ),
     Action("app", "raw", "J", "as JSON", "All that the service says of the model and run.", False),
     Action("app", "log", "C", "commands", "What was changed from here; to do it again.", False),
-    Action("app", "theme", "t", "theme", "Change between dark and light.", False),
+    Action(
+        "app",
+        "theme",
+        "t",
+        "theme",
+        "The next theme: dark, light, high contrast, colour-blind.",
+        False,
+    ),
     Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
     Action(
         "app", "interrupt", "ctrl+c,ctrl+q", "quit", "Copy the selection, or leave.", False, True

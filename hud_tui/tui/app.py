@@ -21,11 +21,10 @@ from hud_tui.start import Start
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
-from hud_tui.tui.offline import OfflineApp
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.shelf import Shelf
-from hud_tui.tui.theme import DARK, LIGHT, THEMES
+from hud_tui.tui.theming import ThemeCommands, ThemingApp
 from hud_tui.tui.thin_update import ThinUpdate
 
 if TYPE_CHECKING:
@@ -44,11 +43,11 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 
 
-class HudApp(OfflineApp):
+class HudApp(ThemingApp):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
-    COMMANDS: ClassVar = {ActionCommands}
+    COMMANDS: ClassVar = {ActionCommands, ThemeCommands}
     TITLE = "hud-tui"
 
     def __init__(
@@ -80,10 +79,7 @@ class HudApp(OfflineApp):
         self.key: str | None = None
         """The key that was typed, for this session; None where it is configured."""
         self._leaving = False
-        for theme in THEMES:
-            self.register_theme(theme)
-        self.set_reactive(HudApp.theme, DARK.name)  # before the styles are read, so only once
-        self.stylesheet.set_variables(self.get_css_variables())
+        self.dress()  # before the styles are read, so only once
 
     def get_default_screen(self) -> ConnectScreen:
         return self.connect_screen
@@ -201,6 +197,3 @@ class HudApp(OfflineApp):
             open_ = any(getattr(one, "VIEW", "") == "log" for one in self.screen_stack)
             return self.shown_view is not None and not open_
         return action not in ("view", "alarms", "raw") or self.client is not None
-
-    def action_theme(self) -> None:
-        self.theme = LIGHT.name if self.theme == DARK.name else DARK.name

@@ -1,4 +1,4 @@
-"""The app's two themes: two text tones, one accent, one warm, one hot.
+"""The app's two usual themes: two text tones, one accent, one warm, one hot.
 
 The accent is what is served now. The reward ramp (widgets/palette.py) runs from blue to
 yellow, so the accent is a sky blue brighter than any of it, and warm is an orange.
@@ -76,4 +76,3 @@ LIGHT = Theme(
         "scrollbar-background-active": "#fbfcfd",
     },
 )
-THEMES = (DARK, LIGHT)

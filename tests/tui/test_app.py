@@ -161,7 +161,7 @@ async def test_t_changes_the_theme(served: Served) -> None:
         await app.until_view("models")
         await app.press("t")
         assert app.app.theme == "hud-light"
-        await app.press("t")
+        await app.press("t", "t", "t")
         assert app.app.theme == "hud-dark"
 
 

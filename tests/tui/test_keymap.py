@@ -31,12 +31,14 @@ async def test_a_view_is_on_another_key(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
         with remapped(app, {"app.view.live": ["W", "f7"], "app.help": "Q"}):
             await app.until_view("models")
+            await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("3")
             assert app.screen.VIEW == "models"
             await app.press("W")
             await app.until_view("live")
             await app.press("1")
             await app.until_view("models")
+            await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("f7")
             await app.until_view("live")
             await app.until(lambda: "W Live" in _line(app) and "Q help" in _line(app))
@@ -63,6 +65,7 @@ async def test_two_actions_change_places(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
         with remapped(app, {"app.view.checkpoints": "3", "app.view.live": "4"}):
             await app.until_view("models")
+            await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("3")
             await app.until_view("checkpoints")
             await app.press("4")

@@ -14,8 +14,8 @@ from textual.theme import Theme
 
 import hud_tui
 from hud_tui.start import Start
+from hud_tui.tui.more_themes import THEMES
 from hud_tui.tui.plain import PlainFilter
-from hud_tui.tui.theme import THEMES
 from hud_tui.tui.widgets.palette import ASCII, to_ascii
 from tests.conftest import Served, fork
 from tests.tui.conftest import Connector, Opened, opened

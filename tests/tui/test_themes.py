@@ -1,0 +1,58 @@
+"""Themes: a key goes through the four, the palette names them, and the choice is kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from hud_tui.start import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.more_themes import RAMPS, TITLES
+from hud_tui.tui.shelf import Shelf
+from hud_tui.tui.theming import RampFilter
+from hud_tui.tui.widgets.row_list import RowList
+from tests.conftest import Served
+from tests.tui.conftest import Connector, opened
+
+
+def ramp(app: HudApp) -> tuple[str, ...]:
+    [found] = [one for one in app._filters if isinstance(one, RampFilter)]
+    return found.ramp
+
+
+async def test_a_key_goes_through_them_all(served: Served, tmp_path: Path) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        app.app.shelf = Shelf(lambda: tmp_path)
+        await app.until(lambda: isinstance(app.screen.focused, RowList))
+        worn = []
+        for _ in TITLES:
+            await app.press("t")
+            worn.append(app.app.theme)
+            assert ramp(app.app) == RAMPS[app.app.theme]
+            assert json.loads((tmp_path / "look.json").read_text()) == {"theme": app.app.theme}
+        assert worn == [*list(TITLES)[1:], *list(TITLES)[:1]]
+        await app.until_notice("theme: high contrast")
+
+
+async def test_the_palette_names_them(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("ctrl+p")
+        await app.until(lambda: isinstance(app.screen.focused, Input))
+        await app.press(*"blind safe")
+        await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
+        await app.press("enter")
+        await app.until(lambda: app.app.theme == "hud-colour-blind")
+
+
+@pytest.mark.parametrize(
+    "kept", ['{"theme": "hud-light"}', '{"theme": "none"}', '{"theme": 3}', "{"]
+)
+def test_the_choice_is_kept_and_a_broken_one_is_none(
+    served: Served, tmp_path: Path, kept: str
+) -> None:
+    (tmp_path / "look.json").write_text(kept)
+    app = HudApp(Connector(served), None, Start(), shelf=Shelf(lambda: tmp_path))
+    assert app.theme == ("hud-light" if "light" in kept else "hud-dark")
+    assert ramp(app) == RAMPS[app.theme]
