@@ -69,7 +69,7 @@ APP = (
         "theme",
         "t",
         "theme",
-        "The next theme: dark, light, high contrast, colour-blind.",
+        "Next: dark, light, high contrast, colour-blind.",
         False,
     ),
     Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),

@@ -27,8 +27,8 @@ CONTRAST = Theme(
     panel="#14191f",
     variables={
         **DARK.variables,
-        "text-muted": "#c8d0da",
-        "text-disabled": "#a8b2bf",
+        "text-muted": "#a6aebb",
+        "text-disabled": "#9ea6b2",
         "border": "#8c98a8",
         "border-blurred": "#8c98a8",
         "block-cursor-background": "#00355e",

@@ -14,7 +14,7 @@ from textual.filter import LineFilter
 
 RAISED = 0.11
 """Difference in brightness from which a background marks something: a cursor, a button."""
-FAINT, GREY = 0.6, 0.25
+FAINT, GREY = 0.7, 0.25
 """Difference in brightness, and range of red, green and blue, up to which a text is muted."""
 REVERSE, DIM = Style(reverse=True), Style(dim=True)
 

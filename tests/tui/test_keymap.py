@@ -29,31 +29,31 @@ def remapped(app: Opened, table: dict[str, object]) -> Iterator[None]:
 
 async def test_a_view_is_on_another_key(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
-        with remapped(app, {"app.view.live": ["W", "f7"], "app.help": "Q"}):
+        with remapped(app, {"app.view.live": ["f8", "f7"], "app.help": "f9"}):
             await app.until_view("models")
             await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("3")
             assert app.screen.VIEW == "models"
-            await app.press("W")
+            await app.press("f8")
             await app.until_view("live")
             await app.press("1")
             await app.until_view("models")
             await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("f7")
             await app.until_view("live")
-            await app.until(lambda: "W Live" in _line(app) and "Q help" in _line(app))
-            await app.press("Q")
+            await app.until(lambda: "f8 Live" in _line(app) and "f9 help" in _line(app))
+            await app.press("f9")
             await app.until(lambda: app.screen.query("#help-list"))
             listed = [str(one.prompt) for one in app.screen.query_one(OptionList).options]
-            assert any(row.startswith("W f7") and "Watch the run" in row for row in listed)
+            assert any(row.startswith("f8 f7") and "Watch the run" in row for row in listed)
 
 
 async def test_a_key_line_without_room_names_the_views_by_their_keys(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
-        with remapped(app, {"app.view.jobs": "W", "app.view.models": "f2"}):
+        with remapped(app, {"app.view.jobs": "f8", "app.view.models": "f2"}):
             await app.until_view("models")
             app.screen.query_one(KeyLine).refresh()
-            await app.until(lambda: "f2/2/3/4/W views" in _line(app))
+            await app.until(lambda: "f2/2/3/4/f8 views" in _line(app))
             assert "1-5" not in _line(app)
 
 
@@ -74,11 +74,11 @@ async def test_two_actions_change_places(served: Served) -> None:
 
 async def test_a_list_moves_by_other_keys(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
-        with remapped(app, {"list.move.1": "W", "list.move.-1": "E"}):
+        with remapped(app, {"list.move.1": "f8", "list.move.-1": "f10"}):
             await app.until_view("models")
             await app.until(lambda: app.screen.query_one(RowList).has_focus)
             now = app.screen.active_bindings
-            assert (now["W"].binding.id, now["E"].binding.id) == ("list.move.1", "list.move.-1")
+            assert (now["f8"].binding.id, now["f10"].binding.id) == ("list.move.1", "list.move.-1")
             assert not {"down", "j", "up", "k"} & set(now)
 
 

@@ -174,7 +174,7 @@ async def test_the_palette_finds_an_action(served: Served) -> None:
         await app.until_view("models")
         await app.press("ctrl+p")
         await app.until(lambda: isinstance(app.screen.focused, Input))
-        await app.press(*"the next theme")
+        await app.press(*"light, high")
         await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
         await app.press("enter")
         await app.until(lambda: app.app.theme == "hud-light")
