@@ -91,7 +91,7 @@ def test_ids_are_quoted_or_tables() -> None:
     want = {"live.freeze": "F", "live.cursor.-1": "b,left", "app.quit": "Q"}
     with pytest.raises(BadTuning, match=r"live\.envelope"):
         read_keymap(nested)
-    assert read_keymap({**nested, "live.envelope": "e"}) == {**want, "live.envelope": "e"}
+    assert read_keymap({**nested, "live.envelope": "f12"}) == {**want, "live.envelope": "f12"}
 
 
 def test_no_id_is_the_beginning_of_another() -> None:
