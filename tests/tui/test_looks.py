@@ -6,7 +6,7 @@ import pytest
 
 from tests.tui.scenes import SCENES, SIZES, greenwich
 
-MINE = ("welcome", "models", "launch", "help")
+MINE = ("welcome", "models", "launch", "jobs", "help")
 
 
 @pytest.fixture(autouse=True)

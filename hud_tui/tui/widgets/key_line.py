@@ -12,7 +12,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input
 
-from hud_tui.keys import WRITES, Action, of_view
+from hud_tui.keys import VIEWS, WRITES, Action, of_view
 
 GAP = Content("  ")
 
@@ -67,7 +67,7 @@ def _app_keys(width: int, taken: int) -> Content:
     """Every view where there is room for them, else how to reach them, else only the help."""
     app = of_view("app")
     help_ = _join([_key(action) for action in app if action.name == "help"])
-    views = [action for action in app if action.name.startswith("view(")]
+    views = [action for action in app if action.name.startswith("view(") or action.name in VIEWS]
     folded = _join([Content.assemble((_range(views), "bold"), (" views", "$text-muted")), help_])
     wide = _join([*map(_key, views), help_])
     if wide.cell_length + taken <= width:
