@@ -104,10 +104,15 @@ def _log(low: float, high: float, ticks: int) -> Scale:
 
 
 def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
-    """Powers of ten within [low, high], thinned; with 2 and 5 times each where they are few."""
-    bottom, top = floor(log10(low)), ceil(log10(high))
-    apart = max(1, ceil((top - bottom) / ticks))
-    powers = [10.0**exponent for exponent in range(bottom, top + 1, apart)]
-    few = sum(low <= power <= high for power in powers) < 3
-    marks = [m * power for power in powers for m in ((1, 2, 5) if few else (1,))]
-    return tuple(mark for mark in marks if low <= mark <= high)
+    """Powers of ten within [low, high], thinned; with values between them where they are few."""
+    first, last = ceil(log10(low)), floor(log10(high))
+    if last - first >= 2:
+        apart = ceil((last - first) / ticks)
+        powers = [10.0**exponent for exponent in range(first, last + 1, apart)]
+        return tuple(power for power in powers if low <= power <= high)
+    powers = [10.0**exponent for exponent in range(first - 1, last + 1)]
+    for parts in ((1, 2, 5), (1, 3)):
+        marks = [m * power for power in powers for m in parts if low <= m * power <= high]
+        if len(marks) <= 2 * ticks:
+            break
+    return tuple(marks)

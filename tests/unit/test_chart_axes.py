@@ -3,7 +3,7 @@
 from math import nan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
@@ -15,6 +15,8 @@ from hud_tui.wire import Checkpoint
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@example(1.0, 1.638847882730981e-43, True, 1.0)
+@example(1.1, 990.0, True, 1.0)
 @given(finite, finite, st.booleans(), st.just(0.0) | st.floats(1, 9))
 def test_a_scale_holds_its_values_and_its_ticks(
     one: float, other: float, log: bool, intervals: float
@@ -25,6 +27,17 @@ def test_a_scale_holds_its_values_and_its_ticks(
     assert 0 <= scale.share(low) <= scale.share(high) <= 1
     assert all(0 <= scale.share(tick) <= 1 for tick in scale.ticks)
     assert len(set(scale.labels)) == len(scale.labels) <= 3 * max(intervals, 1) + 4
+
+
+@given(st.floats(1e-290, 1e290), st.floats(2, 300), st.floats(1, 9))
+def test_a_log_scale_of_decades_is_labelled_by_powers_of_ten(
+    low: float, decades: float, intervals: float
+) -> None:
+    high = min(1e299, low * 10**decades)
+    ticks = fit(low, high, True, intervals).ticks
+    if high >= low * 1000:
+        assert len(ticks) >= 3
+        assert all(f"{tick:e}".startswith("1.000000e") for tick in ticks)
 
 
 @pytest.mark.parametrize(
