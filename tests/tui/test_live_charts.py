@@ -169,7 +169,7 @@ async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
         await pilot.press("v")
         foot = stage.screen.query_one("#overlays-foot")
         await until(lambda: "no other branch yet" in str(foot.render()))
-        assert foot.size.height == 2
+        await until(lambda: foot.size.height == 2)
         await pilot.press("escape")
 
 

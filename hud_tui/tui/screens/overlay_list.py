@@ -35,7 +35,7 @@ COLUMNS = (
 )
 NONE, BRANCH, MODEL = "none", "branch:", "model:"
 FOOT = "{overlays.choose} lays it over the curves   {overlays.leave} back"
-ALONE = "This run has no other branch yet, and no other model has steps."
+ALONE = "There is no other branch yet, and no other model has steps."
 
 
 class OverlayList(ModalScreen[None]):
@@ -85,7 +85,7 @@ class OverlayList(ModalScreen[None]):
         if self.is_attached:
             self._show()
             if not self.models and not self.branches:
-                self.query_one("#overlays-foot", Static).update(f"{ALONE}\n{FOOT}")
+                self.query_one("#overlays-foot", Static).update(f"{ALONE}\n{keyed(FOOT)}")
 
     def _show(self) -> None:
         rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]
