@@ -1,6 +1,7 @@
 """Measuring a taskset's signal: from what is kept, from what is on record, and by sampling."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ GROUP_SIZE = 8
 """Where neither the run nor the model says another."""
 MOST = 100_000
 """Rollouts of one measurement."""
+NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 
 
 async def ask_of(
@@ -72,7 +74,6 @@ async def measure(
     """Measure a taskset's signal; the last progress has all of it.
 
     Args:
-        client: The service.
         tasks: All of the taskset.
         model: The one that is to be trained.
         asked: What is to be rolled out.
@@ -86,43 +87,52 @@ async def measure(
     """
     chosen = choose(tasks, asked.groups)
     if not chosen:
-        hint = "rows up to v4 and held-out ones are not sampled"
-        raise HudUsage("there is no task to roll out", hint)
-    known: dict[str, TaskSignal] = {}
+        raise HudUsage("there is no task to roll out", NOT_SAMPLED)
+    found = {} if cache is None else cache.read(asked, chosen)
     if taskset_id is not None and not client.settings.local:
-        known |= await recorded(client, taskset_id, model, chosen)
-    if cache is not None:
-        known |= cache.read(asked, chosen)
-    wanted = {task.slug: sum(one is task for one in chosen) for task in set_of(chosen)}
-    known = {
-        slug: signal
-        for slug, signal in known.items()
-        if len(signal.outcomes) >= wanted[slug] * asked.group_size
-    }
+        found = await recorded(client, taskset_id, model, chosen) | found
+    known = _enough(found, chosen, asked.group_size)
     missing = [task for task in chosen if task.slug not in known]
-    before = sum(wanted[slug] for slug in known) * asked.group_size
-    total = len(chosen) * asked.group_size
-    pace = cache.pace(asked) if cache is not None else None
-    last = Progress(before, total, tuple(known.values()), pace or Pace(0, 0.0))
+    before = last = _before(known, len(missing), asked, cache)
     yield last
     if not missing:
         return
     try:
         async with aclosing(sample(client, missing, asked)) as sampled:
             async for now in sampled:
-                last = replace(
-                    now,
-                    done=before + now.done,
-                    total=total,
-                    signals=(*known.values(), *now.signals),
-                )
+                last = _added(before, now)
                 yield last
     finally:
         if cache is not None:
-            whole = [s for s in last.signals if len(s.outcomes) >= asked.group_size]
-            cache.write(asked, chosen, whole, last.pace)
+            cache.write(asked, chosen, _whole(last.signals, asked), last.pace)
 
 
-def set_of(tasks: Sequence[Task]) -> list[Task]:
-    """The distinct tasks, in order."""
-    return list({task.slug: task for task in tasks}.values())
+def _enough(
+    found: Mapping[str, TaskSignal], chosen: Sequence[Task], group_size: int
+) -> dict[str, TaskSignal]:
+    """The signals, by slug, with an outcome for each rollout that was chosen."""
+    groups = Counter(task.slug for task in chosen)
+    return {
+        slug: signal
+        for slug, signal in found.items()
+        if len(signal.outcomes) >= groups[slug] * group_size
+    }
+
+
+def _whole(signals: Sequence[TaskSignal], asked: Asked) -> list[TaskSignal]:
+    return [signal for signal in signals if len(signal.outcomes) >= asked.group_size]
+
+
+def _before(
+    known: Mapping[str, TaskSignal], missing: int, asked: Asked, cache: SignalCache | None
+) -> Progress:
+    """What there is before anything is sampled; `missing` groups are to be."""
+    pace = cache.pace(asked) if cache is not None else None
+    total, left = asked.groups * asked.group_size, missing * asked.group_size
+    return Progress(total - left, total, tuple(known.values()), pace or Pace(0, 0.0))
+
+
+def _added(before: Progress, now: Progress) -> Progress:
+    """What was known before anything was sampled, and what has been sampled by now."""
+    signals = (*before.signals, *now.signals)
+    return replace(now, done=before.done + now.done, total=before.total, signals=signals)

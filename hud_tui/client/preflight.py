@@ -1,7 +1,8 @@
 """Preflight against a service: the look-ups run together, findings come as they arrive."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,15 +64,30 @@ async def preflight(
         tasks = source
     for finding in _rows(tasks):
         yield finding
-    lookups: list[Awaitable[list[Finding]]] = [_key(client)]
+    lookups = [_key(client), *_lookups(client, tasks, lock)]
     if model is not None:
         lookups.append(_model(client, model, tasks, parameters or JobParameters()))
+    async with aclosing(_as_answered(lookups)) as findings:
+        async for finding in findings:
+            yield finding
+
+
+def _lookups(
+    client: "HudClient", tasks: list[Task], lock: str | None
+) -> list[Awaitable[list[Finding]]]:
+    """All that is looked up about the tasks themselves."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    lookups: list[Awaitable[list[Finding]]] = []
     if tasks:
         lookups.append(asyncio.to_thread(_local, tasks, client.settings.local))
     if lock is not None:
         lookups.append(asyncio.to_thread(lock_findings, Path(lock), tasks))
-    gate = asyncio.Semaphore(AT_ONCE)
     lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]
+    return lookups
+
+
+async def _as_answered(lookups: Sequence[Awaitable[list[Finding]]]) -> AsyncGenerator[Finding]:
+    """The findings of all look-ups, which run together; a refused key is raised at the end."""
     running = [asyncio.ensure_future(lookup) for lookup in lookups]
     refused: HudUnauthorized | None = None
     try:

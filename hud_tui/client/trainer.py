@@ -9,7 +9,7 @@ Source: meaning and defaults of every call are the ``hud`` SDK's, 0.6.21.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hud_tui.client.trainer_bodies import checked, forward_backward_body, forward_body
+from hud_tui.client.trainer_bodies import chat_body, checked, forward_backward_body, forward_body
 from hud_tui.client.trainer_inputs import Input
 from hud_tui.client.trainer_losses import CustomLoss, check_weights, differentiate, load_torch
 from hud_tui.client.trainer_outcome import Seen
@@ -17,7 +17,6 @@ from hud_tui.client.trainer_rollouts import Rollout, sample_group
 from hud_tui.client.trainer_session import TrainingSession
 from hud_tui.wire import (
     Backward,
-    Chat,
     ForwardBackward,
     ForwardBackwardResult,
     ForwardResult,
@@ -65,13 +64,9 @@ class TrainingClient(TrainingSession):
             HudBadInput: A number out of its bounds; nothing was sent.
             HudError: An answer did not come, or carries no tokens.
         """
-        asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        body = checked(
-            Chat,
-            model=(await self.entry()).model_name,
-            messages=[dict(message) for message in asked],
-            logprobs=True,
-            return_token_ids=True,
+        body = chat_body(
+            (await self.entry()).model_name,
+            messages,
             max_tokens=max_tokens,
             temperature=temperature,
             checkpoint=checkpoint,

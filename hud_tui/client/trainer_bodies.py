@@ -1,6 +1,6 @@
 """Training requests from a caller's numbers; what is wrong with one is a `HudBadInput`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from hud_tui.client.batches import to_inputs
 from hud_tui.client.trainer_inputs import Input
 from hud_tui.errors import HudBadInput
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Forward, ForwardBackward, Request
+from hud_tui.wire import Chat, Forward, ForwardBackward, Request
 
 R = TypeVar("R", bound=Request)
 CROSS_ENTROPY = "cross_entropy"
@@ -34,6 +34,15 @@ def checked(kind: type[R], **fields: Any) -> R:
         place = ".".join(map(str, first["loc"]))
         problem = f"{place} is {one_line(first['input'], 80)}"
         raise HudBadInput(problem, one_line(first["msg"])) from error
+
+
+def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **wanted: Any) -> Chat:
+    """Asks for what training needs of the answers. Raises HudBadInput: a number."""
+    asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    copied = [dict(message) for message in asked]
+    return checked(
+        Chat, model=model, messages=copied, logprobs=True, return_token_ids=True, **wanted
+    )
 
 
 def forward_backward_body(

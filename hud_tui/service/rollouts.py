@@ -103,21 +103,11 @@ def trace_rows(
         temperature: That they were sampled at.
     """
     job_id, step, attempt = place
-    ended_at, groups = now(), dict[int, str]()
+    groups: dict[int, str] = {}
+    times = (rollouts.started_at, now())
     rows = []
     for rollout in (*rollouts.train, *rollouts.heldout):
         task = rollout.planned.task
-        turn = TurnRow(
-            prompt=rollout.planned.prompt,
-            output=rollout.sampled.tokens,
-            logprobs=rollout.sampled.logprobs,
-            base=base,
-            temperature=temperature,
-            prompt_text=rollout.planned.question,
-            completion=rollout.completion,
-            started_at=rollouts.started_at,
-            ended_at=ended_at,
-        )
         row = TraceRow(
             id=rollout.trace_id,
             job_id=job_id,
@@ -130,10 +120,26 @@ def trace_rows(
             reward=rollout.reward,
             stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
             heldout=task.heldout,
-            turns=[turn],
+            turns=[_turn_row(rollout, base, temperature, times)],
         )
         rows.append(row)
     return rows
+
+
+def _turn_row(
+    rollout: Rollout, base: str, temperature: float, times: tuple[float, float]
+) -> TurnRow:
+    return TurnRow(
+        prompt=rollout.planned.prompt,
+        output=rollout.sampled.tokens,
+        logprobs=rollout.sampled.logprobs,
+        base=base,
+        temperature=temperature,
+        prompt_text=rollout.planned.question,
+        completion=rollout.completion,
+        started_at=times[0],
+        ended_at=times[1],
+    )
 
 
 def _request(plan: Plan, iteration: int, task: Planned, j: int, context: int) -> SampleRequest:

@@ -41,29 +41,35 @@ async def ask_fork(
         try:
             start_id = None if start is None else start.id
             forked.append(await fork(app.connected, source, text, start_id))
-        except HudConflict as error:
-            return one_line(error.detail)
         except HudError as error:
-            return one_line(f"{error.message} {error.hint}", 300)
+            return _objection(error)
         return ""
 
-    lines = [
-        f"A copy of {one_line(source.model_name, 60)} that is yours to train.",
-        f"It starts at {label_of(start)}; the source stays as it is.",
-    ]
-    proposed = name or free_name(source.model_name, models)
     await app.push_screen_wait(
         InputDialog(
             f"Fork {source.model_name}",
-            lines,
+            _what(source, start),
             "Fork",
-            value=proposed,
+            value=name or free_name(source.model_name, models),
             check=lambda text: name_problem(text, models),
             accept=accept,
             foresee=_slug if app.mode == "local" else lambda text: "",
         )
     )
     return forked[0] if forked else None
+
+
+def _what(source: Model, start: Checkpoint | None) -> list[str]:
+    return [
+        f"A copy of {one_line(source.model_name, 60)} that is yours to train.",
+        f"It starts at {label_of(start)}; the source stays as it is.",
+    ]
+
+
+def _objection(error: HudError) -> str:
+    if isinstance(error, HudConflict):
+        return one_line(error.detail)
+    return one_line(f"{error.message} {error.hint}", 300)
 
 
 def _slug(name: str) -> str:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from hud_tui.client import signal as sampling
-from hud_tui.client.measuring import ask_of, measure, set_of
+from hud_tui.client.measuring import ask_of, measure
 from hud_tui.client.signal_cache import SignalCache
 from hud_tui.errors import HudError, HudUnauthorized, HudUsage
 from hud_tui.rl.formats import read_rows
@@ -47,7 +47,7 @@ def test_as_many_tasks_as_groups_are_chosen_and_the_same_again() -> None:
     older = read_rows([{"prompt": "p", "mcp_config": {"a": {"url": "https://b.c"}}}])
     chosen = choose([*TASKS, *held, *older], 5)
     assert chosen == choose([*TASKS, *held, *older], 5)
-    assert len(set_of(chosen)) == 5
+    assert len({task.slug for task in chosen}) == 5
     twice = choose(TASKS, 24)
     assert sorted(task.slug for task in twice) == sorted([task.slug for task in TASKS] * 2)
     assert choose([*held, *older], 3) == []

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, PolicyLost
@@ -87,13 +87,7 @@ async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int
     client = await run.trainer()
     tinker = await server.tinker()
     await run.quiet()
-    params = tinker.types.AdamParams(
-        learning_rate=adam.learning_rate,
-        beta1=adam.beta1,
-        beta2=adam.beta2,
-        eps=adam.eps,
-        weight_decay=adam.weight_decay,
-    )
+    params = tinker.types.AdamParams(**asdict(adam))
     keep = {} if ttl_s is None else {"ttl_seconds": ttl_s}
 
     def submit() -> Any:
