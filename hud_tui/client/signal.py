@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from hud_tui.client.outcomes import outcome_of
+from hud_tui.client.together import together
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized
 from hud_tui.rl.signal import TaskSignal
 from hud_tui.rl.signal_progress import Asked, Progress
@@ -115,12 +116,9 @@ class _Sampling:
 
         room = min(AT_ONCE - len(self._open), len(self._waiting))
         batch = [self._waiting.pop() for _ in range(room)]
-        try:
-            async with asyncio.TaskGroup() as calls:
-                for task, group in batch:
-                    calls.create_task(send(task, group))
-        except* HudError as failures:
-            raise _first(failures) from None
+        async with together() as calls:
+            for task, group in batch:
+                calls.create_task(send(task, group))
 
     async def _send(self, task: Task, group: str) -> None:
         trace_id = str(uuid4())
@@ -188,11 +186,3 @@ class _Sampling:
 
 def _plain(trace_id: str) -> str:
     return trace_id.replace("-", "").lower()
-
-
-def _first(failures: BaseExceptionGroup[HudError]) -> HudError:
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, HudError)
-    return error

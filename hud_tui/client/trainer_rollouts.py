@@ -1,11 +1,11 @@
 """Rollouts: what a model said, with the tokens to train on and a place for its reward."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from hud_tui.client.together import together
 from hud_tui.client.trainer_reports import Reports
 from hud_tui.errors import HudBadInput, HudError, HudMalformed
 from hud_tui.rl.text import one_line
@@ -88,12 +88,11 @@ async def sample_group(
         return _rollout(reply.choices[0], group_id, trace_id)
 
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with together() as tasks:
             asked = [tasks.create_task(ask(*one)) for one in enumerate(traces)]
-    except* HudError as failures:
-        first = next(error for error in _flat(failures) if isinstance(error, HudError))
-        await reports.failed(traces, first)
-        raise first from None
+    except HudError as error:
+        await reports.failed(traces, error)
+        raise
     return [task.result() for task in asked]
 
 
@@ -108,14 +107,6 @@ def _slug(body: Chat) -> str:
     """What the group's task is called where nobody says: how its last message begins."""
     content = body.messages[-1].get("content") if body.messages else None
     return one_line(content if isinstance(content, str) else "prompt", SLUG)
-
-
-def _flat(failures: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in failures.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _flat(error)
-        else:
-            yield error
 
 
 def _rollout(choice: ChatChoice, group_id: str, trace_id: str) -> Rollout:
