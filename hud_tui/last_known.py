@@ -1,7 +1,8 @@
 """The last known state of a service, kept on this machine for when it does not answer.
 
-One file a service in the state directory, named by a digest of its URL, readable by its owner
-only, and without the key. A file that cannot be read, is older or is not whole counts as none.
+One file an account of a service in the state directory, named by `hud_tui.scope`, readable
+by its owner only, and without the key. A file that cannot be read, is older or is not whole
+counts as none.
 """
 
 import json
@@ -9,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ MOST_MODELS = 1000
 MOST_BYTES = 32_000_000
 """A file that would be larger is not written, and none is read."""
 MOST_FILES = 8
-"""Services that are remembered."""
+"""Accounts that are remembered."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,13 @@ class LastKnown:
     job: JobStatus | None = None
 
 
-def file_of(state: Path, url: str) -> Path:
-    """Where what is known of a service is."""
-    return state / "offline" / f"{sha256(url.encode('utf-8', 'replace')).hexdigest()[:24]}.json"
+def file_of(state: Path, scope: str) -> Path:
+    """Where what one account knows of its service is."""
+    return state / "offline" / f"{scope}.json"
 
 
-def read_last_known(state: Path, url: str) -> LastKnown | None:
+def read_last_known(file: Path, url: str) -> LastKnown | None:
     """What was last known of a service; None where that is nothing, or cannot be read."""
-    file = file_of(state, url)
     try:
         if file.stat().st_size > MOST_BYTES:
             return None
@@ -68,11 +67,11 @@ def read_last_known(state: Path, url: str) -> LastKnown | None:
         return None
 
 
-def write_last_known(state: Path, url: str, known: LastKnown, secret: str) -> None:
+def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> None:
     """Replace what is known of a service; what cannot be written is lost.
 
     Args:
-        state: The state directory.
+        file: Where, by `file_of`.
         url: The service's.
         known: What is known now.
         secret: The key, which is taken out should the service have said it.
@@ -82,7 +81,6 @@ def write_last_known(state: Path, url: str, known: LastKnown, secret: str) -> No
         text = text.replace(json.dumps(secret)[1:-1], "***")
     if len(text) > MOST_BYTES:
         return
-    file = file_of(state, url)
     fresh = file.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -13,6 +13,7 @@ SNOOZE = 100
 """Steps of the run for which a snoozed detector keeps quiet."""
 MOST = 500
 """Acknowledged alarms that are remembered, the newest."""
+EXPECTED = {list: "a list of alarms' ids", dict: "an object, {…}"}
 
 
 class AlarmBook:
@@ -23,6 +24,9 @@ class AlarmBook:
         self._name = f"alarms-{sha256(model_id.encode()).hexdigest()[:16]}"
         kept = shelf.read(self._name)
         seen, snoozed = kept.get("acknowledged"), kept.get("snoozed")
+        for name, kind in (("acknowledged", list), ("snoozed", dict)):
+            if not isinstance(kept.get(name, kind()), kind):
+                shelf.leave(self._name, f"{name}: expected {EXPECTED[kind]}")
         ids = seen if isinstance(seen, list) else []
         steps = snoozed if isinstance(snoozed, dict) else {}
         self._seen = dict.fromkeys(id_ for id_ in ids[-MOST:] if isinstance(id_, str))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from hud_tui.rl.axis import Axis
 from hud_tui.rl.metrics import ranked
@@ -75,31 +74,47 @@ class Choices:
 
 def read_choices(shelf: Shelf) -> Choices:
     """What was kept; of a field that makes no sense its default."""
-    found, default = shelf.read(FILE), Choices()
-    smoothing = found.get("smoothing")
-    if type(smoothing) is not int or not 0 <= smoothing < len(WEIGHTS):
-        smoothing = default.smoothing
-    axis = found.get("axis")
-    return Choices(
-        order=_names(found.get("order")),
-        hidden=_names(found.get("hidden")),
-        smoothing=smoothing,
-        log=_flag(found, "log", default.log),
-        axis=Axis(axis) if axis in list(Axis) else default.axis,
-        clip=_flag(found, "clip", default.clip),
-        envelope=_flag(found, "envelope", default.envelope),
+    found = shelf.read(FILE)
+    good = {name: found[name] for name, check in _CHECKS.items() if check(found.get(name))}
+    if bad := [name for name in found if name in _CHECKS and name not in good]:
+        shelf.leave(FILE, f"{bad[0]}: expected {_EXPECTED[bad[0]]}")
+    names = {name: _names(good.pop(name, ())) for name in ("order", "hidden")}
+    return Choices(**{**good, **names, "axis": Axis(good.get("axis", Axis.STEP))})
+
+
+def write_choices(shelf: Shelf, choices: Choices, before: Choices | None = None) -> None:
+    """Keep the choices; of those that are as they were `before`, what another app chose."""
+    was = {} if before is None else asdict(before)
+    now = asdict(choices)
+    shelf.write(
+        FILE, {name: now[name] for name in now if name not in was or was[name] != now[name]}
     )
 
 
-def write_choices(shelf: Shelf, choices: Choices) -> None:
-    shelf.write(FILE, asdict(choices))
+def _names(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value))[:MOST]
 
 
-def _names(value: Any) -> tuple[str, ...]:
-    found: Iterable[Any] = value if isinstance(value, list) else ()
-    return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))[:MOST]
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _flag(found: dict[str, Any], name: str, default: bool) -> bool:
-    value = found.get(name)
-    return value if isinstance(value, bool) else default
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS: dict[str, Callable[[object], bool]] = {
+    "order": _are_names,
+    "hidden": _are_names,
+    "smoothing": lambda value: type(value) is int and 0 <= value < len(WEIGHTS),
+    "axis": lambda value: value in list(Axis),
+    "log": _is_flag,
+    "clip": _is_flag,
+    "envelope": _is_flag,
+}
+_EXPECTED = {
+    **dict.fromkeys(("order", "hidden"), "a list of metrics' names"),
+    **dict.fromkeys(("log", "clip", "envelope"), "true or false"),
+    "smoothing": f"a number from 0 to {len(WEIGHTS) - 1}",
+    "axis": f"one of {', '.join(Axis)}",
+}

@@ -64,6 +64,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
         app.run()
     except Exception as error:
         crash = error
+    app.shelf.flush()
     if app.recorder is not None:
         app.recorder.close()
     crash = app.crash or crash

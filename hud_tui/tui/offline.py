@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from textual import work
 
-from hud_tui.tui.guarding import GuardingApp
+from hud_tui.tui.keeping import KeepingApp
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hud_tui.last_known import LastKnown
     from hud_tui.rl.run import Run
     from hud_tui.tui.follow import Follower
@@ -27,11 +29,9 @@ REST = 20
 """It keeps at most one part in so many of the time."""
 
 
-class OfflineApp(GuardingApp):
+class OfflineApp(KeepingApp):
     def __init__(self) -> None:
         super().__init__()
-        self.mode: str | None = None
-        """``local``, ``hud``, ``replay``, or None while nobody has chosen."""
         self.catalog: tuple[Model, ...] = ()
         """The models as they were read last."""
         self._offline = False
@@ -40,11 +40,16 @@ class OfflineApp(GuardingApp):
         """What is on the disk."""
 
     @property
-    def kept_for(self) -> str | None:
-        """URL of the service whose state is kept; None where none is."""
-        if self.client is None or self.client.settings.local or self.shelf.directory is None:
+    def kept_in(self) -> Path | None:
+        """The file in which the service's state is kept; None where it is not."""
+        if self.client is None or self.client.settings.local or self.mode != "hud":
             return None
-        return self.client.settings.api_url if self.mode == "hud" else None
+        directory, scope = self.shelf.directory, self.scope
+        if directory is None or scope is None:
+            return None
+        from hud_tui.last_known import file_of
+
+        return file_of(directory, scope)
 
     def framed(self, follower: Follower) -> None:
         super().framed(follower)
@@ -68,8 +73,8 @@ class OfflineApp(GuardingApp):
 
     async def keep_now(self) -> None:
         """Keep what is known, where it is new."""
-        url, run, client = self.kept_for, self.run_now, self.client
-        if url is None or client is None or run.model is None or not run.loaded:
+        file, run, client = self.kept_in, self.run_now, self.client
+        if file is None or client is None or run.model is None or not run.loaded:
             return
         if self.freshness.offline or self._kept == (run, self.catalog):
             return
@@ -79,15 +84,14 @@ class OfflineApp(GuardingApp):
         tree = tuple(run.tree[position] for position in range(len(run.tree)))
         at = self.clock() - (self.freshness.age_s or 0)
         known = LastKnown(at, self.catalog, run.model, tree, run.job)
-        directory = self.shelf.directory
-        assert directory is not None
-        await to_thread(write_last_known, directory, url, known, client.settings.api_key)
+        settings = client.settings
+        await to_thread(write_last_known, file, settings.api_url, known, settings.api_key)
 
     def read_kept(self) -> LastKnown | None:
         """What was kept of the service; None where nothing was."""
-        url, directory = self.kept_for, self.shelf.directory
-        if url is None or directory is None:
+        file, client = self.kept_in, self.client
+        if file is None or client is None:
             return None
         from hud_tui.last_known import read_last_known
 
-        return read_last_known(directory, url)
+        return read_last_known(file, client.settings.api_url)

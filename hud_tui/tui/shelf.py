@@ -1,4 +1,8 @@
-"""Shelf: small JSON files of what the user chose, kept from one session to the next."""
+"""Shelf: small JSON files of what the user chose, kept from one session to the next.
+
+Each has a ``version``. A file that cannot be read, or that a newer hud-tui wrote, may be worth
+mending: it is left as it is, the defaults hold, and a line says what to do about it.
+"""
 
 import json
 import os
@@ -8,41 +12,119 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hud_tui.rl.text import one_line
+
+VERSION = 1
+MOST = 4_000_000
+"""Bytes of the largest file that is read."""
+
 
 class Shelf:
     """Files in one directory, looked up when first needed; without one nothing is kept.
 
-    What cannot be read, be it damaged or another program's, counts as nothing chosen; what
-    cannot be written is lost. Neither is worth stopping for.
+    What cannot be written is lost: it is not worth stopping for.
     """
 
     def __init__(self, find: Callable[[], Path] | None = None) -> None:
         """`find` says which directory."""
         self._find = find
+        self.later: Callable[[], object] | None = None
+        """Has `flush` called soon; None has everything written at once."""
+        self.noticed: Callable[[], object] | None = None
+        """Called when there is something new in `problems`."""
+        self._waiting: dict[str, dict[str, Any]] = {}
+        self._left: dict[str, str] = {}
+        """What is wrong with files that are left as they are, by name."""
+        self._untold: list[str] = []
 
     @cached_property
     def directory(self) -> Path | None:
         return None if self._find is None else self._find()
 
+    def problems(self) -> list[str]:
+        """A line for each file that is left as it is; each is given once."""
+        untold, self._untold = self._untold, []
+        return untold
+
     def read(self, name: str) -> dict[str, Any]:
         """What was last written under this name."""
-        if self.directory is None:
-            return {}
-        try:
-            found = json.loads((self.directory / f"{name}.json").read_text("utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return {**self._load(name), **self._waiting.get(name, {})}
 
     def write(self, name: str, values: dict[str, Any]) -> None:
-        """Replace it whole, so that a crash leaves the old file or the new one."""
+        """Keep these values; others in the file, be they another program's, stay there."""
         if self.directory is None:
             return
-        path = self.directory / f"{name}.json"
-        fresh = path.with_suffix(f".{os.getpid()}.tmp")
+        idle = not self._waiting
+        self._waiting[name] = {**self._waiting.get(name, {}), **values}
+        if self.later is None:
+            self.flush()
+        elif idle:
+            self.later()
+
+    def flush(self) -> None:
+        """Write what waits, a file at a time, so that a crash leaves the old file or the new."""
+        waiting, self._waiting = self._waiting, {}
+        for name, values in waiting.items():
+            found = self._load(name)
+            if name not in self._left and {**found, **values} != found:
+                self._replace(name, {"version": VERSION, **found, **values})
+
+    def leave(self, name: str, what: str, cure: str = "correct it, or remove it") -> None:
+        """Touch this file no more, and have it said what is wrong with it.
+
+        Args:
+            name: The file's.
+            what: Where it is wrong and how, e.g. ``theme: expected one of …``.
+            cure: What to do.
+        """
+        if name not in self._left:
+            file = one_line(self._file(name), 300)
+            self._untold.append(f"{file}: {what}. It is not used, and left as it is: {cure}.")
+            if self.noticed is not None:
+                self.noticed()
+        self._left[name] = what
+
+    def _file(self, name: str) -> Path:
+        return (self.directory or Path()) / f"{name}.json"
+
+    def _load(self, name: str) -> dict[str, Any]:
+        """A file's values, without its version; none where it is left as it is."""
+        if self.directory is None:
+            return {}
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(values), "utf-8")
+            found = self._parsed(self._file(name))
+        except (FileNotFoundError, NotADirectoryError):
+            self._left.pop(name, None)
+        except json.JSONDecodeError as error:
+            self.leave(name, f"line {error.lineno}, column {error.colno}: {error.msg}")
+        except (OSError, ValueError, RecursionError) as error:
+            why = error.strerror if isinstance(error, OSError) else None
+            self.leave(name, one_line(why or "this is no JSON", 100))
+        else:
+            if not isinstance(found, dict):
+                self.leave(name, "expected an object, {…}")
+            elif (version := found.pop("version", VERSION)) == VERSION:
+                return found
+            elif type(version) is int and version > VERSION:
+                what = f"version: {version}, and this hud-tui knows {VERSION} only"
+                self.leave(name, what, "update hud-tui, or remove it")
+            else:
+                self.leave(name, f"version: expected {VERSION}")
+        return {}
+
+    def _parsed(self, file: Path) -> Any:
+        if file.stat().st_size > MOST:
+            raise ValueError(file)
+        return json.loads(file.read_text("utf-8"))
+
+    def _replace(self, name: str, body: dict[str, Any]) -> None:
+        path = self._file(name)
+        fresh = path.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as out:
+                out.write(json.dumps(body))
             fresh.replace(path)
         except OSError:
             with suppress(OSError):

@@ -69,8 +69,10 @@ class ThemingApp(OfflineApp):
         """Put on the theme that was last chosen; before the styles are read."""
         for theme in THEMES:
             self.register_theme(theme)
-        name = self.shelf.read(FILE).get("theme")
-        name = name if isinstance(name, str) and name in TITLES else DARK.name
+        name = self.shelf.read(FILE).get("theme", DARK.name)
+        if name not in list(TITLES):
+            self.shelf.leave(FILE, f"theme: expected one of {', '.join(TITLES)}")
+            name = DARK.name
         self.set_reactive(App.theme, name)
         self._use_ramp(name)
         self.stylesheet.set_variables(self.get_css_variables())
@@ -79,7 +81,7 @@ class ThemingApp(OfflineApp):
         """Change to this theme, and remember it."""
         self._use_ramp(name)
         self.theme = name
-        self.shelf.write(FILE, {**self.shelf.read(FILE), "theme": name})
+        self.shelf.write(FILE, {"theme": name})
 
     def action_theme(self) -> None:
         """The next theme; says which."""

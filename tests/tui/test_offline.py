@@ -15,6 +15,7 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
 from hud_tui.last_known import file_of, read_last_known
+from hud_tui.scope import scope_of
 from hud_tui.settings import Settings
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
@@ -63,11 +64,17 @@ def is_offline(app: Opened) -> bool:
     return app.screen.has_class("-offline") and "offline, as of " in said and " ago" in said
 
 
-async def until_kept(state: Path, url: str) -> None:
+def kept_file(state: Path, url: str, key: str) -> Path:
+    scope = scope_of(state, url, key)
+    assert scope is not None
+    return file_of(state, scope)
+
+
+async def until_kept(state: Path, url: str, key: str) -> None:
     """Wait for three checkpoints on the disk."""
 
     def whole() -> bool:
-        known = read_last_known(state, url)
+        known = read_last_known(kept_file(state, url, key), url)
         return known is not None and len(known.tree) == 3 and bool(known.models)
 
     await until(whole)
@@ -108,8 +115,8 @@ async def test_what_was_known_is_there_when_the_service_is_not(
         url = await line.enter_async_context(on_socket(served.service))
         app = await line.enter_async_context(session(Remote(url, served.api_key), tmp_path))
         await app.until_view("checkpoints")
-        await until_kept(tmp_path, url)
-    assert served.api_key not in text_of(file_of(tmp_path, url))
+        await until_kept(tmp_path, url, served.api_key)
+    assert served.api_key not in text_of(kept_file(tmp_path, url, served.api_key))
     async with session(Remote(url, served.api_key), tmp_path) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: is_offline(app))
@@ -132,7 +139,7 @@ async def test_what_was_known_is_there_when_the_service_is_not(
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
     async with on_socket(served.service) as url:
         pass
-    file = file_of(tmp_path, url)
+    file = kept_file(tmp_path, url, served.api_key)
     await asyncio.to_thread(lambda: (file.parent.mkdir(parents=True), file.write_text("{")))
     async with session(Remote(url, served.api_key), tmp_path) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
@@ -170,3 +177,19 @@ async def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> Non
 
 def text_of(file: Path) -> str:
     return file.read_text("utf-8")
+
+
+async def test_another_account_is_shown_nothing_of_the_first(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as line:
+        url = await line.enter_async_context(on_socket(served.service))
+        app = await line.enter_async_context(session(Remote(url, served.api_key), tmp_path))
+        await app.until_view("checkpoints")
+        await until_kept(tmp_path, url, served.api_key)
+    async with session(Remote(url, "hud-another-key"), tmp_path) as app:
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        assert app.app.catalog == ()
+    async with session(Remote(url, served.api_key), tmp_path) as app:
+        await app.until_view("checkpoints")
+        await app.until(lambda: is_offline(app))

@@ -30,7 +30,10 @@ async def test_a_key_goes_through_them_all(served: Served, tmp_path: Path) -> No
             await app.press("t")
             worn.append(app.app.theme)
             assert ramp(app.app) == RAMPS[app.app.theme]
-            assert json.loads((tmp_path / "look.json").read_text()) == {"theme": app.app.theme}
+            assert json.loads((tmp_path / "look.json").read_text()) == {
+                "version": 1,
+                "theme": app.app.theme,
+            }
         assert worn == [*list(TITLES)[1:], *list(TITLES)[:1]]
         await app.until_notice("theme: high contrast")
 

@@ -22,7 +22,7 @@ from hud_tui.last_known import (
 from hud_tui.tui.widgets.offline_line import offline_said
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
-URL, KEY = "https://api.hud.ai", "hud-secret-key-1234"
+URL, KEY, SCOPE = "https://api.hud.ai", "hud-secret-key-1234", "0123abcd"
 MODEL = Model(id="m", model_name="mine", is_trainable=True)
 
 
@@ -45,26 +45,28 @@ def known(count: int = 3, note: str = "") -> LastKnown:
 
 
 def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
-    write_last_known(tmp_path, URL, known(), KEY)
-    assert read_last_known(tmp_path, URL) == known()
-    assert read_last_known(tmp_path, URL + ":8443") is None
+    file = file_of(tmp_path, SCOPE)
+    write_last_known(file, URL, known(), KEY)
+    assert read_last_known(file, URL) == known()
+    assert read_last_known(file, URL + ":8443") is None
+    assert read_last_known(file_of(tmp_path, "other"), URL) is None
 
 
 def test_the_file_is_its_owners_and_has_no_key(tmp_path: Path) -> None:
-    write_last_known(tmp_path, URL, known(note=KEY), KEY)
-    file = file_of(tmp_path, URL)
+    file = file_of(tmp_path, SCOPE)
+    write_last_known(file, URL, known(note=KEY), KEY)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert KEY not in file.read_text() + file.name
-    found = read_last_known(tmp_path, URL)
+    found = read_last_known(file_of(tmp_path, SCOPE), URL)
     assert found is not None
     assert found.tree[2].groups[0].task_slug == "t***"
     assert os.listdir(file.parent) == [file.name]
 
 
 def test_a_long_run_is_kept_in_part(tmp_path: Path) -> None:
-    write_last_known(tmp_path, URL, known(MOST_NODES + 10), KEY)
-    found = read_last_known(tmp_path, URL)
+    write_last_known(file_of(tmp_path, SCOPE), URL, known(MOST_NODES + 10), KEY)
+    found = read_last_known(file_of(tmp_path, SCOPE), URL)
     assert found is not None
     assert [found.tree[0].id, found.tree[-1].id] == ["c10", f"c{MOST_NODES + 9}"]
     assert sum(bool(node.groups) for node in found.tree) == MOST_GROUPED
@@ -72,11 +74,11 @@ def test_a_long_run_is_kept_in_part(tmp_path: Path) -> None:
 
 def test_a_few_services_are_remembered(tmp_path: Path) -> None:
     for n in range(MOST_FILES + 3):
-        write_last_known(tmp_path, f"{URL}/{n}", known(1), KEY)
-        os.utime(file_of(tmp_path, f"{URL}/{n}"), (n, n))
+        write_last_known(file_of(tmp_path, f"s{n}"), URL, known(1), KEY)
+        os.utime(file_of(tmp_path, f"s{n}"), (n, n))
     assert len(os.listdir(tmp_path / "offline")) == MOST_FILES
-    assert read_last_known(tmp_path, f"{URL}/{MOST_FILES + 2}") is not None
-    assert read_last_known(tmp_path, f"{URL}/0") is None
+    assert read_last_known(file_of(tmp_path, f"s{MOST_FILES + 2}"), URL) is not None
+    assert read_last_known(file_of(tmp_path, "s0"), URL) is None
 
 
 def damaged() -> list[Any]:
@@ -90,34 +92,34 @@ def damaged() -> list[Any]:
 
 @pytest.mark.parametrize("body", damaged(), ids=lambda body: str(body)[-40:])
 def test_another_format_counts_as_nothing(tmp_path: Path, body: Any) -> None:
-    file = file_of(tmp_path, URL)
+    file = file_of(tmp_path, SCOPE)
     file.parent.mkdir()
     file.write_text(json.dumps(body))
-    assert read_last_known(tmp_path, URL) is None
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=80))
 def test_any_bytes_count_as_nothing(tmp_path: Path, body: bytes) -> None:
-    file = file_of(tmp_path, URL)
+    file = file_of(tmp_path, SCOPE)
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(body)
-    assert read_last_known(tmp_path, URL) is None
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
 
 
 def test_a_half_written_file_counts_as_nothing_and_is_replaced(tmp_path: Path) -> None:
-    write_last_known(tmp_path, URL, known(), KEY)
-    file = file_of(tmp_path, URL)
+    file = file_of(tmp_path, SCOPE)
+    write_last_known(file, URL, known(), KEY)
     file.write_bytes(file.read_bytes()[:-20])
-    assert read_last_known(tmp_path, URL) is None
-    write_last_known(tmp_path, URL, known(), KEY)
-    assert read_last_known(tmp_path, URL) == known()
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
+    write_last_known(file_of(tmp_path, SCOPE), URL, known(), KEY)
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) == known()
 
 
 def test_a_place_that_cannot_be_written_to_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "offline").write_text("")
-    write_last_known(tmp_path, URL, known(), KEY)
-    assert read_last_known(tmp_path, URL) is None
+    write_last_known(file_of(tmp_path, SCOPE), URL, known(), KEY)
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
 
 
 @pytest.mark.parametrize(

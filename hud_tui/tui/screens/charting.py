@@ -62,14 +62,10 @@ class ChartingScreen(HudScreen):
         if (before.order, before.hidden) != (now.order, now.hidden):
             self._arrange()
         if self.is_mounted:
-            self.keep()
+            write_choices(self.hud.shelf, now, before)
 
     def watch_lens(self, lens: Lens) -> None:
         self.choices = self.choices.seen_through(lens)
-
-    def keep(self) -> None:
-        """Write down what was chosen."""
-        write_choices(self.hud.shelf, self.choices)
 
     def _arrange(self) -> None:
         keys = self.choices.shown(self.shown.series.keys)

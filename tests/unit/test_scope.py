@@ -1,0 +1,64 @@
+"""Names of accounts' files: one for each account and service, and nothing to guess it by."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hud_tui.scope import BYTES, DIGITS, SALT, scope_of
+
+URL, KEY = "https://api.hud.ai", "hud-secret-key-1234"
+
+
+def name(state: Path, url: str = URL, key: str = KEY) -> str:
+    found = scope_of(state, url, key)
+    assert found is not None
+    return found
+
+
+def test_it_stays_and_differs_by_service_and_key(tmp_path: Path) -> None:
+    names = [
+        name(tmp_path),
+        name(tmp_path, key=KEY + "5"),
+        name(tmp_path, url=URL + "1"),
+        name(tmp_path, url=URL + "h", key=KEY[1:]),
+    ]
+    assert len(set(names)) == len(names)
+    assert names[0] == name(tmp_path)
+    assert all(len(one) == DIGITS and int(one, 16) for one in names)
+
+
+def test_another_machine_has_other_names(tmp_path: Path) -> None:
+    assert name(tmp_path / "a") != name(tmp_path / "b")
+
+
+def test_the_secret_is_its_owners_and_no_key(tmp_path: Path) -> None:
+    name(tmp_path / "new")
+    file = tmp_path / "new" / SALT
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(file.read_bytes()) == BYTES
+    assert os.listdir(file.parent) == [SALT]
+    file.chmod(0o644)
+    name(tmp_path / "new")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("body", [b"", b"short", b"x" * (BYTES + 1)])
+def test_one_that_is_not_whole_is_made_anew(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / SALT).write_bytes(body)
+    assert name(tmp_path) == name(tmp_path)
+    assert len((tmp_path / SALT).read_bytes()) == BYTES
+
+
+def test_a_place_that_cannot_be_written_to_names_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert scope_of(tmp_path / "file", URL, KEY) is None
+    (tmp_path / SALT).mkdir()
+    assert scope_of(tmp_path, URL, KEY) is None
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"x" * BYTES)
+    (tmp_path / SALT).symlink_to(tmp_path / "elsewhere")
+    assert scope_of(tmp_path, URL, KEY) is None
