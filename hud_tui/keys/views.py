@@ -1,132 +1,13 @@
-"""Every key of the app, in one table.
+"""The keys of the views, each view's most used first."""
 
-Bindings, the footer, the help on ``?``, the palette, ``hud-tui keys`` and the README's list
-of keys are all made from it, so a key that is shown is a key that works.
-"""
-
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-from hud_tui.key_names import spell
-
-
-@dataclass(frozen=True)
-class Action:
-    """One thing that a key does."""
-
-    view: str
-    """Where it works: ``app``, ``list``, ``dialog``, or one view's name."""
-    name: str
-    """The method ``action_<name>`` of the app, of that widget or of that view's screen."""
-    keys: str
-    """As Textual spells them, separated by commas; the first is the one shown."""
-    label: str
-    """Two words at most, for the footer."""
-    help: str
-    """One sentence."""
-    footer: bool = True
-    priority: bool = False
-    """Whether it works in a dialog and in a field too."""
-
-    @property
-    def id(self) -> str:
-        """E.g. ``app.view.models``: unique in the table."""
-        return self.view + "." + self.name.replace("(", ".").translate(_QUOTES)
-
-    @property
-    def shown(self) -> str:
-        """The first key as people write it, e.g. ``?`` or ``^p``."""
-        return spell(self.keys.partition(",")[0])
-
-    @property
-    def all_shown(self) -> str:
-        """Every key, e.g. ``? f1``."""
-        return " ".join(spell(key) for key in self.keys.split(","))
-
-
-_QUOTES = str.maketrans({"'": None, ")": None, '"': None, " ": None, ",": "."})
+from hud_tui.keys.action import Action
 
 VIEWS = ("models", "launch", "live", "checkpoints", "jobs", "alarms")
 """The views, in the order of their keys 1 … 6."""
 
-APP = (
-    Action("app", "view('models')", "1", "Models", "Choose or fork a model."),
-    Action("app", "view('launch')", "2", "Launch", "Check a taskset and submit a run."),
-    Action("app", "view('live')", "3", "Live", "Watch the run."),
-    Action("app", "view('checkpoints')", "4", "Checkpoints", "Steer the checkpoint tree."),
-    Action("app", "view('jobs')", "5", "Jobs", "Read jobs, traces and rollouts."),
-    Action("app", "alarms", "6,exclamation_mark", "Alarms", "What is wrong, and what to do."),
-    Action("app", "help", "question_mark,f1", "help", "All keys of this view; Enter runs one."),
-    Action("app", "command_palette", "ctrl+p", "palette", "Find any action by name.", False),
-    Action(
-        "app", "reconnect", "ctrl+r", "reconnect", "Connect again; start the service.", False, True
-    ),
-    Action("app", "raw", "J", "as JSON", "All that the service says of the model and run.", False),
-    Action("app", "log", "C", "commands", "What was changed from here; to do it again.", False),
-    Action(
-        "app",
-        "theme",
-        "t",
-        "theme",
-        "Next: dark, light, high contrast, colour-blind.",
-        False,
-    ),
-    Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
-    Action(
-        "app", "interrupt", "ctrl+c,ctrl+q", "quit", "Copy the selection, or leave.", False, True
-    ),
-)
-
-CONNECT = (
-    Action("connect", "begin", "enter", "begin", "The embedded service; or the same again."),
-    Action("connect", "local", "l", "embedded service", "Use this machine's own service."),
-    Action("connect", "key", "h", "HUD key", "Type a HUD key, for this session only."),
-    Action("connect", "retry", "r", "try again", "Connect again."),
-)
-
-LIST = (
-    Action("list", "move(-1)", "up,k", "up", "One row up.", False),
-    Action("list", "move(1)", "down,j", "down", "One row down.", False),
-    Action("list", "page(-1)", "pageup,ctrl+u", "page up", "One page up.", False),
-    Action("list", "page(1)", "pagedown,ctrl+d", "page down", "One page down.", False),
-    Action("list", "first", "home,g", "first", "To the first row.", False),
-    Action("list", "last", "end,G", "last", "To the last row.", False),
-)
-
-PICKER = (
-    Action("picker", "pick(-1)", "left,h", "before", "The choice before.", False),
-    Action("picker", "pick(1)", "right,l,space", "next", "The next choice.", False),
-)
-
-JSON = (
-    Action("json", "fold", "enter,space", "fold", "Fold or unfold the line."),
-    Action("json", "search", "slash", "search", "Find a key or a value."),
-    Action("json", "next_match(1)", "n", "next", "The next match."),
-    Action("json", "next_match(-1)", "N", "previous", "The match before.", False),
-    Action("json", "copy_path", "y", "copy path", "Copy the path of the line."),
-    Action("json", "copy_value", "Y", "copy value", "Copy the value, as JSON."),
-    Action("json", "unfold_all", "a", "unfold all", "Unfold the line and all below it."),
-    Action("json", "unfold", "right,l", "unfold", "Unfold the line.", False),
-    Action("json", "close_fold", "left,h", "fold", "Fold the line, or go to what it is in.", False),
-    Action("json", "leave", "escape,q", "back", "Out of the search; back to the view."),
-)
-
-DIALOG = (
-    Action("dialog", "confirm", "y", "Do it", "Do what the dialog says.", False),
-    Action("dialog", "cancel", "escape,n", "Cancel", "Leave everything as it is.", False),
-    Action("dialog", "next", "right,down,l,j", "Next", "Go to the next button.", False),
-    Action("dialog", "scroll_lines(1)", "pagedown", "More", "Go on in a long text.", False),
-    Action("dialog", "scroll_lines(-1)", "pageup", "Back", "Go back in it.", False),
-    Action("dialog", "previous", "left,up,h,k", "Previous", "Go to the one before.", False),
-)
-
-PANEL = (Action("panel", "close", "escape", "back", "Back to the view."),)
-HISTORY = (Action("history", "choose", "enter", "set head", "Preview serving it again."),)
-
 EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
 
-MODELS: tuple[Action, ...] = (
+MODELS = (
     Action("models", "choose", "enter", "choose", "Follow a model of yours; fork a base."),
     Action("models", "fork", "F", "fork", "Fork the model under the cursor, under a name."),
     Action("models", "filter", "slash", "filter", "Show only the models with this text."),
@@ -136,7 +17,7 @@ MODELS: tuple[Action, ...] = (
     Action("models", "leave", "escape", "back", "Leave the filter; then clear it.", False),
     Action("models", "export", "e", "export", EXPORT, False),
 )
-LAUNCH: tuple[Action, ...] = (
+LAUNCH = (
     Action("launch", "choose", "enter", "check", "Check the taskset under the cursor."),
     Action("launch", "submit", "ctrl+s", "submit", "Submit the run."),
     Action("launch", "path", "slash", "file", "Type the path of a task file."),
@@ -153,7 +34,7 @@ LAUNCH: tuple[Action, ...] = (
     Action("launch", "leave", "escape", "back", "Back to the tasksets.", False),
     Action("launch", "export", "E", "export", EXPORT, False),
 )
-LIVE: tuple[Action, ...] = (
+LIVE = (
     Action("live", "cursor(-1)", "left", "step", "The crosshair one step earlier, on every chart."),
     Action(
         "live", "open", "enter", "open", "The step's groups; there, the group under the cursor."
@@ -199,7 +80,7 @@ LIVE: tuple[Action, ...] = (
     Action("live", "copy", "y", "copy job", "Copy the job's id.", False),
     Action("live", "export", "e", "export", EXPORT, False),
 )
-CHECKPOINTS: tuple[Action, ...] = (
+CHECKPOINTS = (
     Action(
         "checkpoints", "set_head", "H", "set head", "Serve this checkpoint; shows what it does."
     ),
@@ -239,31 +120,7 @@ CHECKPOINTS: tuple[Action, ...] = (
     Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it.", False),
     Action("checkpoints", "export", "e", "export", EXPORT, False),
 )
-CHARTS: tuple[Action, ...] = (
-    Action("charts", "show_or_hide", "space", "show", "Show this metric, or hide it."),
-    Action("charts", "place(-1)", "K", "earlier", "Its chart one place earlier."),
-    Action("charts", "place(1)", "J", "later", "Its chart one place later."),
-    Action("charts", "enlarge", "enter", "enlarge", "Show it large, and close the list."),
-    Action("charts", "reset", "0", "as at first", "Show all, in the order they come in."),
-    Action("charts", "leave", "escape", "back", "Close the list.", False),
-)
-GROUP: tuple[Action, ...] = (
-    Action("group", "rollout(1)", "right,l", "next", "The next rollout, not so good."),
-    Action("group", "rollout(-1)", "left,h", "before", "The rollout before, better."),
-    Action("group", "move(1)", "down,j", "down", "Scroll the texts down."),
-    Action("group", "move(-1)", "up,k", "up", "Scroll the texts up."),
-    Action("group", "page(1)", "pagedown,ctrl+d", "page down", "One page down."),
-    Action("group", "page(-1)", "pageup,ctrl+u", "page up", "One page up."),
-    Action("group", "group(1)", "right_curly_bracket", "next group", "The step's next group."),
-    Action("group", "group(-1)", "left_curly_bracket", "last group", "The step's group before."),
-    Action("group", "copy", "y", "copy", "Copy what the rollout said."),
-    Action("group", "leave", "escape", "back", "Back to the run."),
-)
-OVERLAYS: tuple[Action, ...] = (
-    Action("overlays", "choose", "enter", "compare", "Lay it over the curves."),
-    Action("overlays", "leave", "escape", "back", "Leave the curves as they are.", False),
-)
-JOBS: tuple[Action, ...] = (
+JOBS = (
     Action("jobs", "open", "enter", "open", "The job's rollouts; then one rollout."),
     Action("jobs", "leave", "escape", "back", "One level out; first out of the filter."),
     Action("jobs", "rollout(1)", "right_curly_bracket", "next", "The next rollout."),
@@ -286,7 +143,7 @@ JOBS: tuple[Action, ...] = (
     Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
     Action("jobs", "export", "e", "export", EXPORT, False),
 )
-ALARMS: tuple[Action, ...] = (
+ALARMS = (
     Action("alarms", "open", "enter", "onset", "Go to the step it began with, in Live."),
     Action("alarms", "set_head", "H", "set head", "Serve the last checkpoint before it; asks."),
     Action("alarms", "acknowledge", "a", "acknowledge", "It is seen; again to take that back."),
@@ -295,70 +152,3 @@ ALARMS: tuple[Action, ...] = (
     Action("alarms", "leave", "escape", "back", "Back to Live.", False),
     Action("alarms", "export", "e", "export", EXPORT, False),
 )
-LOG: tuple[Action, ...] = (
-    Action("log", "open", "enter", "details", "All of the entry, as JSON."),
-    Action("log", "copy_hud", "y", "as hud", "Copy the hud command that does the same."),
-    Action("log", "copy_curl", "c", "as curl", "Copy a curl line that does the same."),
-    Action("log", "copy_python", "p", "as Python", "Copy a program that does the same."),
-    Action("log", "filter", "slash", "filter", "Show only the entries with these words."),
-    Action("log", "refresh", "r", "refresh", "Read the log again.", False),
-    Action("log", "leave", "escape,q", "back", "Out of the filter; back to the view."),
-)
-
-ACTIONS = (
-    *(*PANEL, *HISTORY),
-    *(*APP, *CONNECT, *LIST, *PICKER, *DIALOG, *JSON),
-    *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE, *CHARTS, *GROUP, *OVERLAYS, *JOBS, *ALARMS, *LOG),
-)
-
-WRITES = frozenset(
-    {
-        *("models.fork", "launch.submit", "launch.measure", "alarms.set_head"),
-        *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
-        *("checkpoints.try", "checkpoints.pin", "checkpoints.fork"),
-        *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
-    }
-)
-"""Ids of what changes the service, or has it compute: not done with ``--read-only``."""
-
-
-_BY_ID = {action.id: action for action in ACTIONS}
-_in_use: dict[str, str] = {}
-
-
-def remap(keymap: Mapping[str, str]) -> None:
-    """From now on, these keys (by action's id) are the ones that work and are shown."""
-    _in_use.clear()
-    _in_use.update(keymap)
-
-
-def with_keys(action: Action, keymap: Mapping[str, str]) -> Action:
-    """The action with the keys that a keymap has for it, if any."""
-    return replace(action, keys=keymap[action.id]) if action.id in keymap else action
-
-
-def of_view(view: str) -> list[Action]:
-    """One view's actions with the keys in use, most used first."""
-    return [with_keys(action, _in_use) for action in ACTIONS if action.view == view]
-
-
-def key(id_: str) -> str:
-    """The first key in use of an action, as people write it."""
-    return with_keys(_BY_ID[id_], _in_use).shown
-
-
-def keyed(text: str) -> str:
-    """Our own text that says what to press, e.g. ``{app.reconnect} starts it``.
-
-    At the beginning of a sentence ``{^jobs.open}`` gives ``Enter`` where ``{jobs.open}``
-    gives ``enter``.
-    """
-    return _NAMED.sub(_written, text)
-
-
-_NAMED = re.compile(r"\{(\^?)([a-z]+\.[a-z_.0-9-]+)\}")
-
-
-def _written(found: re.Match[str]) -> str:
-    shown = key(found[2])
-    return shown.capitalize() if found[1] and shown.isalpha() and len(shown) > 1 else shown
