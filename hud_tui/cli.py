@@ -9,9 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
-from hud_tui.commands import build_parser, parameters
+from hud_tui.commands import build_parser
+from hud_tui.commands.offline import OFFLINE
+from hud_tui.commands.runs import parameters
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.offline_commands import OFFLINE
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Paths, has_key, read_max_disk, read_paths, read_settings
 from hud_tui.start import Start

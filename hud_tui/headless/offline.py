@@ -8,7 +8,7 @@ from hud_tui.settings import Paths
 
 
 def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
-    """Run one of `hud_tui.offline_commands.OFFLINE`; only its own modules are loaded."""
+    """Run one of `hud_tui.commands.offline.OFFLINE`; only its own modules are loaded."""
     match args.command:
         case "doctor":
             from hud_tui.headless.doctor import doctor

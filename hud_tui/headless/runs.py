@@ -10,7 +10,8 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.sources import load_source
 from hud_tui.client.submission import Submission, submit
-from hud_tui.commands import flag, parameters
+from hud_tui.commands.parser import flag
+from hud_tui.commands.runs import parameters
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.headless.alarms import thresholds
 from hud_tui.headless.consent import confirm, require_consent

@@ -1,10 +1,6 @@
 """The commands that work with files, not with a service: their flags and their help."""
 
-from argparse import ArgumentParser
-from collections.abc import Callable
-
-Add = Callable[..., ArgumentParser]
-"""(name, about, *examples) → the parser of a new command."""
+from hud_tui.commands.parser import Add
 
 OFFLINE = (
     *("doctor", "keys", "init", "convert", "translate"),
