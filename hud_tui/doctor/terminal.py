@@ -50,7 +50,8 @@ def terminal(
 
 def this_terminal() -> Terminal:
     """The one that this process runs in."""
-    return terminal(os.environ, _size(), sys.stdout.encoding, ask_tmux)
+    out = sys.__stdout__  # the app has its own in place of sys.stdout
+    return terminal(os.environ, _size(), out.encoding if out else None, ask_tmux)
 
 
 def ask_tmux(*words: str) -> str:
@@ -99,14 +100,20 @@ def _check_text(found: Terminal) -> Finding | None:
 
 
 def _check_copy(found: Terminal) -> Finding | None:
+    fix = copy_advice(found)
+    message = "what y copies may not reach the clipboard"
+    return Finding("terminal", "warning", message, fix) if fix else None
+
+
+def copy_advice(found: Terminal) -> str:
+    """What to do for copies to reach the clipboard; empty where they may as it is."""
     if found.clipboard != "unlikely":
-        return None
+        return ""
     fixes = {
         "tmux": "tmux set -s set-clipboard on",
         "screen": "use tmux instead, or select with the mouse while holding shift",
     }
-    fix = fixes.get(found.multiplexer, "select with the mouse while holding shift")
-    return Finding("terminal", "warning", "what y copies may not reach the clipboard", fix)
+    return fixes.get(found.multiplexer, "select with the mouse while holding shift")
 
 
 def _size() -> os.terminal_size | None:

@@ -147,10 +147,9 @@ def path_text(path: Path) -> str:
     return text
 
 
-def value_text(value: Any, most: int) -> str:
-    """A value as JSON, indented; cut, and saying so, after `most` characters."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
+def value_text(value: Any) -> str:
+    """A value as JSON, indented."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def shown(value: Any) -> str:

@@ -8,9 +8,12 @@ Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
 """
 
 import re
+import sys
 
 LIMIT = 20_000
 """Characters kept of one text; the rest is counted, not shown."""
+WHOLE = sys.maxsize
+"""For what is not shown but copied or written: all of it is kept."""
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"

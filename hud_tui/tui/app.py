@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual._compositor import ChopsUpdate
 from textual.binding import BindingType
-from textual.widgets import Input
 
 from hud_tui.keys import keyed
 from hud_tui.start import Start
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.commands import ActionCommands, Doable
 from hud_tui.tui.connecting import connect, connect_anew
+from hud_tui.tui.copying import CopyingApp
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.shelf import Shelf
-from hud_tui.tui.theming import ThemeCommands, ThemingApp
+from hud_tui.tui.theming import ThemeCommands
 from hud_tui.tui.thin_update import ThinUpdate
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 
 
-class HudApp(ThemingApp):
+class HudApp(CopyingApp):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
@@ -136,9 +136,7 @@ class HudApp(ThemingApp):
 
     async def action_interrupt(self) -> None:
         """ctrl+c: copy what is selected, or leave; twice leaves whatever is asked."""
-        selected = self.focused.selected_text if isinstance(self.focused, Input) else ""
-        selected = selected or self.screen.get_selected_text() or ""
-        if selected:
+        if selected := self.selected:
             self.copy_to_clipboard(selected)
         else:
             await self.action_quit()

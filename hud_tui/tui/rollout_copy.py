@@ -9,12 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from hud_tui.rl.metrics import short
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.text import WHOLE, clean, one_line
 from hud_tui.tui.widgets.rollout_text import role_of
 from hud_tui.wire import Trace, TraceEvent, TraceEvents
 
-MOST = 1_000_000
-"""Characters of one text that are copied."""
 _TICKS = re.compile("`+")
 
 
@@ -61,7 +59,7 @@ def _title(trace: Trace) -> str:
 
 def _turns(trace: Trace, events: TraceEvents | None) -> Iterator[tuple[str, str]]:
     if events is None or not events.events:
-        yield "assistant", clean(trace.completion or "", MOST)
+        yield "assistant", clean(trace.completion or "", WHOLE)
         return
     for event in events.events:
         yield from _said(event)
@@ -69,11 +67,11 @@ def _turns(trace: Trace, events: TraceEvents | None) -> Iterator[tuple[str, str]
 
 def _said(event: TraceEvent) -> Iterator[tuple[str, str]]:
     if event.reasoning:
-        yield "reasoning", clean(event.reasoning, MOST)
+        yield "reasoning", clean(event.reasoning, WHOLE)
     if event.kind == "tool_call":
-        yield "tool call", clean(f"{event.tool_name} {event.arguments}", MOST)
-        yield "tool result", clean(event.result_text or "", MOST)
+        yield "tool call", clean(f"{event.tool_name} {event.arguments}", WHOLE)
+        yield "tool result", clean(event.result_text or "", WHOLE)
     elif event.text or not event.tool_calls:
-        yield role_of(event), clean(event.text or "", MOST)
+        yield role_of(event), clean(event.text or "", WHOLE)
     for call in event.tool_calls or ():
-        yield "calls", clean(json.dumps(call), MOST)
+        yield "calls", clean(json.dumps(call), WHOLE)

@@ -206,7 +206,7 @@ async def test_y_copies_the_slug(served: Served) -> None:
     async with catalog(served, "my model") as app:
         await app.press("y")
         assert app.app.clipboard == "my-model"
-        await app.until_notice("copied my-model")
+        await app.until_notice("copied 8 bytes: my-model")
 
 
 async def test_a_hostile_name_is_only_text(served: Served) -> None:

@@ -73,8 +73,7 @@ def test_a_match_is_revealed() -> None:
 def test_paths_and_values_as_text() -> None:
     assert path_text(("checkpoints", 3, "metrics", "kl")) == "checkpoints[3].metrics.kl"
     assert path_text((0, "a key", "x")) == '[0]["a key"].x'
-    assert value_text({"a": [1]}, 100) == '{\n  "a": [\n    1\n  ]\n}'
-    assert value_text("x" * 50, 10).endswith("… (42 more characters)")
+    assert value_text({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
 
 
 @given(JSON)

@@ -16,7 +16,6 @@ from hud_tui.errors import HudError
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.rl.safety import OFFLINE
-from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.offline_line import OfflineLine
 from hud_tui.tui.widgets.top_line import TopLine
@@ -114,6 +113,5 @@ class HudScreen(Screen[None]):
         await export(self)
 
     def copy(self, text: str) -> None:
-        """Put an id or a name on the clipboard, and say so."""
-        self.app.copy_to_clipboard(text)
-        self.notify(f"copied {one_line(text, 60)}", markup=False, timeout=2)
+        """Copy what is selected, else this id, name or text."""
+        self.app.copy_to_clipboard(self.get_selected_text() or text)

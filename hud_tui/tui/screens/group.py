@@ -120,12 +120,11 @@ class GroupScreen(ModalScreen[None]):
         self.columns.scroll_rows(pages * max(1, self.columns.body_rows))
 
     def action_copy(self) -> None:
-        """The text of the rollout under the cursor; its id where it has none."""
+        """What is selected; else the rollout under the cursor, by its id where it has no text."""
         one = self.columns.answers[self.columns.picked]
-        text = clean(one.text) if one.text else one.trace_id
+        text = self.get_selected_text() or one.text or one.trace_id
         if text:
             self.app.copy_to_clipboard(text)
-            self.notify(f"copied {one_line(text, 60)}", markup=False, timeout=2)
 
     def action_leave(self) -> None:
         self.dismiss()

@@ -12,13 +12,10 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from hud_tui.rl.json_tree import MOST_FOUND, Path, path_text, value_text
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.widgets.json_view import JsonView
 from hud_tui.tui.widgets.key_line import KeyLine
-
-MOST_COPIED = 1_000_000
-"""Characters; terminals refuse a larger clipboard."""
 
 
 class JsonScreen(Screen[None]):
@@ -100,17 +97,13 @@ class JsonScreen(Screen[None]):
     def action_copy_path(self) -> None:
         line = self.shown.line
         if line is not None:
-            self._copy(path_text(line.path), path_text(line.path))
+            self.app.copy_to_clipboard(path_text(line.path))
 
     def action_copy_value(self) -> None:
         line = self.shown.line
         if line is not None:
-            text = value_text(line.value, MOST_COPIED)
-            self._copy(line.value if isinstance(line.value, str) else text, text)
-
-    def _copy(self, text: str, said: str) -> None:
-        self.app.copy_to_clipboard(clean(text, MOST_COPIED))
-        self.notify(f"copied {one_line(said, 60)}", markup=False, timeout=2)
+            text = line.value if isinstance(line.value, str) else value_text(line.value)
+            self.app.copy_to_clipboard(text)
 
     def action_leave(self) -> None:
         """Out of the search; then back to the view."""

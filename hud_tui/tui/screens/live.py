@@ -19,7 +19,6 @@ from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import groups_sheet, metrics_sheet
 from hud_tui.rl.group_rows import Order
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.screens.charting import ChartingScreen
 from hud_tui.tui.screens.group import GroupScreen
@@ -254,8 +253,7 @@ class LiveScreen(ChartingScreen):
 
     def action_copy(self) -> None:
         if (job := self.run.job) is not None and job.id is not None:
-            self.app.copy_to_clipboard(job.id)
-            self.notify(f"copied {one_line(job.id, 60)}", markup=False)
+            self.copy(job.id)
 
     @work(exclusive=True, group="act")
     async def action_cancel_run(self) -> None:

@@ -129,7 +129,6 @@ class LogScreen(Screen[None]):
             self.notify(f"{why_not}.", severity="warning", markup=False)
             return
         self.app.copy_to_clipboard(text)
-        self.notify(f"copied {one_line(text, 60)}", markup=False, timeout=2)
 
     def action_filter(self) -> None:
         self.filter_field.display = True

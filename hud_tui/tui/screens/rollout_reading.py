@@ -104,5 +104,4 @@ class RolloutReading(JobsReading):
             ChoiceDialog("Copy the rollout as", lines, choices, "text")
         )
         if form is not None:
-            self.app.copy_to_clipboard(FORMS[form][1](trace, turns))
-            self.notify(f"copied as {FORMS[form][0]}", markup=False, timeout=2)
+            self.hud.copy_to_clipboard(FORMS[form][1](trace, turns))

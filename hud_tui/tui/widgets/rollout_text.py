@@ -11,7 +11,7 @@ from textual.content import Content
 
 from hud_tui.rl.grade import subscores
 from hud_tui.rl.metrics import short
-from hud_tui.rl.text import clean, count_unsafe, one_line, pictures
+from hud_tui.rl.text import WHOLE, clean, count_unsafe, one_line, pictures
 from hud_tui.rl.token_shades import Shade, Shaded, by_advantage, by_logprob, by_ratio
 from hud_tui.tui.widgets.rollout_tokens import MUTED, flow, legend, listed
 from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
@@ -77,7 +77,7 @@ def completion_of(trace: Trace, events: TraceEvents | None) -> str:
     """The last answer, safe to paste."""
     turns = events.events if events is not None else []
     said = [event.text for event in turns if event.kind == "agent_message" and event.text]
-    return clean(said[-1] if said else trace.completion or "")
+    return clean(said[-1] if said else trace.completion or "", WHOLE)
 
 
 def role_of(event: TraceEvent) -> str:
