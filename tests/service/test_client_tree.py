@@ -1,6 +1,7 @@
 """Reading a tree again and again, and what a change of it means."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -75,6 +76,38 @@ async def test_only_the_rows_between_which_a_head_moved_are_read_anew() -> None:
     ]
     assert fresh == [3, 7]
     assert list(second) == TREE.validate_json(dumped(tree(11, 7)))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row(1), row(2, metrics={"x": float("nan"), "y": float("inf")}), row(3)],
+        [row(1), row(2, unknown='},{"id":"no row"}'), row(3)],
+        [row(1), row(2, unknown=[{"a": 1}, {"id": "no row"}, {"id": 5}]), row(3)],
+        [row(1), row(2, name='},{"id":'), row(3, name="\\"), row(4, name='"}')],
+        [row(1), {"name": "in another order", "id": "x"}, row(3)],
+        [row(1), row(2, name="é和😀"), row(3), row(4, unknown="x" * 300_000), row(5)],
+    ],
+    ids=["NaN", "a text like a row", "rows in a row", "quotes", "order", "long"],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+async def test_what_looks_like_the_next_row_is_not_taken_for_it(
+    rows: list[dict[str, Any]], indent: int | None
+) -> None:
+    reader = TreeReader()
+    body = dumped(rows, indent)
+    wanted = TREE.validate_json(body)
+    assert str(list(await reader.read(body))) == str(wanted)
+    longer = dumped([*rows, row(9)], indent)
+    assert str(list(await reader.read(longer))) == str([*wanted, Checkpoint.model_validate(row(9))])
+
+
+async def test_the_collector_goes_on_after_a_reading_however_it_ended() -> None:
+    assert gc.isenabled()
+    await TreeReader().read(dumped(tree(3, 3)))
+    with pytest.raises(HudMalformed):
+        await TreeReader().read(dumped(tree(3, 3))[:-5])
+    assert gc.isenabled()
 
 
 async def test_ten_thousand_rows_leave_the_loop_its_turns() -> None:
