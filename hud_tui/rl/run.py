@@ -15,6 +15,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.job_words import is_active
+from hud_tui.rl.reread import reread
 from hud_tui.rl.series import Series
 from hud_tui.rl.tree import Tree, label
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
@@ -75,6 +76,9 @@ class Run:
         unless it is a rollout that has no number: each of those is one more."""
         match event:
             case TreeRead(checkpoints=checkpoints):
+                known = reread(self.tree, checkpoints) if self.loaded else None
+                if known is not None:
+                    return self._with_tree(known)
                 tree = Tree.of(checkpoints)
                 return replace(self, tree=tree, series=_series(tree), loaded=True)
             case CheckpointAdded(checkpoint=checkpoint):
