@@ -4,6 +4,7 @@ from enum import Enum
 
 from pydantic import ValidationError
 
+from hud_tui.client.answer import Arrived
 from hud_tui.client.calls import Calls
 from hud_tui.client.tree import TreeReader
 from hud_tui.errors import HudUsage
@@ -80,13 +81,21 @@ class CatalogCalls(Calls):
         """
         return list(await self.tree(model_id))
 
-    async def tree(self, model_id: str) -> tuple[Checkpoint, ...]:
-        """`checkpoints`; the very same tuple as long as the service answers the same."""
+    async def tree(self, model_id: str, arrived: Arrived | None = None) -> tuple[Checkpoint, ...]:
+        """`checkpoints`; the very same tuple as long as the service answers the same.
+
+        Args:
+            model_id: The model's.
+            arrived: Is told of every piece of it that comes; see `hud_tui.client.http`.
+        """
         reader = self._trees.pop(model_id, None) or TreeReader()
         self._trees[model_id] = reader
         if len(self._trees) > TREES:
             del self._trees[next(iter(self._trees))]
-        return await reader.read(await self.wire.read(self.checkpoints_url(model_id)))
+        url = self.checkpoints_url(model_id)
+        async with reader.lock:  # who asks meanwhile needs only what is new since
+            answer = await self.wire.fetch(url, etag=reader.etag, arrived=arrived)
+            return reader.rows if answer.unchanged else await reader.read(answer.body, answer.etag)
 
     async def checkpoint_traces(
         self, model_id: str, checkpoint_id: str, limit: int = 1000

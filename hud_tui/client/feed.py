@@ -68,9 +68,12 @@ class Feed:
         """Why it is reconnecting, in one clean line; empty when all is well."""
         self.retry_at: float | None = None
         """`time.monotonic()` of the next attempt; None when all is well."""
+        self.reading: tuple[int, int | None] | None = None
+        """Of a tree that comes: the bytes that have, and how many there will be, where the
+        service says so; None while none comes."""
         self._client = client
         self._model_id = model_id
-        self._poller = Poller(client, model_id)
+        self._poller = Poller(client, model_id, self._arrive)
         self._last_id = ""
         self._begun = False
         self._failures = 0
@@ -101,7 +104,8 @@ class Feed:
             headers["Last-Event-ID"] = self._last_id
         async with self._client.wire.stream(url, headers, SILENCE_S) as answer:
             if not await self._is_stream(answer):
-                self.source, self._poller = "poll", Poller(self._client, self._model_id)
+                self.source = "poll"
+                self._poller = Poller(self._client, self._model_id, self._arrive)
                 return
             answer.stream = _Heard(answer.stream, self._hear)
             self._hear()
@@ -116,20 +120,29 @@ class Feed:
     async def _messages(self, answer: httpx.Response) -> AsyncGenerator[Event, None]:
         # The stream is open before the tree is read, so nothing falls between the two.
         if not self._begun:
-            for event in await self._poller.whole():
+            for event in await self._whole():
                 yield event
             self._begun = True
         async for message in EventSource(answer).aiter_sse():
             self._last_id = message.id or self._last_id
             if message.event == "reset":
-                for event in await self._poller.whole():
+                for event in await self._whole():
                     yield event
             elif (known := self._read(message)) is not None:
                 yield known
 
+    async def _whole(self) -> list[Event]:
+        try:
+            return await self._poller.whole()
+        finally:
+            self.reading = None
+
     async def _polled(self) -> AsyncGenerator[Event, None]:
         while True:
-            news = await self._poller.news()
+            try:
+                news = await self._poller.news()
+            finally:
+                self.reading = None
             self._hear()
             for event in news:
                 yield event
@@ -159,6 +172,10 @@ class Feed:
             self._begun = False  # what it said is lost, so the tree is read again
             raise malformed(f"event {message.event}", error) from error
         return event
+
+    def _arrive(self, size: int, total: int | None) -> None:
+        self.reading = size, total
+        self._hear()
 
     def _hear(self) -> None:
         self.heard_at = monotonic()

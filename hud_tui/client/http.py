@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import httpx
 
+from hud_tui.client.answer import Answer, Arrived, etag_of, read_body, request_id
 from hud_tui.client.bodies import error_detail, parse
 from hud_tui.client.guard import Guard
 from hud_tui.client.retry import read_retry_after, retry_delay
@@ -25,8 +26,6 @@ READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
 IDLE_S = 4.0
 """An idle connection is used no later than this. Servers close theirs after 5 s and more, and
 a write that meets a closing one is lost without anybody knowing whether it happened."""
-MAX_BODY = 256 * 1024 * 1024
-"""Bytes of the largest answer that is read."""
 UNCLEAR = "it may have happened: look at what the service says before you try again"
 
 
@@ -63,11 +62,28 @@ class Connection:
 
     async def read(self, url: str, params: Mapping[str, str | int] | None = None) -> bytes:
         """`get`, without looking into the body."""
+        return (await self.fetch(url, params)).body
+
+    async def fetch(
+        self,
+        url: str,
+        params: Mapping[str, str | int] | None = None,
+        etag: str = "",
+        arrived: Arrived | None = None,
+    ) -> Answer:
+        """`read`, with all that came of it.
+
+        Args:
+            url: What to read.
+            params: Of its query.
+            etag: Of the answer that is known; then a service may say that nothing is new.
+            arrived: Is told of every piece of the body.
+        """
+        headers = {"If-None-Match": etag} if etag else {}
         attempt = 1
         while True:
             try:
-                body, _ = await self._send_once("GET", url, params=params)
-                return body
+                return await self._send_once("GET", url, headers, arrived, params=params)
             except HudError as error:
                 if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
                     raise  # it had its minute; three more would only hide that it hangs
@@ -123,10 +139,8 @@ class Connection:
         """The answer to a write, and the service's id of the request."""
         sent = {"Content-Type": "application/json", **headers}
         timeout = httpx.Timeout(patience_s, connect=CONNECT_S)
-        body, request_id = await self._send_once(
-            method, url, sent, content=content, timeout=timeout
-        )
-        return parse(kind, body, f"{method} {_path(url)}"), request_id
+        answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
+        return parse(kind, answer.body, f"{method} {_path(url)}"), answer.request_id
 
     @asynccontextmanager
     async def stream(
@@ -150,24 +164,29 @@ class Connection:
         wait = read_retry_after(answer.headers.get("retry-after"))
         hint = self._hint(answer.status_code, answer.request.method)
         error = refused(answer.status_code, detail, hint, wait)
-        error.request_id = _request_id(answer)
+        error.request_id = request_id(answer)
         return error
 
     async def _send_once(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> tuple[bytes, str]:
-        """The body, and the service's id of the request."""
-        sent = {**(headers or {}), **self._authorization(url)}
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        arrived: Arrived | None = None,
+        **more: Any,
+    ) -> Answer:
+        sent = {**headers, **self._authorization(url)}
         try:
             async with self.http.stream(method, url, headers=sent, **more) as answer:
-                body = await _bounded(answer)
+                body = await read_body(answer, arrived)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise self._unreachable(method, url, error) from error
         except RuntimeError as error:
             raise self._unless_closed(method, url, error) from error
-        if not answer.is_success:
+        unchanged = answer.status_code == 304 and "If-None-Match" in headers
+        if not answer.is_success and not unchanged:
             raise self.refusal(answer, body)
-        return body, _request_id(answer)
+        return Answer(body, request_id(answer), etag_of(answer), unchanged)
 
     def _authorization(self, url: str) -> dict[str, str]:
         if _origin(url) not in self._origins:
@@ -207,22 +226,6 @@ class Connection:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self.settings.api_key, "***")
-
-
-async def _bounded(answer: httpx.Response) -> bytes:
-    chunks, size = [], 0
-    async for chunk in answer.aiter_bytes():
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise httpx.DecodingError(f"the answer is larger than {MAX_BODY >> 20} MB")
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _request_id(answer: httpx.Response) -> str:
-    """By the usual names; empty where the service gives none."""
-    found = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
-    return one_line(next(filter(None, found), ""), 100)
 
 
 def _origin(url: str) -> str:

@@ -1,7 +1,9 @@
 """Poller: the events of a model's training, made from what changed between two readings."""
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from hud_tui.client.answer import Arrived
 from hud_tui.client.changes import changes
 from hud_tui.client.groups import GroupReader
 from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
@@ -12,14 +14,25 @@ if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
 BUSY_S, IDLE_S = 1.0, 3.0
-"""Seconds between two readings while a job runs, and while none does."""
+"""Seconds between two readings while a job runs, and while none does. A reading that takes
+longer is followed by as long a rest: polling takes half of a line at most."""
 
 
 class Poller:
     """Reads one model's tree and job, and says what is new."""
 
-    def __init__(self, client: "HudClient", model_id: str) -> None:
-        self._client = client
+    def __init__(
+        self, client: "HudClient", model_id: str, arrived: Arrived = lambda size, total: None
+    ) -> None:
+        """
+        Args:
+            client: The service.
+            model_id: The model's.
+            arrived: Is told of every piece of a tree that comes.
+        """
+        self._client, self._arrived = client, arrived
+        self._took_s = 0.0
+        """Of the last reading."""
         self._model_id = model_id
         self._groups = GroupReader(client, model_id)
         self._tree: tuple[Checkpoint, ...] | None = None
@@ -28,12 +41,13 @@ class Poller:
     @property
     def interval_s(self) -> float:
         """Seconds to wait before the next `news`."""
-        return BUSY_S if self._job is not None and is_active(self._job.status) else IDLE_S
+        busy = self._job is not None and is_active(self._job.status)
+        return max(BUSY_S if busy else IDLE_S, self._took_s)
 
     async def whole(self) -> list[Event]:
         """The tree as it is, and the model's latest job where there is one."""
         job = await self._client.known_job(self._model_id)
-        tree = await self._client.tree(self._model_id)
+        tree = await self._read()
         self._tree, self._job = tree, job
         first: list[Event] = [TreeRead(checkpoints=tree)]
         return first if job is None else [*first, JobChanged(job=job)]
@@ -48,7 +62,7 @@ class Poller:
             return await self.whole()
         # The job before the tree: of one that has ended, the tree then has every step.
         job = await self._client.known_job(self._model_id)
-        tree = await self._client.tree(self._model_id)
+        tree = await self._read()
         events = [] if tree is self._tree else changes(self._tree, tree)
         self._tree = tree
         events = await self._with_groups(events)
@@ -56,6 +70,12 @@ class Poller:
             events.append(JobChanged(job=job))
         self._job = job
         return events
+
+    async def _read(self) -> tuple[Checkpoint, ...]:
+        began = monotonic()
+        tree = await self._client.tree(self._model_id, self._arrived)
+        self._took_s = monotonic() - began
+        return tree
 
     async def _with_groups(self, events: list[Event]) -> list[Event]:
         """The newest step with its rewards by task; older ones went by while nobody looked."""

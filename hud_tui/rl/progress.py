@@ -15,6 +15,11 @@ STALL_FACTOR = 3.0
 """A run is stalled when it is silent this many times its usual step."""
 STALL_FLOOR_S = 10.0
 """And at least this long."""
+SILENT_S = 5.0
+"""From so long without a word on, that is what is said."""
+MB = 1_000_000
+LARGE = 2 * MB
+"""Bytes of a tree from which on it is said how much of it has come."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,18 @@ class Liveness:
     """What it means and which key helps, where the service has been silent for long."""
     as_of: float | None = None
     """Unix seconds of the service's last word, where it has been silent for long."""
+    reading: str = ""
+    """How much of a large tree has come, while it comes."""
 
     @property
     def offline(self) -> bool:
         """Whether what is shown is only what was known last."""
         return bool(self.advice)
+
+    @property
+    def arriving(self) -> str:
+        """`reading`, as long as it goes on; empty where the line is silent."""
+        return self.reading if self.age_s is not None and self.age_s < SILENT_S else ""
 
 
 def progress(run: Run) -> Progress | None:
@@ -131,6 +143,14 @@ def liveness(
     else:
         state = State.LIVE
     return Liveness(state, source, age_s, trouble, retry_s)
+
+
+def reading_said(size: int, total: int | None) -> str:
+    """E.g. ``reading the tree · 12 of 50 MB``; empty for a tree that is there in no time."""
+    most = size if total is None else total
+    if most < LARGE:
+        return ""
+    return f"reading the tree · {size // MB}{'' if total is None else f' of {total // MB}'} MB"
 
 
 def _gaps(newest_first: Sequence[float]) -> list[float]:

@@ -14,8 +14,8 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.series import Series
 from hud_tui.wire import Checkpoint, Group
 
-AT_ONCE = 300
-"""Steps counted at a time."""
+AT_ONCE = 1500
+"""Groups counted at a time, and steps: about 5 ms."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,17 @@ class Waste:
         return len(self._sums[0])
 
     def follow(self, run: Run, most: int = AT_ONCE) -> bool:
-        """Count at most so many steps more; whether all are counted."""
+        """Count some steps more, until they have had so many groups; whether all are counted."""
         series = run.series
         if not series.same_rows(self._series) or series.length < self.length:
             self._begin()
         self._series = series
-        stop = min(series.length, self.length + most)
-        for row in range(self.length, stop):
-            position = run.tree.find(series.id_at(row))
-            self._add(None if position is None else run.tree[position])
-        return stop == series.length
+        while self.length < series.length and most > 0:
+            position = run.tree.find(series.id_at(self.length))
+            node = None if position is None else run.tree[position]
+            self._add(node)
+            most -= 1 if node is None else max(1, len(node.groups))
+        return self.length == series.length
 
     def total(self, length: int | None = None) -> Total:
         """The sums over the first steps; over all that are counted where None."""

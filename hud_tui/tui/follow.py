@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import sleep, to_thread
 from collections.abc import Callable
 from dataclasses import replace
 from math import floor
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from hud_tui.rl.progress import Liveness, State, liveness, step_seconds
+from hud_tui.events import TreeRead
+from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ IDLE_S = 10
 a keep-alive comes sooner, so a terminal is sent nothing while nothing happens."""
 TURN_S = 0.002
 """Longest work on events between two looks for keys; a key takes several turns to its answer."""
+MANY = 1000
+"""Checkpoints of a tree that takes longer to take in than a key may wait."""
 LOST_S = 2.0
 """A line that breaks and comes back sooner needs no key."""
 GONE = "service gone · ^r starts it"
@@ -68,6 +71,8 @@ class Follower:
         self._feed = client.feed(model.id)
         self._latest = self.run
         self._event_at: float | None = None
+        self._aside = False
+        """Whether a large tree is being taken in, which what was known is no part of yet."""
 
     async def follow(self, hear: Callable[[Event], None]) -> None:
         """Fold events for ever; tell of each.
@@ -78,7 +83,10 @@ class Follower:
         """
         turn = monotonic()
         async for event in self._feed:
-            self.fold(event)
+            if isinstance(event, TreeRead) and len(event.checkpoints) > MANY:
+                await self._fold_aside(event)
+            else:
+                self.fold(event)
             self._event_at = monotonic()
             hear(event)
             if self._event_at - turn > TURN_S:  # many came at once: a key goes before the next
@@ -90,6 +98,15 @@ class Follower:
         self._latest = self._latest.fold(event)
         return self._latest
 
+    async def _fold_aside(self, event: TreeRead) -> None:
+        """Take in a large tree while keys are answered."""
+        self._aside, before = True, self._latest
+        try:
+            run = await to_thread(before.fold, event)
+        finally:
+            self._aside = False
+        self._latest = run if self._latest is before else self._latest.fold(event)
+
     def frame(self) -> bool:
         """Take what has come since the last frame; whether there is anything to repaint."""
         self.judge()
@@ -100,6 +117,8 @@ class Follower:
 
     def judge(self) -> None:
         """Let the detectors read on; the next frame shows what they say."""
+        if self._aside:
+            return
         silent = None if self._event_at is None else monotonic() - self._event_at
         report = self.alarms.look(self._latest, _whole(silent) if self._latest.training else None)
         if report is not self._latest.alarms:
@@ -113,7 +132,7 @@ class Follower:
             feed.source,
             _whole(
                 None if feed.heard_at is None else now - feed.heard_at,
-                1 if run.training or feed.trouble else IDLE_S,
+                1 if run.training or feed.trouble or feed.reading else IDLE_S,
             ),
             feed.trouble,
             _whole(None if feed.retry_at is None else feed.retry_at - now),
@@ -121,6 +140,8 @@ class Follower:
             step_seconds(run) if silent else None,
         )
         self._lost_at = (self._lost_at or now) if judged.state is State.RECONNECTING else None
+        if feed.reading is not None:
+            judged = replace(judged, reading=reading_said(*feed.reading))
         kept = self._known_at is not None and feed.heard_at is None
         if kept or (self._lost_at is not None and now - self._lost_at > LOST_S):
             return self._offline(judged.source, now)

@@ -7,6 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from hud_tui.client import answer as client_answer
 from hud_tui.client import http as client_http
 from hud_tui.client.client import HudClient
 from hud_tui.client.poll import Poller
@@ -136,7 +137,7 @@ async def test_a_body_that_is_not_the_wire_s_is_malformed(body: bytes) -> None:
 async def test_an_answer_of_any_length_is_not_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_http, "MAX_BODY", 1000)
+    monkeypatch.setattr(client_answer, "MAX_BODY", 1000)
     server = Server(httpx.Response(200, content=b"[" + b" " * 1000 + b"]"))
     async with answered(server) as client:
         with pytest.raises(HudUnreachable, match="larger"):

@@ -43,7 +43,7 @@ SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
 class SceneFeed:
     """The run so far, then silence."""
 
-    source, trouble, retry_at = "stream", "", None
+    source, trouble, retry_at, reading = "stream", "", None, None
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events

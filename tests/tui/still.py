@@ -41,7 +41,7 @@ MODEL = Model(
 class StillFeed:
     """Yields its events, then nothing more for ever."""
 
-    source, trouble, retry_at = "stream", "", None
+    source, trouble, retry_at, reading = "stream", "", None, None
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events

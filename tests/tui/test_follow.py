@@ -1,5 +1,7 @@
 """How fresh the screen is said to be."""
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from types import SimpleNamespace
@@ -8,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.events import JobChanged
+from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
 from hud_tui.rl.run import Run
 from hud_tui.tui.alarm_book import AlarmBook
 from hud_tui.tui.alarm_watch import AlarmWatch
-from hud_tui.tui.follow import Follower
+from hud_tui.tui.follow import MANY, Follower
 from hud_tui.tui.journal import Journal
 from hud_tui.tui.shelf import Shelf
+from hud_tui.wire import Checkpoint
 from tests.tui import runs
 
 
@@ -26,6 +29,7 @@ class Heard:
     trouble: str = ""
     source = "stream"
     retry_at: Any = None
+    reading: Any = None
 
     @property
     def heard_at(self) -> float:
@@ -56,3 +60,37 @@ def test_while_nothing_trains_the_age_changes_seldom(
     one = follower(Heard(ago_s, trouble), status)
     assert one.freshness.age_s == said
     assert not one.frame(), "nothing new, and it is to be drawn again"
+
+
+async def test_a_large_tree_is_taken_in_beside_the_keys_and_what_comes_meanwhile_is_kept() -> None:
+    nodes = tuple(Checkpoint(id=f"c{n}", prev_model_checkpoint_id=f"c{n - 1}") for n in range(MANY))
+    last = Checkpoint(id="last", prev_model_checkpoint_id=nodes[-1].id, is_active=True)
+    one = follower(Heard(0.0), "running")
+    one._feed = cast(
+        Any, Told([TreeRead(checkpoints=(*nodes, last)), CheckpointAdded(checkpoint=last)])
+    )
+    reading = asyncio.create_task(one.follow(lambda event: None))
+    turns = 0
+    while not one.run.loaded:
+        await asyncio.sleep(0)
+        if not turns:
+            one.fold(JobChanged(job=runs.job(21, 400)))
+        turns += 1
+        one.frame()
+    await reading
+    assert turns > 1
+    assert (len(one.run.tree), one.run.series.length) == (MANY + 1, MANY + 1)
+    assert one.run.job is not None
+    assert one.run.job.step == 21
+
+
+@dataclass
+class Told:
+    """A feed of these events."""
+
+    events: Sequence[Event]
+    source, trouble, retry_at, heard_at, reading = "stream", "", None, None, None
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        for event in self.events:
+            yield event

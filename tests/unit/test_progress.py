@@ -5,7 +5,16 @@ from datetime import UTC, datetime
 import pytest
 
 from hud_tui.events import JobChanged, TreeRead
-from hud_tui.rl.progress import State, awaiting, liveness, progress, seconds, step_seconds
+from hud_tui.rl.progress import (
+    Liveness,
+    State,
+    awaiting,
+    liveness,
+    progress,
+    reading_said,
+    seconds,
+    step_seconds,
+)
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, JobStatus
 
@@ -83,3 +92,22 @@ def test_a_time_that_is_none_is_unknown() -> None:
 )
 def test_a_run_without_steps_says_what_it_waits_for(job: JobStatus | None, said: str) -> None:
     assert said in awaiting(Run(job=job))
+
+
+@pytest.mark.parametrize(
+    ("size", "total", "said"),
+    [
+        (12_400_000, 50_100_000, "reading the tree · 12 of 50 MB"),
+        (12_400_000, None, "reading the tree · 12 MB"),
+        (0, 2_000_000, "reading the tree · 0 of 2 MB"),
+        (900_000, 1_900_000, ""),
+        (900_000, None, ""),
+    ],
+)
+def test_how_much_of_a_tree_has_come(size: int, total: int | None, said: str) -> None:
+    assert reading_said(size, total) == said
+
+
+@pytest.mark.parametrize(("age_s", "said"), [(0.0, "x"), (5.0, ""), (None, "")])
+def test_a_silent_line_is_not_said_to_be_read(age_s: float | None, said: str) -> None:
+    assert Liveness(State.LIVE, "poll", age_s, reading="x").arriving == said

@@ -89,7 +89,7 @@ def test_a_long_run_is_counted_a_part_at_a_time() -> None:
     run, slow, whole = runs.run_of(50), Waste(), Waste()
     whole.follow(run)
     parts = 1
-    while not slow.follow(run, most=7):
+    while not slow.follow(run, most=7 * 12):
         parts += 1
         assert slow.length == 7 * (parts - 1)
     assert parts == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -113,7 +114,8 @@ class GroupGrid(LinesView):
         self._wasted = self.waste.tasks() if self.face is Face.WASTE else ()
         return done
 
-    def _count_on(self) -> None:
+    async def _count_on(self) -> None:
+        await sleep(0)  # a key that waits goes first
         if self._count() or self.face is Face.WASTE:
             self.redraw()
 

@@ -81,7 +81,8 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
         case State.CONNECTING:
             return Content.styled("… connecting", "$text-muted")
         case State.LIVE:
-            text = f"↻ {age}" if brief else f"↻ {freshness.source}, heard {age} ago"
+            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, heard {age} ago"
+            text = f"↻ {freshness.arriving}" if freshness.arriving else heard
             return Content.styled(text, "$text-muted")
         case State.STALLED:
             usual = step_seconds(run)

@@ -158,7 +158,7 @@ def fresh(liveness: Liveness) -> str:
         case State.STALLED:
             return f"⚠ stalled {age}"
         case State.LIVE:
-            return f"↻ {liveness.source} {age}"
+            return f"↻ {liveness.arriving or f'{liveness.source} {age}'}"
 
 
 def duration(seconds: float) -> str:

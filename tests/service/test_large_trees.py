@@ -1,0 +1,145 @@
+"""A tree that is long on its way: it is told how much has come, and nothing is sent twice."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import httpx
+import pytest
+
+from hud_tui.client import poll
+from hud_tui.client.client import HudClient
+from hud_tui.client.feed import Feed
+from hud_tui.client.poll import Poller
+from hud_tui.errors import HudRefused
+from hud_tui.events import TreeRead
+from hud_tui.settings import local_settings
+from tests.conftest import Served, until
+from tests.service.clients import KEY, answered, fork_of, run_of
+from tests.service.proxy import proxy
+
+ROWS = [{"id": f"c{number}", "name": "x" * 100} for number in range(100)]
+BODY = json.dumps(ROWS).encode()
+
+
+class Slow(httpx.AsyncBaseTransport):
+    """A service that sends the tree piece by piece, as it is told to, and knows its mark."""
+
+    def __init__(self, etag: str | None = '"1"') -> None:
+        self.go = asyncio.Semaphore(0)
+        self.etag, self.asked, self.bodies = etag, 0, 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/checkpoints"):
+            return httpx.Response(404, json={"detail": "none"}, request=request)
+        self.asked += 1
+        headers = {} if self.etag is None else {"ETag": self.etag}
+        if self.etag is not None and request.headers.get("if-none-match") == self.etag:
+            return httpx.Response(304, headers=headers, request=request)
+        self.bodies += 1
+        headers["Content-Length"] = str(len(BODY))
+        return httpx.Response(200, headers=headers, content=self._pieces(), request=request)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        for at in range(0, len(BODY), 1000):
+            await self.go.acquire()
+            yield BODY[at : at + 1000]
+
+    def send(self, pieces: int = len(BODY) // 1000 + 1) -> None:
+        for _ in range(pieces):
+            self.go.release()
+
+
+def slow_client(service: Slow) -> HudClient:
+    return HudClient(local_settings("http://127.0.0.1", KEY, ""), service)
+
+
+async def test_a_tree_that_has_not_changed_is_not_sent_again() -> None:
+    service = Slow()
+    async with aclosing(slow_client(service)) as client:
+        service.send()
+        first = await client.tree("m")
+        assert await client.tree("m") is first
+    assert (len(first), service.asked, service.bodies) == (100, 2, 1)
+
+
+async def test_two_who_ask_at_once_are_sent_it_once() -> None:
+    service = Slow()
+    async with aclosing(slow_client(service)) as client:
+        both = asyncio.gather(client.tree("m"), client.tree("m"))
+        await until(lambda: service.bodies > 0)
+        service.send()
+        one, other = await both
+    assert one is other
+    assert service.bodies == 1
+
+
+async def test_a_service_without_marks_is_asked_for_all_of_it() -> None:
+    service = Slow(etag=None)
+    async with aclosing(slow_client(service)) as client:
+        for _ in range(2):
+            service.send()
+            await client.tree("m")
+    assert service.bodies == 2
+
+
+async def test_that_nothing_is_new_is_no_answer_where_nothing_is_known() -> None:
+    async with answered(lambda request: httpx.Response(304)) as client:
+        with pytest.raises(HudRefused):
+            await client.tree("m")
+
+
+async def test_the_embedded_service_sends_a_tree_once(served: Served) -> None:
+    async with (
+        proxy(served.url) as line,
+        aclosing(HudClient(local_settings(line.url, served.api_key, ""))) as client,
+    ):
+        model = await fork_of(client)
+        body = await run_of(client, model, steps=3, group_size=4, tasks_per_step=4)
+        await client.submit(body)
+        await until(lambda: _has_ended(client, model.id))
+        first = await client.tree(model.id)
+        before = line.forwarded
+        assert await client.tree(model.id) is first
+        assert line.forwarded - before < 500
+        await client.set_head(model.id, first[0].id)
+        assert [node.is_active for node in await client.tree(model.id)] == [True, False, False]
+
+
+async def _has_ended(client: HudClient, model_id: str) -> bool:
+    job = await client.known_job(model_id)
+    return job is not None and job.status == "succeeded"
+
+
+async def test_a_feed_says_how_much_of_the_tree_has_come() -> None:
+    service = Slow()
+    async with aclosing(slow_client(service)) as client:
+        feed = Feed(client, "m")
+        async with aclosing(aiter(feed)) as events:
+            first = asyncio.ensure_future(anext(events))
+            service.send(3)
+            await until(lambda: feed.reading == (3000, len(BODY)))
+            assert feed.heard_at is not None
+            service.send()
+            assert isinstance(await first, TreeRead)
+            assert feed.reading is None
+
+
+async def test_a_long_reading_is_followed_by_as_long_a_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(poll, "monotonic", lambda: now)
+    service = Slow(etag=None)
+    async with aclosing(slow_client(service)) as client:
+        poller = Poller(client, "m")
+        reading = asyncio.create_task(poller.whole())
+        await until(lambda: service.bodies > 0)
+        now = 40.0
+        service.send()
+        await reading
+        assert poller.interval_s == 40.0
+        service.send()
+        await poller.news()
+        assert poller.interval_s == poll.IDLE_S
