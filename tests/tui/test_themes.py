@@ -13,7 +13,7 @@ from hud_tui.tui.shelf import Shelf
 from hud_tui.tui.theming import RampFilter
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
-from tests.tui.conftest import Connector, opened
+from tests.tui.conftest import Connector, Opened, opened
 
 
 def ramp(app: HudApp) -> tuple[str, ...]:
@@ -59,3 +59,26 @@ def test_the_choice_is_kept_and_a_broken_one_is_none(
     app = HudApp(Connector(served), None, Start(), shelf=Shelf(lambda: tmp_path))
     assert app.theme == ("hud-light" if "light" in kept else "hud-dark")
     assert ramp(app) == RAMPS[app.theme]
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ('{"theme": "none"}', "theme: expected one of hud-dark, hud-light"),
+        ('{"theme": "hud-dark"', "line 1, column 21: Expecting ',' delimiter"),
+    ],
+)
+async def test_a_broken_choice_is_told_and_left(
+    served: Served, tmp_path: Path, kept: str, said: str
+) -> None:
+    file = tmp_path / "look.json"
+    file.write_text(kept)
+    app = HudApp(Connector(served), "local", Start("models"), shelf=Shelf(lambda: tmp_path))
+    async with app.run_test(notifications=True) as pilot:
+        flown = Opened(app, pilot, Connector(served))
+        await flown.until_notice(f"{file}: {said}")
+        assert [one.severity for one in app._notifications] == ["warning"]
+        await flown.until_view("models")
+        await flown.press("t")
+        await flown.until(lambda: app.theme == "hud-light")
+    assert file.read_text() == kept

@@ -46,6 +46,34 @@ def test_a_field_that_makes_sense_is_taken_beside_one_that_does_not(tmp_path: Pa
     assert read_choices(Shelf(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"log": "yes"}, "log: expected true or false"),
+        ({"axis": "miles", "clip": True}, "axis: expected one of "),
+        ({"order": [1]}, "order: expected a list of metrics' names"),
+        ({"smoothing": 99}, "smoothing: expected a number from 0 to "),
+    ],
+)
+def test_the_field_is_named_and_the_file_is_left(
+    tmp_path: Path, found: dict[str, object], said: str
+) -> None:
+    (tmp_path / "charts.json").write_text(json.dumps(found))
+    shelf = Shelf(lambda: tmp_path)
+    read_choices(shelf)
+    [line] = shelf.problems()
+    assert f"charts.json: {said}" in line
+    write_choices(shelf, Choices(log=True))
+    assert json.loads((tmp_path / "charts.json").read_text()) == found
+
+
+def test_two_apps_keep_each_others_choices(tmp_path: Path) -> None:
+    one, two = Shelf(lambda: tmp_path), Shelf(lambda: tmp_path)
+    write_choices(one, Choices(log=True), Choices())
+    write_choices(two, Choices(hidden=("a",)), Choices())
+    assert read_choices(one) == Choices(log=True, hidden=("a",))
+
+
 def test_what_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     shelf = Shelf(lambda: tmp_path / "file")
