@@ -70,6 +70,7 @@ def start_of(args: argparse.Namespace) -> Start:
     given = vars(args)
     return Start(
         command=args.command,
+        again=args.again,
         model=given.get("model"),
         source=given.get("source"),
         ref=given.get("ref") or given.get("job"),

@@ -9,6 +9,8 @@ class Start:
     """A command of ``hud-tui`` without ``--headless``; the app opens on its screen."""
 
     command: str = "status"
+    again: bool = False
+    """Whether no command was given: the app opens as it was left."""
     model: str | None = None
     """A model as the user named it: id, name, slug or the slug's tail."""
     source: str | None = None

@@ -30,6 +30,7 @@ def build_parser() -> Parser:
     app.add_argument("--record", metavar="FILE", help="write the session's events to a new file")
     app.add_argument("--demo", metavar="NAME", help="play a run that goes wrong: no service needed")
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
+    parser.set_defaults(again=True)
     add = partial(new_command, parser.add_subparsers(title="commands", metavar="COMMAND"))
     add_models(add)
     add_runs(add)

@@ -33,7 +33,7 @@ def new_command(commands: "Commands[Parser]", name: str, about: str, *examples: 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     global_flags(parser)
-    parser.set_defaults(command=name)
+    parser.set_defaults(command=name, again=False)
     return parser
 
 

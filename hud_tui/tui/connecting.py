@@ -28,7 +28,7 @@ async def connect(app: HudApp, mode: str, key: str | None) -> None:
         app.client = await app.connect(mode, key, app.connect_screen.wait)
         from hud_tui.tui.opening import opening
 
-        first = await opening(app.client, app.start)
+        first = await opening(app.client, app.start, app.open_layout())
     except HudError as error:
         await views
         if not (isinstance(error, HudUnreachable) and await _open_offline(app)):
@@ -57,7 +57,7 @@ async def _open_offline(app: HudApp) -> bool:
     from hud_tui.tui.opening import opening_offline
 
     try:
-        first = opening_offline(known, app.start)
+        first = opening_offline(known, app.start, app.layout)
     except HudError:
         return False
     assert first.model is not None

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.rl.catalog import own
 from hud_tui.rl.names import find_model
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Job, Model
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.last_known import LastKnown
     from hud_tui.start import Start
+    from hud_tui.tui.layout import Layout
 
 VIEWS = {
     "models": "models",
@@ -39,25 +41,45 @@ class Opening:
     """The catalog, as it was read."""
 
 
-async def opening(client: HudClient, start: Start) -> Opening:
-    """Decide from what the command line named, then from the newest job, then the newest fork.
+async def opening(client: HudClient, start: Start, left: Layout) -> Opening:
+    """Decide from what the command line named, then from how the app was left, then from the
+    newest job, then the newest fork.
 
     Raises:
         HudError: The service cannot be asked.
     """
     models = await client.models()
-    view = VIEWS.get(start.command, "live")
     try:
-        model = await _named(client, start, models)
+        model = await _named(client, start, models) or _last(start, left, models)
     except (HudUsage, HudRefused) as error:
         return Opening("models", await _usual(client, models), error, tuple(models))
     model = model or await _usual(client, models)
-    if model is None and view in ("live", "checkpoints"):
+    view = _view(start, left)
+    if model is None and (start.again or view in ("live", "checkpoints")):
         view = "models"
     return Opening(view, model, models=tuple(models))
 
 
-def opening_offline(known: LastKnown, start: Start) -> Opening:
+def _view(start: Start, left: Layout) -> str:
+    return left.view if start.again else VIEWS.get(start.command, "live")
+
+
+def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
+    """The model that was followed last, unless the command is about the newest run's.
+
+    Raises:
+        HudUsage: It is gone, and the app was to open on it.
+    """
+    if not left.model or (start.command == "status" and not start.again):
+        return None
+    found = next((model for model in models if model.id == left.model), None)
+    if found is None and start.again:
+        name = one_line(left.model_name or left.model, 60)
+        raise HudUsage(f"{name}, which was followed last, is gone: choose another model")
+    return found
+
+
+def opening_offline(known: LastKnown, start: Start, left: Layout) -> Opening:
     """The same of what was kept, where the service does not answer.
 
     Raises:
@@ -67,7 +89,7 @@ def opening_offline(known: LastKnown, start: Start) -> Opening:
     model = known.model
     if start.model or (start.ref and start.command == "status"):
         model = find_model(start.model or start.ref or "", models)
-    return Opening(VIEWS.get(start.command, "live"), model, models=tuple(models))
+    return Opening(_view(start, left), model, models=tuple(models))
 
 
 async def _named(client: HudClient, start: Start, models: list[Model]) -> Model | None:

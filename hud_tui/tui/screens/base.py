@@ -81,6 +81,7 @@ class HudScreen(Screen[None]):
             self.run, self.freshness = run, freshness
 
     def on_screen_resume(self) -> None:
+        self.hud.arrange(view=self.VIEW)
         self.hear(self.hud.run_now, self.hud.freshness)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
