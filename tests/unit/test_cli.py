@@ -37,8 +37,9 @@ def parse(line: str) -> Start:
 @pytest.mark.parametrize(
     ("line", "start"),
     [
-        ("", Start()),
-        ("--local", Start()),
+        ("", Start(again=True)),
+        ("status", Start()),
+        ("--local", Start(again=True)),
         ("status mine", Start("status", ref="mine")),
         ("models", Start("models")),
         ("fork tiny --name mine", Start("fork", source="tiny", name="mine")),
