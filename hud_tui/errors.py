@@ -160,12 +160,6 @@ class HudPreflightFailed(HudError):
     kind = "preflight_failed"
 
 
-class HudJobFailed(HudError):
-    """The run ended without success: failed, cancelled or interrupted."""
-
-    kind = "job_failed"
-
-
 class HudAlarm(HudError):
     """An alarm is as bad as ``--fail-on`` says."""
 

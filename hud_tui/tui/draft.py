@@ -9,6 +9,7 @@ from textual.content import Content
 
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import keyed
+from hud_tui.rl.counts import counted
 from hud_tui.rl.preflight import Finding, verdict
 from hud_tui.rl.progress import step_seconds
 from hud_tui.rl.run import Run
@@ -131,5 +132,5 @@ class Draft:
         apart += f" · {out} left out" if out else ""
         if size is None:
             return [f"{len(self.chosen)} tasks · HUD decides how many rollouts"]
-        count = f"{size.rollouts:,} rollouts".replace(",", " ")
+        count = counted(size.rollouts, "rollout")
         return [(count, "bold"), (f"{about(size)}{apart}", "$text-muted")]

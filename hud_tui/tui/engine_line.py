@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from hud_tui.rl.counts import counted
 from hud_tui.rl.text import one_line
 from hud_tui.wire import EngineState, Model
 
@@ -29,7 +30,7 @@ def _queue(state: EngineState) -> Content:
 
 
 def _slots(count: int) -> str:
-    return f"{count} adapter slot{'s' * (count != 1)} in use"
+    return f"{counted(count, 'adapter slot')} in use"
 
 
 def _kept(ttl_s: int | None) -> str:

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from textual.content import Content
 
+from hud_tui.rl.counts import counted
 from hud_tui.rl.metrics import short
 from hud_tui.rl.rollouts import RolloutGroup
 from hud_tui.rl.text import one_line
@@ -21,7 +22,7 @@ def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
         return Content()
     running = sum(is_active(job) for job in jobs)
     some = "" if shown is None or shown == len(jobs) else f"{shown} of "
-    parts = [Content.styled(f"{some}{len(jobs)} job{'s' * (len(jobs) != 1)}", "bold")]
+    parts = [Content.styled(f"{some}{counted(len(jobs), 'job')}", "bold")]
     if running:
         parts.append(Content.styled(f"{running} running", "$accent"))
     return DOT.join(parts)
@@ -96,7 +97,7 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
     rewards = [reward for group in trained for reward in group.rewards]
     count = len(part.traces) if part.total is None else part.total
     attempts = f" in {part.attempts} attempts" if part.attempts > 1 else ""
-    yield 3, Content(f"{count:,} rollout{'s' * (count != 1)}{attempts}".replace(",", " "))
+    yield 3, Content(f"{counted(count, 'rollout')}{attempts}")
     if rewards:
         yield 2, Content(f"mean {short(fmean(rewards))}")
     flat = sum(group.compared and bool(group.rewards) and not group.teaches for group in trained)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
+from hud_tui.rl.counts import spaced
 from hud_tui.rl.disk import disk_use
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run_form import Cost, Value, parameters, write
@@ -43,7 +44,7 @@ def what_is_sent(
         *(_line(key.replace("_", " "), write(value)) for key, value in values.items()),
     ]
     if size is not None:
-        lines.append(_line("rollouts", f"{size.rollouts:,}".replace(",", " ") + about(size)))
+        lines.append(_line("rollouts", spaced(size.rollouts) + about(size)))
     steps = values.get("steps")
     if use := disk_use(model, steps if isinstance(steps, int) else None):
         lines.append(_line("disk", use))

@@ -16,9 +16,10 @@ from hud_tui.rl.alarms.pathologies import HEALTHY, PATHOLOGIES, Pathology, row
 from hud_tui.rl.alarms.rows import Row
 from hud_tui.rl.alarms.stall import stall
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
-from hud_tui.rl.alarms.watch import DETECTORS, Watch, inspect, inspect_lineage
+from hud_tui.rl.alarms.watch import DETECTORS, Watch
 from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, Group
+from tests.unit.inspecting import inspect, inspect_lineage
 
 BY_ROWS = [pathology for pathology in PATHOLOGIES.values() if pathology.name != "stall"]
 LATE = {"component_dominance": 200, "reward_plateau": 100, "truncation": 70}

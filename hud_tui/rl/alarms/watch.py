@@ -5,7 +5,6 @@ once and one that is followed live have the same alarms.
 """
 
 from array import array
-from collections.abc import Iterable
 from math import nan
 from typing import Any
 
@@ -18,11 +17,10 @@ from hud_tui.rl.alarms.lengths import LengthBlowUp, Throughput
 from hud_tui.rl.alarms.off_policy import ClipFraction, SamplerDrift, StaleRollouts
 from hud_tui.rl.alarms.policy import EntropyCollapse, ReferenceDrift
 from hud_tui.rl.alarms.rewards import HeldoutCollapse, HeldoutGap, RewardCollapse, RewardPlateau
-from hud_tui.rl.alarms.rows import Row, row_of
+from hud_tui.rl.alarms.rows import Row
 from hud_tui.rl.alarms.spread import ErroredRollouts, Truncation, ZeroSpread
 from hud_tui.rl.alarms.statistics import Window, bounded
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.tree import Tree
 
 DETECTORS: tuple[type[Detector[Any]], ...] = (
     *(ZeroSpread, RewardCollapse, RewardPlateau, EntropyCollapse, SamplerDrift, ReferenceDrift),
@@ -88,23 +86,3 @@ class Watch:
 
     def _row_at(self, place: int) -> Row:
         return Row(place, {}, self._steps[place], self._ids[place])
-
-
-def inspect(
-    rows: Iterable[Row], thresholds: Thresholds | None = None, steps: int | None = None
-) -> Report:
-    """What all detectors say of a whole series."""
-    watch = Watch(thresholds, steps)
-    for row in rows:
-        watch.read(row)
-    return watch.report()
-
-
-def inspect_lineage(
-    tree: Tree, thresholds: Thresholds | None = None, steps: int | None = None
-) -> Watch:
-    """The detectors after the whole lineage of a tree's head."""
-    watch = Watch(thresholds, steps)
-    for place, position in enumerate(tree.path(tree.head)):
-        watch.read(row_of(place, tree[position]))
-    return watch

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from hud_tui.rl.ages import seconds
+from hud_tui.rl.counts import spaced
 from hud_tui.rl.export.charts import charts
 from hud_tui.rl.export.lineage import lineage_lines
 from hud_tui.rl.export.names import code, escaped
@@ -94,7 +95,7 @@ def _job(run: Run) -> Iterator[tuple[str, str]]:
         took = f", took {duration(end - job.created_at)}" if end is not None else ""
         yield "submitted", moment(job.created_at) + took
     if job.trained_tokens is not None:
-        yield "trained tokens", f"{job.trained_tokens:,}".replace(",", " ")
+        yield "trained tokens", spaced(job.trained_tokens)
     if is_active(job.status):
         yield "note", "The run was going on when this was written."
 

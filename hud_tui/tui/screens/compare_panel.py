@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from hud_tui.rl.compare import Comparison, GroupPair, MetricPair
+from hud_tui.rl.counts import counted
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import metric, short, signed
 from hud_tui.rl.text import one_line
@@ -85,13 +86,12 @@ def lineage(both: Comparison, width: int) -> list[Content]:
 def relation(both: Comparison) -> str:
     """How the two are related, in a sentence."""
     if both.left_steps == 0:
-        return f"B descends from A: {_steps(both.right_steps)} on."
+        return f"B descends from A: {counted(both.right_steps, 'step')} on."
     if both.right_steps == 0:
-        return f"A descends from B: {_steps(both.left_steps)} on."
+        return f"A descends from B: {counted(both.left_steps, 'step')} on."
     parted = "the base weights" if both.parted is None else name(both.parted)
-    return (
-        f"They parted at {parted}: A is {_steps(both.left_steps)} on, B {_steps(both.right_steps)}."
-    )
+    left, right = counted(both.left_steps, "step"), counted(both.right_steps, "step")
+    return f"They parted at {parted}: A is {left} on, B {right}."
 
 
 def _how(checkpoint: Checkpoint) -> Sequence[str]:
@@ -121,11 +121,11 @@ def _groups(both: Comparison) -> Iterator[Line]:
         yield Line("No task is known that both were trained on.")
         return
     for word, pairs in (("better", both.better), ("worse", both.worse)):
-        yield Line(f"{_tasks(len(pairs))} that B does {word}")
+        yield Line(f"{counted(len(pairs), 'task')} that B does {word}")
         yield from map(_group, pairs[:GROUPS_MOST])
         if len(pairs) > GROUPS_MOST:
             yield Line(f"… {len(pairs) - GROUPS_MOST} more")
-    yield Line(f"{_tasks(both.alike)} about as well")
+    yield Line(f"{counted(both.alike, 'task')} about as well")
 
 
 def _group(pair: GroupPair) -> Line:
@@ -151,11 +151,3 @@ def _row(line: Line, value: int) -> Content:
 def _cell(text: str, width: int, style: str) -> Content:
     shown = Content.styled(text, style).truncate(width - 2, ellipsis=True)
     return shown.pad_left(width - shown.cell_length)
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count:,} steps".replace(",", " ")
-
-
-def _tasks(count: int) -> str:
-    return "1 task" if count == 1 else f"{count} tasks"

@@ -11,6 +11,7 @@ from textual.widgets import Button, Static
 
 from hud_tui.errors import HudError
 from hud_tui.rl.ages import age
+from hud_tui.rl.counts import counted
 from hud_tui.rl.head import (
     WEIGHTS,
     HeadChange,
@@ -194,7 +195,7 @@ def _narrow(rows: list[Compared]) -> Iterator[Content]:
 
 def consequences(change: HeadChange) -> list[str]:
     """What it means for the tree and for a run that trains, in words."""
-    leaving, joining = _steps(change.leaving), _steps(change.joining)
+    leaving, joining = counted(change.leaving, "step"), counted(change.joining, "step")
     said = {
         Relation.SAME: "This is the head already.",
         Relation.ANCESTOR: f"An ancestor: {leaving} out of service; nothing leaves the tree.",
@@ -226,10 +227,6 @@ def _metrics(change: HeadChange, compared: int) -> list[Compared]:
         )
         for key in keys[: compared + 1]
     ]
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count:,} steps".replace(",", " ")
 
 
 def _age(checkpoint: Checkpoint | None, now: float) -> str:

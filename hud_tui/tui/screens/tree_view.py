@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.keys import keyed
+from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.tree import HELDOUT
@@ -128,9 +129,9 @@ class TreeView(HudScreen):
         steps, branches = len(self.run.tree), tree.lanes.branches
         if not steps:
             return []
-        held = [f"{steps:,} checkpoint{'s' * (steps != 1)}".replace(",", " ")]
+        held = [counted(steps, "checkpoint")]
         if tree.cursor.matches is not None:
-            held = [f"{len(tree.rows):,} of {held[0]}".replace(",", " ")]
+            held = [f"{spaced(len(tree.rows))} of {held[0]}"]
         if self.size.width > NARROW:
             held += [f"{branches} branches"] * (branches > 1)
             held.append("★ held-out" if self.run.tree.best_by == HELDOUT else "★ reward")

@@ -7,7 +7,9 @@ from statistics import fmean
 
 from textual.content import Content
 
+from hud_tui.keys import key
 from hud_tui.rl.ages import age
+from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.metrics import metric, ranked, short, signed
 from hud_tui.rl.run import Run
@@ -76,12 +78,14 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
     first, last = tree[oldest], tree[newest]
     steps = tree.depth(newest) - tree.depth(oldest) + 1
     return [
-        Content.styled(f"{_steps(steps)}, folded", "bold"),
+        Content.styled(f"{counted(steps, 'step')}, folded", "bold"),
         _line("from", f"{_name(first)}   {short(first.mean_reward)}"),
         _line("to", f"{_name(last)}   {short(last.mean_reward)}"),
         *_lineage(run, lanes, newest, tree.depth(oldest), width),
         Content(),
-        Content.assemble(("enter", "bold"), (" unfolds them", "$text-muted")),
+        Content.assemble(
+            (key("checkpoints.toggle_fold"), "bold"), (" unfolds them", "$text-muted")
+        ),
     ]
 
 
@@ -127,7 +131,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("tokens", _count(node.num_tokens))
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
     yield _line("made", f"{age(node.created_at, now)} ago{job}")
-    yield _line("step", f"{node.step or '–'}   {_steps(tree.depth(position))} from base")
+    yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     if node.state is not None:
         pinned = "   ◆ pinned" if node.pinned else ""
         yield _line("kept", f"{STATES.get(node.state, one_line(node.state, 20))}{pinned}")
@@ -149,7 +153,7 @@ def _change(run: Run, position: int) -> str:
 
 
 def _count(number: int | None) -> str:
-    return "–" if number is None else f"{number:,}".replace(",", " ")
+    return "–" if number is None else spaced(number)
 
 
 def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Iterator[Content]:
@@ -230,7 +234,3 @@ def _line(title: str, text: str) -> Content:
 
 def _name(node: Checkpoint) -> str:
     return one_line(label(node), 40)
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count:,} steps".replace(",", " ")

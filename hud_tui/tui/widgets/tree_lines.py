@@ -7,6 +7,7 @@ from itertools import zip_longest
 from rich.segment import Segment
 from rich.style import Style
 
+from hud_tui.rl.counts import counted
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.metrics import short
 from hud_tui.rl.rows import Kind, Row
@@ -176,7 +177,7 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
     tree = run.tree
     first, last = tree.depth(row.oldest), tree.depth(row.newest)
     yield Segment(" " * GAP)
-    yield Segment(NAME.pad(f"{last - first + 1:,} steps".replace(",", " ")), look.dim)
+    yield Segment(NAME.pad(counted(last - first + 1, "step")), look.dim)
     rewards = f"{short(tree.reward(row.oldest))} → {short(tree.reward(row.newest))}"
     yield Segment(f"  {rewards:<16}", look.dim)
     room = look.width - look.gutter - NAME.width - 2 * GAP - 16

@@ -1,0 +1,29 @@
+"""What the detectors say of a whole series at once."""
+
+from collections.abc import Iterable
+
+from hud_tui.rl.alarms.alarm import Report
+from hud_tui.rl.alarms.rows import Row, row_of
+from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.alarms.watch import Watch
+from hud_tui.rl.tree import Tree
+
+
+def inspect(
+    rows: Iterable[Row], thresholds: Thresholds | None = None, steps: int | None = None
+) -> Report:
+    """What all detectors say of a whole series."""
+    watch = Watch(thresholds, steps)
+    for row in rows:
+        watch.read(row)
+    return watch.report()
+
+
+def inspect_lineage(
+    tree: Tree, thresholds: Thresholds | None = None, steps: int | None = None
+) -> Watch:
+    """The detectors after the whole lineage of a tree's head."""
+    watch = Watch(thresholds, steps)
+    for place, position in enumerate(tree.path(tree.head)):
+        watch.read(row_of(place, tree[position]))
+    return watch
