@@ -1,8 +1,8 @@
-"""HeadDialog: what is served now, what will be, and what that means, before it is done."""
+"""HeadDialog: asks before the head is set, and follows it as long as it is open."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -10,47 +10,23 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from hud_tui.errors import HudError
-from hud_tui.rl.ages import age
-from hud_tui.rl.counts import counted
-from hud_tui.rl.head import (
-    WEIGHTS,
-    HeadChange,
-    Outcome,
-    Relation,
-    head_change,
-    name,
-    only_trained,
-)
-from hud_tui.rl.metrics import metric, ranked, short, signed
+from hud_tui.rl.head import HeadChange, Outcome, head_change, only_trained
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
 from hud_tui.tui.moves import moved_note
 from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.head_preview import COMPARED, preview
 
 if TYPE_CHECKING:
     from hud_tui.tui.moves import Wanted
     from hud_tui.tui.screens.base import HudScreen
-    from hud_tui.wire import Checkpoint
 
-COMPARED = 6
-"""Metrics that are compared, after the reward, where both have them."""
 FRAME = 20
 """Lines of a screen that the dialog needs for all but the compared metrics."""
 LOW = 18
 """Lines of a screen where the dialog goes without margins."""
 NARROW = 70
 """Columns of a screen without room for the table."""
-LEFT_OUT = frozenset(
-    {
-        *("num_traces", "num_datums", "num_tokens", "tokens", "tokens_per_s"),
-        *("rollout_s", "train_s", "loss:sum", "reward_min", "reward_max"),
-        *("ratio_max", "sampling_logprob_mean"),
-    }
-)
-"""Metrics that say nothing of which weights are better."""
-
-
 READING = "reading the tree …"
 
 
@@ -147,87 +123,3 @@ class HeadDialog(ConfirmDialog):
     def _known(self, run: Run) -> bool:
         position = run.tree.find(self.target)
         return position is not None and position != run.tree.head
-
-
-Compared = tuple[str, str, str, str]
-"""What is compared, served now, will be served, the difference."""
-
-
-def preview(
-    change: HeadChange, note: str, now: float, narrow: bool = False, compared: int = COMPARED
-) -> Content:
-    """What setting the head will do, as lines.
-
-    Args:
-        note: Shown first, in a warning's colour; may be empty.
-        now: Unix seconds, for the checkpoints' ages.
-        narrow: Whether there is no room for a table.
-        compared: Metrics to compare at most, beside the reward.
-    """
-    rows = [("checkpoint", name(change.now), name(change.then), "")]
-    rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
-    rows += _metrics(change, compared)
-    warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
-    said = Content("\n".join(consequences(change)))
-    if narrow:
-        head, *rest = _narrow(rows)
-        return Content("\n").join([*warning, head, said, *rest])
-    return Content("\n").join([*warning, *_wide(rows), Content(), said])
-
-
-def _wide(rows: list[Compared]) -> Iterator[Content]:
-    yield Content.styled(f"{'served now':>32}{'will be served':>18}", "$text-muted")
-    for number, (title, before, after, delta) in enumerate(rows):
-        yield Content.assemble(
-            (f"{title:<16}", "$text-muted"),
-            f"{before:>16}",
-            (f"{after:>18}", "" if number else "bold $accent"),
-            f"   {delta}",
-        )
-
-
-def _narrow(rows: list[Compared]) -> Iterator[Content]:
-    _, now, then, _ = rows[0]
-    yield Content.assemble((now, ""), (" → ", "$text-muted"), (then, "bold $accent"))
-    for title, before, after, delta in rows[2:]:
-        yield Content.assemble((f"{title[:11]:<12}", "$text-muted"), f"{before}→{after} {delta}")
-
-
-def consequences(change: HeadChange) -> list[str]:
-    """What it means for the tree and for a run that trains, in words."""
-    leaving, joining = counted(change.leaving, "step"), counted(change.joining, "step")
-    said = {
-        Relation.SAME: "This is the head already.",
-        Relation.ANCESTOR: f"An ancestor: {leaving} out of service; nothing leaves the tree.",
-        Relation.DESCENDANT: f"A descendant: {joining} more in service.",
-        Relation.BRANCH: f"On another branch, parted at {name(change.parted)}: "
-        f"{leaving} out of service, {joining} in; nothing leaves the tree.",
-    }
-    lines = [said[change.relation]]
-    if change.then.state == WEIGHTS:
-        lines.append("Only its weights are kept: training from it starts with fresh Adam moments.")
-    if change.training is not None:
-        job = one_line((change.training.id or "")[:8], 8)
-        lines.append(f"Job {job} is training: its next step branches from {name(change.then)}.")
-    return lines
-
-
-def _metrics(change: HeadChange, compared: int) -> list[Compared]:
-    after = metrics_of(change.then)
-    before = {} if change.now is None else metrics_of(change.now)
-    keys = [key for key in ranked(list(after)) if key not in LEFT_OUT]
-    if change.now is not None:
-        keys = [key for key in keys if key in change.deltas]
-    return [
-        (
-            one_line(metric(key).title, 15),
-            short(before.get(key)),
-            short(after[key]),
-            signed(change.deltas.get(key)),
-        )
-        for key in keys[: compared + 1]
-    ]
-
-
-def _age(checkpoint: Checkpoint | None, now: float) -> str:
-    return "–" if checkpoint is None else f"{age(checkpoint.created_at, now)} ago"

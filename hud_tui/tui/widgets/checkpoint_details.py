@@ -7,7 +7,7 @@ from statistics import fmean
 
 from textual.content import Content
 
-from hud_tui.keys import key
+from hud_tui.keys import keyed
 from hud_tui.rl.ages import age
 from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.lanes import Lanes
@@ -84,7 +84,7 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
         *_lineage(run, lanes, newest, tree.depth(oldest), width),
         Content(),
         Content.assemble(
-            (key("checkpoints.toggle_fold"), "bold"), (" unfolds them", "$text-muted")
+            (keyed("{checkpoints.toggle_fold}"), "bold"), (" unfolds them", "$text-muted")
         ),
     ]
 
