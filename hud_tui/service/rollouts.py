@@ -9,7 +9,7 @@ from hud_tui.service.clock import now
 from hud_tui.service.engines.base import Engine, Handle, Sampled, SampleRequest, Tokenizer
 from hud_tui.service.ids import new_id, rollout_id
 from hud_tui.service.plan import Plan, Planned
-from hud_tui.service.store.traces import TraceRow
+from hud_tui.service.store.rollouts import TraceRow
 from hud_tui.service.store.turns import TurnRow
 
 HELDOUT_SEED = 1_000_003

@@ -19,9 +19,10 @@ from hud_tui.service.flats import IN_A_ROW, Flats
 from hud_tui.service.parts import Parts
 from hud_tui.service.plan import Plan
 from hud_tui.service.rollouts import Rollouts, roll_out, trace_rows
-from hud_tui.service.store import heads, runs, traces
+from hud_tui.service.store import heads, runs
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
+from hud_tui.service.store.rollouts import add_rollouts
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class Run:
         model = self.model
         place = (self.job_id, self._step + 1, self._attempt)
         rows = trace_rows(rollouts, place, model.slug, model.base, temperature)
-        await self._parts.store.write(traces.add_rollouts, model.id, rows)
+        await self._parts.store.write(add_rollouts, model.id, rows)
 
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters

@@ -1,15 +1,12 @@
-"""Traces: one rollout each, of a managed run or as a client reports it."""
+"""Traces: one rollout each, as a client reports it or as the service makes it for one."""
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from hud_tui.events import RolloutDone
 from hud_tui.service.clock import now
 from hud_tui.service.refusals import not_found
-from hud_tui.service.store import Db, checkpoints, events, insert_all, turns
+from hud_tui.service.store import Db, turns
 from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import TraceEnter, TraceExit
 
@@ -18,44 +15,9 @@ COMPLETION_SHOWN = 200
 """Characters of the last answer kept on the trace's row."""
 
 
-@dataclass(frozen=True)
-class TraceRow:
-    """A finished rollout of a managed run."""
-
-    id: str
-    job_id: str
-    model: str
-    task_slug: str
-    group_id: str
-    step: int
-    """Of the run, from 1."""
-    attempt: int
-    """Which sampling of that step, from 1."""
-    rollout: int
-    reward: float
-    stop_reason: str
-    heldout: bool
-    turns: Sequence[TurnRow] = field(default_factory=tuple)
-
-
-def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow]) -> None:
-    """Keep finished rollouts of a managed run, and log them.
-
-    An iteration that is repeated, after a crash or without its engine, replaces its own.
-    """
-    at, step = now(), checkpoints.next_step(db, model_id)
-    insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
-    for row in rows:
-        turns.add(db, row.id, row.turns)
-    events.append(db, model_id, [_done(row, at, step) for row in rows])
-
-
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     """Keep a turn that the gateway sampled for somebody's rollout."""
-    db.execute(
-        "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
-        (trace_id, turn.started_at),
-    )
+    _begin(db, trace_id, turn.started_at)
     turns.add(db, trace_id, [turn])
     db.execute(
         "UPDATE trace SET completion = ?, num_tokens = coalesce(num_tokens, 0) + ? WHERE id = ?",
@@ -65,10 +27,7 @@ def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
 
 def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
     """A client's rollout begins. Entering it again changes nothing that is known."""
-    db.execute(
-        "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
-        (trace_id, now()),
-    )
+    _begin(db, trace_id, now())
     db.execute(
         "UPDATE trace SET job_id = coalesce(?, job_id), task_slug = coalesce(?, task_slug),"
         " group_id = coalesce(?, group_id), model = coalesce(?, model),"
@@ -81,10 +40,7 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
     """A client's rollout ends; True the first time it says so."""
     query = "SELECT ended_at FROM trace WHERE id = ?"
     row = db.execute(query, (trace_id,)).fetchone()
-    db.execute(
-        "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'running', ?)",
-        (trace_id, now()),
-    )
+    _begin(db, trace_id, now())
     db.execute(
         "UPDATE trace SET status = :status, reward = :reward, error = :error,"
         " evaluation_result = :result, stop_reason = :stop_reason,"
@@ -100,6 +56,12 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
         },
     )
     return row is None or row["ended_at"] is None
+
+
+def _begin(db: Db, trace_id: str, at: float, status: str = "running") -> None:
+    """Make the trace's row, where it has none."""
+    query = "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, ?, ?)"
+    db.execute(query, (trace_id, status, at))
 
 
 def get(db: Db, trace_id: str) -> sqlite3.Row:
@@ -169,8 +131,7 @@ def cancel_running(db: Db, job_id: str) -> list[str]:
 def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
     """A rollout that the service is to make begins; its status, which is another than
     ``queued`` where it has been asked for before and has ended."""
-    query = "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, 'queued', ?)"
-    db.execute(query, (trace_id, now()))
+    _begin(db, trace_id, now(), "queued")
     enter(db, trace_id, job_id, body)
     return str(status(db, trace_id))
 
@@ -190,46 +151,6 @@ def cancel(db: Db, trace_id: str) -> str:
         (now(), trace_id),
     )
     return str(get(db, trace_id)["status"])
-
-
-def _finished(row: TraceRow, at: float) -> dict[str, object]:
-    return {
-        "id": row.id,
-        "job_id": row.job_id,
-        "status": "completed",
-        "created_at": row.turns[0].started_at,
-        "ended_at": at,
-        "task_slug": row.task_slug,
-        "group_id": row.group_id,
-        "model": row.model,
-        "reward": row.reward,
-        "stop_reason": row.stop_reason,
-        "step": row.step,
-        "attempt": row.attempt,
-        "rollout": row.rollout,
-        "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
-        "num_tokens": _tokens(row.turns),
-        "heldout": int(row.heldout),
-    }
-
-
-def _tokens(rows: Iterable[TurnRow]) -> int:
-    return sum(len(row.output) for row in rows)
-
-
-def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
-    return RolloutDone(
-        at=at,
-        job_id=row.job_id,
-        trace_id=row.id,
-        step=step,
-        task_slug=row.task_slug,
-        rollout=row.rollout,
-        attempt=row.attempt,
-        reward=row.reward,
-        heldout=row.heldout,
-        num_tokens=_tokens(row.turns),
-    )
 
 
 def _dump(value: Any) -> str | None:
