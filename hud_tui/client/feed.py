@@ -158,7 +158,7 @@ class Feed:
             kind: str = answer.headers.get("content-type", "")
             return kind.startswith("text/event-stream")
         if answer.status_code in (408, 429) or answer.status_code >= 500:
-            raise self._client.wire.refusal(answer, await _short(answer))
+            raise self._client.wire.failures.refusal(answer, await _short(answer))
         return False  # if it is the model or the key, reading the tree says so
 
     def _read(self, message: ServerSentEvent) -> Event | None:

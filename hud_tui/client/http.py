@@ -1,22 +1,21 @@
-"""Requests on the wire: send, retry where that is safe, name the failure."""
+"""Requests on the wire: send, and retry where that is safe."""
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
 
 from hud_tui.client.answer import Answer, Arrived, etag_of, read_body, request_id
-from hud_tui.client.bodies import error_detail, parse
+from hud_tui.client.bodies import parse
+from hud_tui.client.failures import UNCLEAR, Failures, origin_of, path_of
 from hud_tui.client.guard import Guard
-from hud_tui.client.retry import read_retry_after, retry_delay
+from hud_tui.client.retry import retry_delay
 from hud_tui.client.writing import Writing
-from hud_tui.errors import START_AGAIN, HudError, HudRefused, HudUnreachable, refused
-from hud_tui.rl.text import one_line
+from hud_tui.errors import HudError, HudUnreachable
 from hud_tui.rl.written import Change
 from hud_tui.settings import Settings
 from hud_tui.wire import Request
@@ -26,7 +25,6 @@ READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
 IDLE_S = 4.0
 """An idle connection is used no later than this. Servers close theirs after 5 s and more, and
 a write that meets a closing one is lost without anybody knowing whether it happened."""
-UNCLEAR = "it may have happened: look at what the service says before you try again"
 
 
 class Connection:
@@ -34,9 +32,10 @@ class Connection:
 
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
         self.settings, self.guard = settings, Guard()
-        self.writing = Writing(settings.label, settings.local, self._without_key)
+        self.failures = Failures(settings)
+        self.writing = Writing(settings.label, settings.local, self.failures.without_key)
         hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
-        self._origins = {_origin(url) for url in hosts}
+        self._origins = {origin_of(url) for url in hosts}
         self.http = httpx.AsyncClient(
             transport=transport,
             verify=_tls(hosts),
@@ -58,7 +57,7 @@ class Connection:
             HudMalformed: It answered something that is not of this kind.
             HudUnreachable: No answer came.
         """
-        return parse(kind, await self.read(url, params), f"GET {_path(url)}")
+        return parse(kind, await self.read(url, params), f"GET {path_of(url)}")
 
     async def read(self, url: str, params: Mapping[str, str | int] | None = None) -> bytes:
         """`get`, without looking into the body."""
@@ -112,7 +111,7 @@ class Connection:
             HudReadOnly: It may not be sent, and was not.
             HudProtected: It changes a protected model, and was not sent.
         """
-        self.guard.check(f"{method} {_path(url)}", change)
+        self.guard.check(f"{method} {path_of(url)}", change)
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
         # Two deliveries of one request are one write, where a service keeps such keys.
         sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
@@ -140,7 +139,7 @@ class Connection:
         sent = {"Content-Type": "application/json", **headers}
         timeout = httpx.Timeout(patience_s, connect=CONNECT_S)
         answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
-        return parse(kind, answer.body, f"{method} {_path(url)}"), answer.request_id
+        return parse(kind, answer.body, f"{method} {path_of(url)}"), answer.request_id
 
     @asynccontextmanager
     async def stream(
@@ -153,19 +152,9 @@ class Connection:
             async with self.http.stream("GET", url, headers=sent, timeout=timeout) as answer:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise self._unreachable("GET", url, error) from error
+            raise self.failures.unreachable("GET", url, error) from error
         except RuntimeError as error:
             raise self._unless_closed("GET", url, error) from error
-
-    def refusal(self, answer: httpx.Response, body: bytes) -> HudRefused:
-        """The error for an answer that is not a success."""
-        body = body.replace(self.settings.api_key.encode(), b"***")  # before a cut can halve it
-        detail = self._without_key(error_detail(body, answer.reason_phrase))
-        wait = read_retry_after(answer.headers.get("retry-after"))
-        hint = self._hint(answer.status_code, answer.request.method)
-        error = refused(answer.status_code, detail, hint, wait)
-        error.request_id = request_id(answer)
-        return error
 
     async def _send_once(
         self,
@@ -180,16 +169,16 @@ class Connection:
             async with self.http.stream(method, url, headers=sent, **more) as answer:
                 body = await read_body(answer, arrived)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise self._unreachable(method, url, error) from error
+            raise self.failures.unreachable(method, url, error) from error
         except RuntimeError as error:
             raise self._unless_closed(method, url, error) from error
         unchanged = answer.status_code == 304 and "If-None-Match" in headers
         if not answer.is_success and not unchanged:
-            raise self.refusal(answer, body)
+            raise self.failures.refusal(answer, body)
         return Answer(body, request_id(answer), etag_of(answer), unchanged)
 
     def _authorization(self, url: str) -> dict[str, str]:
-        if _origin(url) not in self._origins:
+        if origin_of(url) not in self._origins:
             return {}
         return {"Authorization": f"Bearer {self.settings.api_key}"}
 
@@ -198,43 +187,8 @@ class Connection:
         if not self.http.is_closed:
             return error
         unsent = method == "GET" or "Cannot send" in str(error)
-        said = f"{method} {_path(url)}: the connection was closed"
+        said = f"{method} {path_of(url)}: the connection was closed"
         return HudUnreachable(said, "do it again" if unsent else UNCLEAR)
-
-    def _unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
-        reason = self._without_key(one_line(str(error) or type(error).__name__))
-        message = f"{method} {_path(url)}: no answer from {_origin(url)}: {reason}"
-        if method != "GET" and not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
-            return HudUnreachable(message, UNCLEAR)
-        if self.settings.local:
-            return HudUnreachable(message, START_AGAIN)
-        return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
-
-    def _hint(self, status: int, method: str) -> str:
-        if status in (401, 403):
-            return "check HUD_API_KEY" if not self.settings.local else "restart with --local"
-        hints = {
-            402: f"see the billing page of {self.settings.web_url}",
-            413: "send fewer or shorter tasks",
-            429: "wait a little, then try again",
-        }
-        if 300 <= status < 400:
-            return "the URL redirects elsewhere: set HUD_API_URL to where the service is"
-        if status >= 500:
-            return "try again later" if method == "GET" else UNCLEAR
-        return hints.get(status, "")
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self.settings.api_key, "***")
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
-
-
-def _path(url: str) -> str:
-    return one_line(urlsplit(url).path)
 
 
 def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:

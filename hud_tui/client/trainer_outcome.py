@@ -8,7 +8,7 @@ With one trainer a model that is certain; a second one's step looks the same.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hud_tui.client.http import UNCLEAR
+from hud_tui.client.failures import UNCLEAR
 from hud_tui.errors import HudError, HudMalformed, HudRefused, HudUnreachable
 from hud_tui.wire import Checkpoint, Settled
 
