@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -12,16 +12,13 @@ from hud_tui import __version__
 from hud_tui.commands import build_parser
 from hud_tui.commands.offline import OFFLINE
 from hud_tui.commands.runs import parameters
+from hud_tui.connector import connector_of, guard_of
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
-from hud_tui.settings import Paths, has_key, read_max_disk, read_paths, read_settings
+from hud_tui.settings import has_key, read_max_disk, read_paths
 from hud_tui.start import Start
 
 if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.client.guard import Guard
-    from hud_tui.rl.safety import ReadOnly
-    from hud_tui.rl.written import Written
     from hud_tui.wire import ServiceReady
 
 
@@ -82,69 +79,6 @@ def start_of(args: argparse.Namespace) -> Start:
     )
 
 
-class Connector:
-    """Makes the client, once the face knows which service is wanted."""
-
-    def __init__(
-        self,
-        paths: Callable[[], Paths],
-        guard: Callable[[], "Guard"],
-        observe: "Callable[[Written], None]",
-    ) -> None:
-        """`guard` makes what every client lets its writes through, `observe` is told of them."""
-        self._paths, self._guard, self._observe = paths, guard, observe
-
-    async def __call__(
-        self, mode: str, key: str | None, progress: Callable[[str], None]
-    ) -> "HudClient":
-        """A client of the service.
-
-        Args:
-            mode: ``local`` starts the embedded service where none runs; ``hud`` is HUD.
-            key: For HUD, a key that was typed; None takes the configured one.
-            progress: Told what is being waited for.
-        """
-        if mode == "local":
-            from hud_tui.connect import connect_local
-
-            client = await connect_local(self._paths(), progress)
-        else:
-            from hud_tui.client.client import HudClient
-
-            client = HudClient(read_settings(key))
-        client.wire.guard = self._guard()
-        client.wire.writing.observe = self._observe
-        return client
-
-
-def _connector(args: argparse.Namespace) -> Connector:
-    paths = partial(read_paths, args.state_dir, args.data_dir)
-    return Connector(paths, partial(_guard, args), partial(_write_down, args, paths))
-
-
-def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: "Written") -> None:
-    """Keep what was changed, for ``hud-tui log``."""
-    from hud_tui.command_log import CommandLog
-
-    by = "headless" if args.headless else "app"
-    CommandLog(paths().state, by).add(written)
-
-
-def _guard(args: argparse.Namespace) -> "Guard":
-    from hud_tui.client.guard import Guard
-    from hud_tui.protection import Protection
-
-    kept = Protection(lambda: read_paths(args.state_dir, args.data_dir).state)
-    return Guard(partial(_why_read_only, args), kept, vars(args).get("confirm"))
-
-
-def _why_read_only(args: argparse.Namespace) -> "ReadOnly | None":
-    from hud_tui.config import config_dir, read_config  # only a write need wait for it
-    from hud_tui.rl.safety import why_read_only
-
-    return why_read_only(args.read_only, os.environ, read_config(config_dir(os.environ)).safety)
-
-
 DEMO_SPEED = 20.0
 """A demo takes two seconds a step by its own clock."""
 
@@ -157,7 +91,7 @@ def _headless(args: argparse.Namespace) -> int:
         raise HudUsage("replay is for the app", "leave out --headless")
     from hud_tui.headless.main import run
 
-    return run(args, _connector(args))
+    return run(args, connector_of(args))
 
 
 def _app(args: argparse.Namespace) -> int:
@@ -168,7 +102,7 @@ def _app(args: argparse.Namespace) -> int:
     paths = partial(read_paths, args.state_dir, args.data_dir)
     session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
     if args.demo is None and args.command != "replay":
-        return run(_connector(args), mode, start_of(args), session)
+        return run(connector_of(args), mode, start_of(args), session)
     from hud_tui.client.replay import player  # reads all of it, before there is an app
 
     file = args.file if args.command == "replay" else None
@@ -201,7 +135,7 @@ def _stop(args: argparse.Namespace) -> int:
     from hud_tui.connect import stop
     from hud_tui.headless.stop import report
 
-    _guard(args).check("stop, to the embedded service")
+    guard_of(args).check("stop, to the embedded service")
 
     paths = read_paths(args.state_dir, args.data_dir)
     return report(lambda: stop(paths), args.headless)
@@ -211,9 +145,9 @@ def _offline(args: argparse.Namespace) -> int:
     from hud_tui.headless.offline import run_offline
 
     if args.command == "convert" and not args.no_push:
-        _guard(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
+        guard_of(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
     paths = partial(read_paths, args.state_dir, args.data_dir)
-    return run_offline(args, paths, _connector(args))
+    return run_offline(args, paths, connector_of(args))
 
 
 def _fill_in(args: argparse.Namespace) -> None:

@@ -6,14 +6,10 @@ A lock in the state directory makes two programs that start at once end with one
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
-
-from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import (
@@ -27,15 +23,12 @@ from hud_tui.errors import (
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import alive, forget, read_ready, register, usable_directories
 from hud_tui.settings import Paths, local_settings
+from hud_tui.spawning import START_S, Progress, spawn
 from hud_tui.wire import ServiceReady
 
-Progress = Callable[[str], None]
-START_S = 60.0
-"""Longest wait for a service to start; the first start on a slow machine takes some seconds."""
 STOP_S = 30.0
 ANSWER_S = 15.0
 """A service that has not answered for so long does not; one that trains answers in far less."""
-LOG_LINES = 5
 
 
 async def connect_local(paths: Paths, progress: Progress) -> HudClient:
@@ -80,6 +73,12 @@ async def _stop(paths: Paths) -> int | None:
         await _ended(ready.pid)
     forget(paths)
     return None if ready is None else ready.pid
+
+
+async def _start(paths: Paths, progress: Progress) -> ServiceReady:
+    ready = await spawn(paths, progress)
+    register(paths, ready)
+    return ready
 
 
 def _client(ready: ServiceReady) -> HudClient:
@@ -134,78 +133,6 @@ def _is_another(error: Exception) -> bool:
     if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
         return True
     return isinstance(error.__cause__, ConnectError)
-
-
-async def _start(paths: Paths, progress: Progress) -> ServiceReady:
-    spawned = _spawn(paths)
-    try:
-        ready = ServiceReady.model_validate_json(await _first_line(spawned, progress))
-    except ValidationError as error:
-        raise _no_start(paths, "it ended before it was ready") from error
-    except TimeoutError as error:
-        _end_group(spawned)
-        raise _no_start(paths, f"it was not ready after {START_S:.0f} s") from error
-    except BaseException:  # cancelled: nobody would know of it
-        _end_group(spawned)
-        raise
-    register(paths, ready)
-    return ready
-
-
-def _spawn(paths: Paths) -> subprocess.Popen[bytes]:
-    """Start a service that is nobody's child, in a session of its own.
-
-    The shell starts it and ends, so it outlives this program and leaves no zombie to it.
-    """
-    for directory in (paths.state, paths.data):
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    service = [sys.executable, "-P", "-m", "hud_tui.service"]
-    with paths.service_log.open("ab") as log:
-        return subprocess.Popen(
-            ["sh", "-c", '"$@" &', "sh", *service, "--data-dir", str(paths.data), "--port", "0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=paths.data,
-            start_new_session=True,
-        )
-
-
-def _end_group(spawned: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(spawned.pid, signal.SIGTERM)
-
-
-async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> bytes:
-    """The line that a service prints when it can be called; empty where it ended before."""
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), spawned.stdout
-    )
-    waiting = asyncio.ensure_future(reader.readline())
-    began = monotonic()
-    try:
-        while not waiting.done():
-            passed = monotonic() - began
-            if passed > START_S:
-                raise TimeoutError
-            progress(f"starting the embedded service … {passed:.0f} s")
-            await asyncio.wait([waiting], timeout=1.0)
-        return waiting.result()
-    finally:
-        waiting.cancel()
-        transport.close()
-        await asyncio.to_thread(spawned.wait)
-
-
-def _no_start(paths: Paths, why: str) -> HudUnreachable:
-    try:
-        lines = paths.service_log.read_bytes()[-4096:].decode("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
-    said = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
-    message = f"the embedded service did not start: {why}" + (f": {said}" if said else "")
-    return HudUnreachable(message, f"its whole log is {one_line(paths.service_log)}")
 
 
 @asynccontextmanager
