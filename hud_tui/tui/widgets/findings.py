@@ -51,7 +51,8 @@ MORE = "f shows all that was found"
 class Findings(Static):
     """Checks that passed share a line; a warning or a failure has its own, with the fix.
 
-    Where there is no room for all of it, what is wrong comes first.
+    Where there is no room for all of it, what fails comes first, then what was asked for, then
+    what is doubtful.
     """
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
@@ -81,8 +82,8 @@ class Findings(Static):
 
     def _worst_first(self) -> list[str]:
         level = {level: {f.check for f in self.findings if f.level == level} for level in GLYPHS}
-        wrong = [level["failure"], level["failure"] | level["warning"]]
-        return sorted(CHECKS, key=lambda check: [check not in checks for checks in wrong])
+        first = [level["failure"], frozenset(TOLD), level["warning"]]
+        return sorted(CHECKS, key=lambda check: [check not in checks for checks in first])
 
     def _lines(self, checks: Iterable[str], width: int) -> Iterator[Content]:
         for check in checks:
