@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui import connect
+from hud_tui import connect, spawning
 from hud_tui.connect import connect_local, stop
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.service_file import alive, forget, offer, read_ready, register
@@ -266,6 +266,6 @@ async def test_a_reader_that_leaves_is_no_error(paths: Paths) -> None:
 async def test_a_start_that_takes_too_long_is_given_up(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "START_S", 0.0)
+    monkeypatch.setattr(spawning, "START_S", 0.0)
     with pytest.raises(HudUnreachable, match="not ready after"):
         await connect_local(paths, lambda text: None)
