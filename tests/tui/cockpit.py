@@ -69,8 +69,13 @@ class Cockpit:
         await self.pilot.press(*keys)
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        """Let the app run until the condition holds; fail the test if it never does."""
-        await until(lambda: bool(condition()))
+        """Let the app run until the condition holds; else fail the test, and say what is shown."""
+        try:
+            await until(lambda: bool(condition()))
+        except TimeoutError as error:
+            rows = [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
+            error.add_note("\n".join([*rows, f"sent: {self.net.puts}"]))
+            raise
 
     async def until_dialog(self) -> str:
         """Wait for a dialog that has read what it asks about; what it says."""
