@@ -5,6 +5,14 @@ from datetime import datetime
 UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 """Seconds in each unit, longest first."""
 
+STEP_S = 10
+
+
+def coarse(now: float) -> float:
+    """The moment that ages beside many rows are told of: all of them change together, and
+    seldom, so that a terminal is sent next to nothing while nothing happens."""
+    return now // STEP_S * STEP_S
+
 
 def age(stamp: str | float | None, now: float) -> str:
     """Time since a moment, e.g. ``41 s`` or ``3 h``; ``–`` where it is unknown.

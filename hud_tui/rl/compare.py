@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 
-from hud_tui.rl.metrics import metric, ranked
+from hud_tui.rl.metrics import change, metric, ranked
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.tree import ROOT, Tree
 from hud_tui.wire import Checkpoint, Group
@@ -26,10 +26,10 @@ class MetricPair:
 
     @property
     def delta(self) -> float | None:
-        """Right minus left."""
+        """Right minus left; 0 where that cannot be seen."""
         if self.left is None or self.right is None:
             return None
-        return self.right - self.left
+        return change(self.left, self.right)
 
     @property
     def better(self) -> int:

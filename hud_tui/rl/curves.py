@@ -8,9 +8,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isclose, isfinite, nan
+from math import isfinite, nan
 from typing import NamedTuple
 
+from hud_tui.rl.metrics import change
 from hud_tui.rl.pyramid import FAN, Pyramid
 from hud_tui.rl.series import Series
 from hud_tui.rl.smoothing import Ema
@@ -20,8 +21,6 @@ DELTA_STEPS = 10
 COARSE = 8 * FAN
 """From so many steps a column on, a column ends on a whole block of the pyramid: its steps
 move by less than an eighth of a column, and no single ones are read."""
-RESIDUE = 1e-9
-"""A relative change this small is what averaging a constant leaves."""
 
 
 class Bucket(NamedTuple):
@@ -43,7 +42,7 @@ class Readout:
     raw: float
     smooth: float
     delta: float
-    """Change of the smoothed value over the last DELTA_STEPS steps."""
+    """Change of the smoothed value over the last DELTA_STEPS steps; 0 where that cannot be seen."""
 
 
 class Curve:
@@ -110,8 +109,7 @@ class Curve:
         smooth = self.ema.at(self.column, length - 1) if length else nan
         then = length - 1 - DELTA_STEPS
         before = self.ema.at(self.column, then) if then >= 0 else nan
-        still = isclose(smooth, before, rel_tol=RESIDUE)
-        return Readout(raw, smooth, 0.0 if still else smooth - before)
+        return Readout(raw, smooth, change(before, smooth))
 
     @property
     def missing(self) -> int:

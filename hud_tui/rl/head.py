@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hud_tui.rl.metrics import change
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
@@ -39,7 +40,7 @@ class HeadChange:
     parted: Checkpoint | None = None
     """The newest checkpoint that both lineages share; None where it is the base weights."""
     deltas: Mapping[str, float] = field(default_factory=dict)
-    """Metric by metric, then minus now, where both have it."""
+    """Metric by metric, then minus now, where both have it; 0 where that cannot be seen."""
     training: JobStatus | None = None
     """The run whose next step will branch from the new head."""
 
@@ -156,4 +157,4 @@ def _deltas(now: Checkpoint | None, then: Checkpoint) -> dict[str, float]:
     if now is None:
         return {}
     before, after = metrics_of(now), metrics_of(then)
-    return {key: after[key] - before[key] for key in after if key in before}
+    return {key: change(before[key], after[key]) for key in after if key in before}

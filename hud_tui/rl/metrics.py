@@ -3,7 +3,7 @@
 Keys are an open set: any key that arrives is drawn, known or not.
 """
 
-from math import isfinite, isinf
+from math import isclose, isfinite, isinf, nan
 
 from hud_tui.rl.vocabulary import METRICS, Metric, canonical
 
@@ -60,6 +60,21 @@ def short(value: float | None) -> str:
     if size >= 0.01:
         return f"{value:.3f}".replace("0.", ".", 1)
     return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
+
+
+RESIDUE, NOTHING = 1e-9, 1e-14
+"""A relative change this small is what averaging or adding up left; and one from nothing."""
+SLIGHT = 0.01
+"""A smaller relative change is none where both values read the same."""
+
+
+def change(before: float, after: float) -> float:
+    """How far `after` is from `before`: 0 where that cannot be seen, NaN where one is unknown."""
+    if not (isfinite(before) and isfinite(after)):
+        return nan
+    still = isclose(before, after, rel_tol=RESIDUE, abs_tol=NOTHING)
+    alike = isclose(before, after, rel_tol=SLIGHT) and short(before) == short(after)
+    return 0.0 if still or alike else after - before
 
 
 def signed(value: float | None) -> str:

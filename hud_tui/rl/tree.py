@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from hud_tui.rl.metrics import change
 from hud_tui.wire import Checkpoint
 
 ROOT = -1
@@ -178,10 +179,11 @@ class Tree:
         return self._nodes[position].mean_reward
 
     def delta(self, position: int) -> float | None:
-        """Mean reward minus the parent's; None where either is unknown."""
+        """Mean reward minus the parent's, 0 where that cannot be seen; None where either is
+        unknown."""
         parent = self._parents[position]
         own, before = self.reward(position), None if parent == ROOT else self.reward(parent)
-        return None if own is None or before is None else own - before
+        return None if own is None or before is None else change(before, own)
 
     def _append(self, checkpoint: Checkpoint) -> int:
         """Add a node to the shared lists; a parent that is not there counts as the base."""

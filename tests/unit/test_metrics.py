@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.metrics import METRICS, healthy, metric, ranked, short, signed, title
+from hud_tui.rl.metrics import METRICS, change, healthy, metric, ranked, short, signed, title
 from hud_tui.rl.vocabulary import canonical, translate
 
 
@@ -47,6 +47,27 @@ def test_a_number_keeps_its_sign_and_its_size(value: float) -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.021, "▲+.021"), (-0.3, "▼-.300"), (0.0, "=0")])
 def test_a_change_says_its_direction_first(value: float, text: str) -> None:
     assert signed(value) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (0.1 + 0.2, 0.3, "=0"),
+        (0.0, 4.4e-16, "=0"),
+        (0.62910, 0.62914, "=0"),
+        (0.6295 - 1e-15, 0.6295 + 1e-15, "=0"),
+        (0.629, 0.630, "▲+1e-3"),
+        (0.0100, 0.0104, "▲+4e-4"),
+        (41_000.0, 41_450.0, "▲+450"),
+        (3e-4, 1e-4, "▼-2e-4"),
+        (1e-9, 3e-9, "▲+2e-9"),
+        (-0.5, 0.5, "▲+1"),
+        (nan, 0.5, ""),
+        (inf, inf, ""),
+    ],
+)
+def test_a_change_that_cannot_be_seen_is_none(before: float, after: float, said: str) -> None:
+    assert signed(change(before, after)) == said
 
 
 def test_an_unknown_change_says_nothing() -> None:

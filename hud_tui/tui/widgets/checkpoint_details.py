@@ -11,7 +11,7 @@ from hud_tui.keys import keyed
 from hud_tui.rl.ages import age
 from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.lanes import Lanes
-from hud_tui.rl.metrics import metric, ranked, short, signed
+from hud_tui.rl.metrics import change, metric, ranked, short, signed
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.series import metrics_of
@@ -149,7 +149,7 @@ def _change(run: Run, position: int) -> str:
     own, head = run.tree[position].mean_reward, run.head
     if head is None or head.mean_reward is None or own is None or position == run.tree.head:
         return parent
-    return f"{parent}  {signed(own - head.mean_reward)} ▶"
+    return f"{parent}  {signed(change(head.mean_reward, own))} ▶"
 
 
 def _count(number: int | None) -> str:
@@ -178,7 +178,7 @@ def _metrics(run: Run, position: int) -> Iterator[Content]:
         against = "vs ▶" if served else ""
         yield Content.styled(f"{'metric':<{METRIC}}{'value':>7}   {against}", "$text-muted")
     for key in keys:
-        delta = signed(own[key] - served[key]) if key in served else ""
+        delta = signed(change(served[key], own[key])) if key in served else ""
         title = one_line(metric(key).title, METRIC - 1)
         yield Content.assemble(
             (f"{title:<{METRIC}}", "$text-muted"),
@@ -198,17 +198,17 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
     shared = older.keys() & newer.keys()
     changes = sorted(((newer[slug] - older[slug], slug) for slug in shared), key=lambda c: c[0])
     where = f"since {_name(tree[other])}" if position == tree.head else "from here to ▶"
-    fell = [slug for change, slug in changes if change <= -GROUP_LEAST][:GROUPS_MOST]
-    rose = [slug for change, slug in reversed(changes) if change >= GROUP_LEAST][:GROUPS_MOST]
+    fell = [slug for moved, slug in changes if moved <= -GROUP_LEAST][:GROUPS_MOST]
+    rose = [slug for moved, slug in reversed(changes) if moved >= GROUP_LEAST][:GROUPS_MOST]
     for word, slugs in (("fell", fell), ("rose", rose)):
         if slugs:
             yield Content()
             yield Content.styled(f"groups that {word} {where}", "$text-muted")
         for slug in slugs:
-            change = f"{short(older[slug]):>7} → {short(newer[slug]):<7}"
+            means = f"{short(older[slug]):>7} → {short(newer[slug]):<7}"
             name = Content(one_line(slug, 200)).truncate(GROUP_NAME, ellipsis=True)
             name = name.pad_right(GROUP_NAME - name.cell_length)
-            yield name + Content(f"{change}{signed(newer[slug] - older[slug])}")
+            yield name + Content(f"{means}{signed(newer[slug] - older[slug])}")
 
 
 def _means(groups: Sequence[Group]) -> dict[str, float]:

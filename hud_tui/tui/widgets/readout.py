@@ -8,7 +8,7 @@ from textual.strip import Strip
 
 from hud_tui.rl.axis import Axis
 from hud_tui.rl.curves import DELTA_STEPS, Readout
-from hud_tui.rl.metrics import metric, outside, short, signed, title
+from hud_tui.rl.metrics import change, metric, outside, short, signed, title
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
@@ -97,9 +97,9 @@ def _compared(
     if steps < 1 or key not in other.run.series.keys:
         return [("vs", one_line(other.name, 24), "plain"), ("", "–", "plain")]
     there = sight.other_curve(other, key, lens).readout(steps)
-    apart = (own.smooth if lens.weight else own.raw) - (there.smooth if lens.weight else there.raw)
-    value = short(there.smooth if lens.weight else there.raw)
-    return [(f"vs {one_line(other.name, 24)}", f"{value} {signed(apart)}", "plain")]
+    theirs, ours = (there.smooth, own.smooth) if lens.weight else (there.raw, own.raw)
+    apart = signed(change(theirs, ours))
+    return [(f"vs {one_line(other.name, 24)}", f"{short(theirs)} {apart}", "plain")]
 
 
 def _where(run: Run, sight: Sight, lens: Lens, cursor: int | None) -> str:
