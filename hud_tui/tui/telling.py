@@ -6,6 +6,7 @@ import sys
 
 from textual.app import App
 from textual.filter import Monochrome
+from textual.notifications import Notify
 from textual.worker import WorkerFailed
 
 from hud_tui.errors import START_AGAIN, HudError
@@ -13,6 +14,9 @@ from hud_tui.keys import keyed
 from hud_tui.rl.text import clean
 from hud_tui.tui.plain import PlainFilter
 from hud_tui.tui.widgets.palette import ascii_filter
+
+MOST_NOTICES = 3
+"""Seen at once: more would lie over what they are about."""
 
 
 class TellingApp(App[None]):
@@ -38,6 +42,14 @@ class TellingApp(App[None]):
     def say(self, text: str) -> None:
         """Show a line for a few seconds."""
         self.notify(clean(text, 200), markup=False)
+
+    def on_notify(self, event: Notify) -> None:
+        """Make room for a notice: what says the same goes, and the oldest where there are many."""
+        new, shown = event.notification, list(self._notifications)
+        alike = [one for one in shown if (one.title, one.message) == (new.title, new.message)]
+        others = [one for one in shown if one not in alike]
+        for old in (*alike, *others[: max(0, len(others) + 1 - MOST_NOTICES)]):
+            self._unnotify(old, refresh=False)
 
     def _handle_exception(self, error: Exception) -> None:
         """A worker's `HudError` is told, and the app goes on; anything else ends it."""

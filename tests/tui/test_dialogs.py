@@ -6,8 +6,12 @@ from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
 from hud_tui.start import Start
-from tests.conftest import Served, fork
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.widgets.tree import CheckpointTree
+from tests.conftest import Served, fork, until
 from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.still import StillClient, chain, still
 from tests.tui.test_app import caller, cancel, in_training, status, training
 from tests.tui.test_plain_terminals import drawn
 
@@ -110,3 +114,42 @@ async def test_what_needs_no_key_does_not_talk_of_one() -> None:
         await app.until(lambda: "starting" in drawn(app))
         assert "KEY" not in drawn(app)
         assert "quit" in drawn(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[int, int]) -> None:
+    app = still(StillClient(chain(60)))
+    async with app.run_test(size=size, notifications=True):
+        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+        for said in ("one", "two", "three", "three", "four", "five", "four"):
+            app.say(said)
+        await until(lambda: told(app) == ["three", "five", "four"])
+        await until(lambda: [str(toast.render()) for toast in app.screen.query(Toast)] == told(app))
+        app.say("a long word " * 16)
+        await until(lambda: len(told(app)[-1]) > 100 and len(app.screen.query(Toast)) == 3)
+        await until(lambda: all(toast.region.height for toast in app.screen.query(Toast)))
+        view = app.screen
+        below = view.query_one("#tree-note").region
+        for toast in view.query(Toast):
+            assert toast.region.y > view.query_one(CheckpointTree).region.y + 5
+            assert not toast.region.overlaps(below)
+            assert toast.region.width <= 50
+
+
+async def test_over_a_dialog_a_notice_is_at_the_top() -> None:
+    app = still(StillClient(chain(60)))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+        await pilot.press("u")
+        await until(lambda: isinstance(app.screen, Dialog))
+        app.say("something happened")
+        await until(lambda: any(toast.region.height for toast in app.screen.query(Toast)))
+        buttons = [button.region for button in app.screen.query(Button)]
+        [toast] = app.screen.query(Toast)
+        assert buttons
+        assert not any(toast.region.overlaps(button) for button in buttons)
+        assert toast.region.y == 1
+
+
+def told(app: HudApp) -> list[str]:
+    return [notice.message for notice in app._notifications]
