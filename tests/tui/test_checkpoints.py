@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from textual.geometry import Region
 
 from hud_tui.service.store import nodes, retention
 from hud_tui.start import Start
@@ -15,6 +16,7 @@ from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.head_dialog import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.tui.widgets.tree_columns import AGE
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
@@ -471,8 +473,28 @@ async def test_details_fit_their_pane_from_the_first_and_grow_older(served: Serv
         pane = flown.view.query_one(CheckpointDetails)
         assert all(line.cell_length <= pane.width for line in pane.lines)
         now = flown.app.clock()
-        flown.app.clock = lambda: now + 7200
+        flown.app.clock = lambda: now + 7300
         await flown.until(lambda: "2 h ago" in details_of(flown))
+
+
+async def test_ages_change_together_and_only_they_are_drawn_again(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        tree = flown.view.query_one(CheckpointTree)
+        await flown.until(lambda: len(tree._drawn) > 3)
+        drawn: list[Region] = []
+        tree.refresh = lambda *regions, **more: drawn.extend(regions)  # type: ignore[method-assign,assignment,misc,return-value]
+        tree.clock = lambda: 2_000_000_009.9
+        tree._grow_older()
+        cells = tree._look_now().cells_of(AGE)
+        assert {(region.x, region.width) for region in drawn} == {(cells.start, AGE.width)}
+        for y in range(tree.size.height):
+            tree.render_line(y)
+        ages = set(tree._drawn.values())
+        drawn.clear()
+        tree.clock = lambda: 2_000_000_000.0
+        tree._grow_older()
+        assert not drawn
+        assert ages == set(tree._drawn.values())
 
 
 async def test_a_click_selects_a_row(served: Served) -> None:

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.keys import keyed
+from hud_tui.rl.ages import coarse
 from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
@@ -166,7 +167,7 @@ class TreeView(HudScreen):
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
         note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
-        return details(self.run, lanes, at.position, self.hud.clock(), width, note)
+        return details(self.run, lanes, at.position, coarse(self.hud.clock()), width, note)
 
     def _note_of(self, node: Checkpoint) -> str:
         return self.hud.notebook.notes.get(node.id, "")

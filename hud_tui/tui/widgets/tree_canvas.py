@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from hud_tui.keys import keyed
-from hud_tui.rl.ages import age
+from hud_tui.rl.ages import age, coarse
 from hud_tui.rl.cursor import TreeCursor
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.matches import Matches
@@ -22,6 +22,7 @@ from hud_tui.rl.rows import Kind, Row
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.widgets.text_pane import resize_virtually
+from hud_tui.tui.widgets.tree_columns import AGE
 from hud_tui.tui.widgets.tree_lines import PLAIN, Look, Marks, header_line, row_line
 
 HEADER = 1
@@ -84,7 +85,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         if number >= len(self.rows):
             unmatched = not len(self.rows) and y == HEADER
             return self._strip([Segment(keyed(UNMATCHED), look.dim)] if unmatched else [], PLAIN)
-        row, now = self.rows.row(number), self.clock()
+        row, now = self.rows.row(number), coarse(self.clock())
         self._drawn[number] = self._age(row, now)
         over = self._cursor_style if number == self.cursor.number else PLAIN
         return self._strip(row_line(look, self.run, self.lanes, row, now), over)
@@ -164,10 +165,12 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
             self.refresh(Region(0, y, self.width, 1))
 
     def _grow_older(self) -> None:
-        """Repaint the rows whose age reads otherwise than when they were drawn."""
-        if not self.is_on_screen:
+        """Repaint the ages that read otherwise than when they were drawn."""
+        cells = self._look_now().cells_of(AGE)
+        if not self.is_on_screen or not cells:
             return
-        now, top = self.clock(), self._scroll
+        now, top = coarse(self.clock()), self._scroll
         for number in range(top, min(top + self._page, len(self.rows))):
             if self._drawn.get(number) != self._age(self.rows.row(number), now):
-                self._repaint_row(number)
+                y = number - top + HEADER
+                self.refresh(Region(cells.start, y, len(cells), 1))

@@ -92,6 +92,14 @@ class Look:
         """Cells before the first column."""
         return MARKS + lanes_width(self.lanes) + GAP
 
+    def cells_of(self, column: Column) -> range:
+        """The cells of a line that a column is in; none where there is no room for it."""
+        if column not in self.columns:
+            return range(0)
+        before = self.columns[: self.columns.index(column)]
+        start = self.gutter + sum(each.width + GAP for each in before)
+        return range(start, start + column.width)
+
 
 def header_line(look: Look) -> list[Segment]:
     """The columns' titles."""
