@@ -59,7 +59,7 @@ class AlarmingApp(FollowingApp):
             self._unshown.append((follower, alarm))
             if self.notifier is not None:
                 self.send(self.notifier.alarm(alarm, _name(follower)))
-        if not self.screen.is_modal:
+        if self.shown_view is not None and not self.screen.is_modal:  # the app may be ending
             shown, self._unshown = self._unshown, []
             for source, alarm in shown:
                 if source is follower:
