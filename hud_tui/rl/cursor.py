@@ -122,6 +122,17 @@ class TreeCursor:
         self.go(self.position)
         return True
 
+    @property
+    def unfolded(self) -> list[tuple[str, str]]:
+        """Ids of the oldest and the newest checkpoint of each run that was unfolded."""
+        return [(self.tree[old].id, self.tree[new].id) for old, new in self.lanes.unfolded]
+
+    def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
+        """Show the steps of these runs alone; those that the tree has no more are left out."""
+        found = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
+        self.lanes.unfold_only([(o, n) for o, n in found if o is not None and n is not None])
+        self.go(self.position, self._on_fold)
+
     def fold(self) -> bool:
         """Fold the unfolded run under the cursor; False where there is none."""
         if not self.rows.fold(self.position):

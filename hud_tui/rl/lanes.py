@@ -127,6 +127,20 @@ class Lanes:
         return changed is not None
 
     @property
+    def unfolded(self) -> list[tuple[int, int]]:
+        """The oldest and the newest node of each run that was unfolded."""
+        return self._unfolded.runs
+
+    @property
+    def edition(self) -> int:
+        """Grows with every change of what is unfolded."""
+        return self._unfolded.edition
+
+    def unfold_only(self, runs: list[tuple[int, int]]) -> None:
+        """Show the steps of these runs, and fold all others."""
+        self._refold(self._unfolded.only(runs))
+
+    @property
     def all_open(self) -> bool:
         """Whether no straight run is folded."""
         return not any(piece.folded for pieces in self._pieces for piece in pieces)

@@ -17,6 +17,13 @@ class Unfolded:
         self._runs: list[Run] = []
         self._held: Run | None = None
         self._parts: dict[int, list[Part]] = {}
+        self.edition = 0
+        """Grows with every change."""
+
+    @property
+    def runs(self) -> list[Run]:
+        """What was unfolded, and is not only held."""
+        return [run for run in self._runs if run != self._held]
 
     def parts(self, segment: int) -> list[Part]:
         """What is unfolded of a segment."""
@@ -29,6 +36,10 @@ class Unfolded:
     def add(self, oldest: int, newest: int) -> set[int]:
         """Unfold one run more."""
         return self._set([*self._runs, (oldest, newest)])
+
+    def only(self, runs: list[Run]) -> set[int]:
+        """Unfold these runs, and what is held."""
+        return self._set([*runs, *([self._held] if self._held else [])])
 
     def all(self) -> set[int]:
         """Unfold every run there is now."""
@@ -61,6 +72,7 @@ class Unfolded:
 
     def _set(self, runs: list[Run]) -> set[int]:
         before, self._runs = self._parts, runs
+        self.edition += 1
         self._parts = self._cut()
         return {s for s in before.keys() | self._parts if before.get(s) != self._parts.get(s)}
 

@@ -28,6 +28,8 @@ class KeepingApp(GuardingApp):
         self.mode: str | None = None
         """``local``, ``hud``, ``replay``, or None while nobody has chosen."""
         self._layout: Layout | None = None
+        self.layout_edition = 0
+        """Grows when the layout is reset."""
         self._layout_scope: str | None = None
         """Where it is kept; None where it is not."""
 

@@ -44,6 +44,9 @@ class HudScreen(Screen[None]):
     )
     """Neither repaints the screen itself: that would draw every line of every pane again."""
 
+    _edition = 0
+    """Of the layout that is shown."""
+
     def compose(self) -> ComposeResult:
         said = self.hud.read_only
         told = said is not None and said.kind != OFFLINE  # that has a line of its own, and ends
@@ -80,8 +83,19 @@ class HudScreen(Screen[None]):
         if self.is_built:
             self.run, self.freshness = run, freshness
 
+    def on_mount(self) -> None:
+        """Called after that of the classes that build on this one."""
+        self._edition = self.hud.layout_edition
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Show panes and filters as they were left: when it is built, and when that is reset."""
+
     def on_screen_resume(self) -> None:
         self.hud.arrange(view=self.VIEW)
+        if self.is_mounted and self._edition != self.hud.layout_edition:
+            self._edition = self.hud.layout_edition
+            self.lay_out()
         self.hear(self.hud.run_now, self.hud.freshness)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:

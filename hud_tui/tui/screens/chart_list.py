@@ -101,7 +101,7 @@ class ChartList(ModalScreen[None]):
 
     def action_enlarge(self) -> None:
         if (key := self.rows.key) is not None and key in self.below.keys:
-            self.below.focus_key = key
+            self.below.enlarge(key)
         self.dismiss()
 
     def on_row_list_opened(self) -> None:

@@ -44,9 +44,11 @@ class ChartingScreen(HudScreen):
         super().__init__()
         self.sight = Sight()
 
-    def on_mount(self) -> None:
+    def lay_out(self) -> None:
+        super().lay_out()
         self.choices = read_choices(self.hud.shelf)
         self.lens = self.choices.lens
+        self._arrange()
 
     def on_screen_resume(self) -> None:
         """The base class' own is called too: the crosshair may have moved elsewhere."""
@@ -72,12 +74,20 @@ class ChartingScreen(HudScreen):
         if list(self.keys) != keys:
             self.keys = keys
         self.hidden = len(self.shown.series.keys) - len(keys)
-        if self.focus_key not in keys and keys:
+        kept = self.hud.layout.chart
+        if kept in keys:
+            self.focus_key = kept
+        elif self.focus_key not in keys and keys:
             self.focus_key = keys[0]
 
     @on(MetricGrid.Chosen)
     def focus_metric(self, message: MetricGrid.Chosen) -> None:
-        self.focus_key = message.key
+        self.enlarge(message.key)
+
+    def enlarge(self, key: str) -> None:
+        """Show this metric in the focus chart, and remember it."""
+        self.hud.arrange(chart=key)
+        self.focus_key = key
 
     # The crosshair
 

@@ -15,15 +15,15 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.moves import Wanted
+from hud_tui.tui.screens.tree_arranging import TreeArranging
 from hud_tui.tui.screens.tree_branching import TreeBranching
 from hud_tui.tui.screens.tree_comparing import TreeComparing
-from hud_tui.tui.screens.tree_filtering import TreeFiltering
 from hud_tui.tui.screens.tree_keeping import TreeKeeping
 from hud_tui.tui.screens.tree_steering import TreeSteering
 from hud_tui.tui.steering import read_tree
 
 
-class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping, TreeComparing, TreeBranching):
+class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing, TreeBranching):
     VIEW = "checkpoints"
     BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
 
@@ -72,11 +72,6 @@ class CheckpointsScreen(TreeSteering, TreeFiltering, TreeKeeping, TreeComparing,
             -1 if self.at.folded or self.at.position not in stops else stops.index(self.at.position)
         )
         self.tree_list.go(stops[(here + 1) % len(stops)])
-
-    def action_details(self) -> None:
-        """Show or hide the details."""
-        self.details_pane.display = not self.details_pane.display
-        self.tree_list.focus()
 
     def action_copy(self) -> None:
         """Copy the checkpoint's id."""

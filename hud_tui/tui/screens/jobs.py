@@ -53,6 +53,7 @@ class JobsScreen(RolloutReading):
         """After a new run was begun, it is what one wants to see: back to the jobs."""
         super().on_screen_resume()
         if self._left is not None and self._left != self._followed and self.level is not Level.JOBS:
+            self.browser.filter_jobs("")  # it may hide the new run
             self._go_to(Level.JOBS)
             self.browser.list.select(self._followed[1] or "")
         else:
@@ -111,7 +112,15 @@ class JobsScreen(RolloutReading):
     def watch_turns(self) -> None:
         self.show()
 
+    def lay_out(self) -> None:
+        super().lay_out()
+        self.browser.filter_jobs(self.hud.layout.jobs_filter)
+
     @on(JobsBrowser.Filtered)
+    def _filtered(self) -> None:
+        self.hud.arrange(jobs_filter=self.browser.jobs_text)
+        self.show()
+
     def show(self) -> None:
         """Draw this level as it is known."""
         job = self.job

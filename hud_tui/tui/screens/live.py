@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual import on, work
+from textual import work
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
-from textual.events import DescendantFocus
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
@@ -17,27 +16,17 @@ from textual.widgets import Static
 from hud_tui.keys import key
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import groups_sheet, metrics_sheet
-from hud_tui.rl.group_rows import Order
 from hud_tui.rl.run import Run
 from hud_tui.tui.bindings import bindings
-from hud_tui.tui.screens.charting import ChartingScreen
-from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.live_panes import LivePanes
 from hud_tui.tui.stopping import RESUMABLE, cancel, resume
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
-from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
 from hud_tui.tui.widgets.reason import Reason
 from hud_tui.tui.widgets.run_status import RunStatus
 
-KINDS: dict[str, type[LinesView]] = {
-    "metrics": MetricGrid,
-    "groups": GroupGrid,
-    "events": EventLog,
-}
-PANES = tuple(KINDS)
-"""Names of the panes, in the order of Tab."""
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
@@ -74,7 +63,7 @@ VIEW_ACTIONS = frozenset(
 """What changes the view of a run alone."""
 
 
-class LiveScreen(ChartingScreen):
+class LiveScreen(LivePanes):
     """The charts, groups and events of `shown`: the run, or what it was when frozen."""
 
     VIEW = "live"
@@ -83,11 +72,6 @@ class LiveScreen(ChartingScreen):
     VERTICAL_BREAKPOINTS = HEIGHTS
 
     frozen: reactive[bool] = reactive(False, repaint=False)
-    pane: reactive[str] = reactive(PANES[0], repaint=False)
-    """The pane that has the focus; where there is room for one only, the one that is seen."""
-
-    full: reactive[bool] = reactive(False, repaint=False)
-    """Whether that pane has all of the view."""
 
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
@@ -103,18 +87,6 @@ class LiveScreen(ChartingScreen):
             with Container(id="foot"):
                 yield GroupGrid().data_bind(run=here.shown, cursor=here.cursor)
                 yield EventLog().data_bind(run=here.shown)
-
-    @property
-    def metrics(self) -> MetricGrid:
-        return self.query_one(MetricGrid)
-
-    @property
-    def focused_pane(self) -> LinesView:
-        """The pane that the arrows move in."""
-        return self.query_one(KINDS[self.pane])
-
-    def on_mount(self) -> None:
-        self.metrics.focus()
 
     def watch_run(self, before: Run, run: Run) -> None:
         if _id(run) != _id(before):
@@ -146,95 +118,8 @@ class LiveScreen(ChartingScreen):
             return groups_sheet(self.shown)
         return metrics_sheet(self.shown, self.keys)
 
-    def watch_pane(self, pane: str) -> None:
-        for name in PANES:
-            self.set_class(name == pane, f"-on-{name}")
-
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        names: dict[type[Widget], str] = {kind: name for name, kind in KINDS.items()}
-        self.pane = names.get(type(event.widget), self.pane)
-
-    # Panes
-
-    def action_pane(self, step: int) -> None:
-        """Go to the next pane, or the one before."""
-        self.show_pane(PANES[(PANES.index(self.pane) + step) % len(PANES)])
-
-    def action_full(self) -> None:
-        """Give the pane all of the view, or fold it back."""
-        self.full = not self.full
-
-    def watch_full(self, full: bool) -> None:
-        self.set_class(full, "-full")
-
-    def action_leave(self) -> None:
-        """One layer out: the full pane, then the crosshair, then the comparison."""
-        if self.full:
-            self.full = False
-        elif self.cursor is not None:
-            self.action_last()
-        else:
-            self.compare(None)
-
-    def action_groups(self) -> None:
-        self.show_pane("groups")
-
-    def show_pane(self, pane: str) -> None:
-        """Bring a pane into sight, then give it the focus."""
-        self.pane = pane
-        self.call_after_refresh(self._focus_pane)
-
-    def _focus_pane(self) -> None:
-        if self.is_attached and (pane := self.query_one_optional(KINDS[self.pane])):
-            pane.focus()
-
-    def action_move(self, columns: int, rows: int) -> None:
-        """Move among the metrics, or scroll the other panes."""
-        if self.pane == "metrics":
-            self.metrics.move(columns, rows)
-        elif self.pane == "groups":
-            self.query_one(GroupGrid).move(rows)
-        else:
-            self.focused_pane.scroll_rows(rows)
-
-    def action_page(self, pages: int) -> None:
-        rows = pages * max(1, self.focused_pane.body_rows)
-        if self.pane == "metrics":
-            self.metrics.move_page(pages)
-        elif self.pane == "groups":
-            self.query_one(GroupGrid).move(rows)
-        else:
-            self.focused_pane.scroll_rows(rows)
-
-    def action_open(self) -> None:
-        """From the charts to the groups of the step; from there into a group."""
-        if self.pane == "groups":
-            self.query_one(GroupGrid).open()
-        else:
-            self.show_pane("groups")
-
-    def action_face(self) -> None:
-        """The groups of the step, of many steps, or what they wasted."""
-        groups = self.query_one(GroupGrid)
-        groups.face = groups.face.following
-
-    @on(GroupGrid.Pointed)
-    def point_at_step(self, message: GroupGrid.Pointed) -> None:
-        self.point(message.row)
-
-    @on(GroupGrid.Opened)
-    def open_group(self, message: GroupGrid.Opened) -> None:
-        """Read the group of a task in the step that is shown, else in the last that had it."""
-        found = self.query_one(GroupGrid).groups_of(message.task_slug)
-        if found is not None:
-            self.app.push_screen(GroupScreen(self.hud.client, found))
-
     def action_freeze(self) -> None:
         self.frozen = not self.frozen
-
-    def action_order(self) -> None:
-        groups = self.query_one(GroupGrid)
-        groups.order = Order.TASK if groups.order is Order.TEACHES else Order.TEACHES
 
     # The job
 

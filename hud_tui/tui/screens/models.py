@@ -6,52 +6,38 @@ cursor without asking: the name it will have is on the screen.
 
 from __future__ import annotations
 
-from asyncio import Semaphore, gather
 from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
 from textual.content import Content
-from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.catalog import Kind, free_name, kind, own
+from hud_tui.rl.catalog import Kind, free_name, kind
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import models_sheet
 from hud_tui.rl.names import find_model
-from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.engine_line import engine_line
 from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does, first_choice
 from hud_tui.tui.forking import ask_fork, fork
-from hud_tui.tui.model_rows import COLUMNS, Facts, facts_of, model_rows
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.model_rows import COLUMNS, model_rows
+from hud_tui.tui.screens.models_reading import ModelsReading
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Model
 
-AT_ONCE = 4
-"""Checkpoint trees that are read at the same time."""
-QUEUE_S = 5.0
-"""Between two looks at a server's queue."""
 
-
-class ModelsScreen(HudScreen):
+class ModelsScreen(ModelsReading):
     VIEW = "models"
     BINDINGS: ClassVar[list[BindingType]] = bindings("models")
 
-    models: reactive[tuple[Model, ...] | None] = reactive(None, init=False)
-    """The catalog; None until it was read."""
-    first_start: reactive[bool] = reactive(False)
-    """On the embedded service, before there is a model of one's own."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.facts: dict[str, Facts] = {}
         self._said = ""
         """What was last said of the protected models."""
         self._begun_for: str | None = None
@@ -79,60 +65,16 @@ class ModelsScreen(HudScreen):
 
     def on_mount(self) -> None:
         self.rows.focus()
-        self.set_interval(QUEUE_S, self._read_queue)
         self.watch_models()
         wanted = self.hud.start.command == "fork" and self.hud.start.source
         if wanted and self.hud.may_change():
             self.fork_named(self.hud.start.source, self.hud.start.name)
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self.read()
-
-    def _read_queue(self) -> None:
-        """Where models live on a server, its queue changes without a word: look again."""
-        on_server = any(one.engine and one.engine.server for one in self.models or ())
-        if self.is_current and on_server:
-            self.read()
-
-    @work(exclusive=True, group="read")
-    async def read(self) -> None:
-        """Read the catalog, then what the trees of one's own models say, a few at a time."""
-        models = await self.attempt(self.client.models())
-        if models is None:
-            if self.hud.freshness.offline:
-                self.models = self.models or self.hud.catalog or None
-            return
-        self.models = self.hud.catalog = tuple(models)
-        if any(model.engine and model.engine.server for model in models):
-            self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
-        self.first_start = self.client.settings.local and not own(models)
-        turn = Semaphore(AT_ONCE)
-        await gather(*(self._read_tree(model, turn) for model in own(models)))
-
-    async def _read_tree(self, model: Model, turn: Semaphore) -> None:
-        if model.checkpoint_count == 0 or self._is_followed(model):
-            return
-        async with turn:
-            try:
-                self.facts[model.id] = facts_of(await self.client.checkpoints(model.id))
-            except HudError:
-                return  # the row says so by staying empty; reading the catalog did tell
-        self.show_rows()
-
-    def _is_followed(self, model: Model) -> bool:
-        return self.run.loaded and self.run.model is not None and self.run.model.id == model.id
-
-    def watch_run(self, before: Run, run: Run) -> None:
-        if run.model is not None and run.loaded and run.tree is not before.tree:
-            head = run.head
-            self.facts[run.model.id] = Facts.of(head, len(run.tree))
-        if run.tree is not before.tree or run.model is not before.model:
-            self.show_rows()
-
     def watch_models(self) -> None:
         if self.models is None or not self.query("#note"):  # it was read before it is built
             return
+        if self.on_server:
+            self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
         self.show_rows()
         followed = self.run.model.id if self.run.model is not None else ""
         if followed != self._begun_for:
@@ -279,12 +221,18 @@ class ModelsScreen(HudScreen):
             self.notify(f"{one_line(model.model_name, 60)} is {shut}", markup=False)
         self.show_rows()
 
+    def lay_out(self) -> None:
+        super().lay_out()
+        text = self.hud.layout.models_filter
+        self.filter_field.value, self.filter_field.display = text, bool(text)
+
     def action_filter(self) -> None:
         self.filter_field.display = True
         self.filter_field.focus()
 
     @on(Input.Changed, "#filter")
     def _filter(self) -> None:
+        self.hud.arrange(models_filter=self.filter_field.value)
         self.show_rows()
 
     @on(Input.Submitted, "#filter")

@@ -52,6 +52,7 @@ class TreeFiltering(TreeView):
 
     def _filter(self) -> bool:
         """List what the field says; where that cannot be read, say why and list what was."""
+        self.hud.arrange(tree_filter=self.filter_field.value)
         text, tree = self.filter_field.value.strip(), self.tree_list
         try:
             keep = self._read(text) if text else None

@@ -58,6 +58,8 @@ class JobsBrowser(Vertical):
         super().__init__(id=id)
         self.field = Input(placeholder=FILTER, id="jobs-filter", compact=True)
         """Where the filter is typed."""
+        self.jobs_text = ""
+        """What the jobs are filtered by, while one of them is looked at too."""
         self.pane = RolloutPane(id="rollout-pane")
         self._title_line = Static("", id="jobs-title", markup=False)
         self._reason = Static("", id="jobs-reason", markup=False)
@@ -96,9 +98,15 @@ class JobsBrowser(Vertical):
         self.field.placeholder = SEARCH if rollout else FILTER
         for one in Level:
             self.set_class(one is self.level, f"-{one.name.lower()}")
-        self.field.value = ""
-        self.field.display = False
+        self.field.value = self.jobs_text if self.level is Level.JOBS else ""
+        self.field.display = bool(self.field.value)
         self.list.focus()
+
+    def filter_jobs(self, text: str) -> None:
+        """List only the jobs with this text."""
+        self.jobs_text = text
+        if self.level is Level.JOBS:
+            self.field.value, self.field.display = text, bool(text)
 
     def show_jobs(self, jobs: Sequence[Job] | None, now: float) -> None:
         """The jobs; None while they are being read."""
@@ -165,6 +173,8 @@ class JobsBrowser(Vertical):
 
     @on(Input.Changed, "#jobs-filter")
     def _typed(self) -> None:
+        if self.level is Level.JOBS:
+            self.jobs_text = self.field.value
         self.post_message(self.Filtered())
 
     @on(Input.Submitted, "#jobs-filter")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -95,6 +95,10 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
     def fold(self) -> bool:
         """Fold the run under the cursor again; the cursor is then on the fold."""
         return self._change(self.cursor.fold)
+
+    def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
+        """Show the steps of these runs, by their checkpoints' ids, and fold all others."""
+        self._change(lambda: self.cursor.unfold_only(runs))
 
     def fold_all(self) -> None:
         """Unfold every straight run; fold them all again where none is folded."""

@@ -1,0 +1,187 @@
+"""Panes, folds and filters of the views are those that were left, in the next app."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from textual.widgets import Input
+
+from hud_tui.rl.group_rows import Order
+from hud_tui.start import Start
+from hud_tui.tui.screens.checkpoints import CheckpointsScreen
+from hud_tui.tui.screens.jobs import JobsScreen
+from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.widgets.group_grid import Face, GroupGrid
+from hud_tui.tui.widgets.jobs_browser import Level
+from tests.conftest import Served
+from tests.tui.cockpit import grow
+from tests.tui.conftest import Opened
+from tests.tui.test_layout import follows, session, state
+
+__all__ = ["state"]
+
+
+@pytest.fixture
+async def model(http: httpx.AsyncClient) -> Any:
+    """A model with a straight run that folds, and a younger one without a step."""
+    base = (await http.get("/v2/models")).json()["items"][0]["id"]
+    body = {"source_model_id": base, "name": "mine"}
+    made = (await http.post("/v2/models/fork", json=body)).json()
+    await grow(http, made["id"], 14)
+    await http.post("/v2/models/fork", json={"source_model_id": base, "name": "other"})
+    return made
+
+
+def live(app: Opened) -> LiveScreen:
+    assert isinstance(app.screen, LiveScreen)
+    return app.screen
+
+
+def tree(app: Opened) -> CheckpointsScreen:
+    assert isinstance(app.screen, CheckpointsScreen)
+    return app.screen
+
+
+async def until_tree(app: Opened, rows: int) -> None:
+    await app.until_view("checkpoints")
+    await app.until(lambda: len(tree(app).run.tree) == 14 and len(tree(app).tree_list.rows) == rows)
+
+
+async def test_the_tree_s_filter_and_details(served: Served, model: Any, state: Path) -> None:
+    async with session(served, state, Start("checkpoints", model="mine")) as app:
+        await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
+        assert tree(app).details_pane.display
+        await app.press("d", "slash", *"step:3..5", "enter")
+        await app.until(lambda: len(tree(app).tree_list.rows) == 3)
+    async with session(served, state) as app:
+        await until_tree(app, 3)
+        assert tree(app).filter_field.value == "step:3..5"
+        assert tree(app).filter_field.display
+        assert tree(app).focused is tree(app).tree_list
+        assert not tree(app).details_pane.display
+        await app.press("d")
+        await app.until(lambda: tree(app).details_pane.display)
+        await app.press("escape")
+        await app.until(lambda: len(tree(app).tree_list.rows) > 3)
+    async with session(served, state) as app:
+        await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 3)
+        assert not tree(app).filter_field.display
+        assert tree(app).details_pane.display
+
+
+async def test_what_is_folded_of_a_model_s_tree(served: Served, model: Any, state: Path) -> None:
+    async with session(served, state, Start("checkpoints", model="mine")) as app:
+        await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
+        folded = len(tree(app).tree_list.rows)
+        assert folded < 15
+        await app.press("a")
+        await app.until(lambda: len(tree(app).tree_list.rows) == 15)
+    async with session(served, state) as app:
+        await until_tree(app, 15)
+        await app.press("1")
+        await app.until_view("models")
+        view = app.screen
+        assert isinstance(view, ModelsScreen)
+        await app.until(lambda: len(view.rows.rows) > 2)
+        view.rows.select(next(m.id for m in view.models or () if m.model_name == "other"))
+        await app.press("enter")
+        await app.until(lambda: follows(app, "other"))
+    async with session(served, state, Start("checkpoints", model="mine")) as app:
+        await until_tree(app, 15)
+        await app.press("a")
+        await app.until(lambda: len(tree(app).tree_list.rows) == folded)
+    async with session(served, state) as app:
+        await until_tree(app, folded)
+        assert app.app.layout.unfolded == {}
+
+
+async def test_a_tree_s_filter_holds_for_the_next_model_too(
+    served: Served, http: httpx.AsyncClient, model: Any, state: Path
+) -> None:
+    """What the field says is what is listed."""
+    models = (await http.get("/v2/models")).json()["items"]
+    await grow(http, next(one["id"] for one in models if one["model_name"] == "other"), 4)
+    async with session(served, state, Start("checkpoints", model="mine")) as app:
+        await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
+        await app.press("slash", *"step:2", "enter")
+        await app.until(lambda: len(tree(app).tree_list.rows) == 1)
+        app.app.choose(next(one for one in app.app.catalog if one.model_name == "other"))
+        await app.until(lambda: follows(app, "other") and len(tree(app).run.tree) == 4)
+        await app.until(lambda: len(tree(app).tree_list.rows) == 1)
+
+
+async def test_the_panes_of_live(served: Served, model: Any, state: Path) -> None:
+    async with session(served, state, Start("status", model="mine")) as app:
+        await app.until(lambda: follows(app, "mine") and len(live(app).keys) > 2)
+        await app.until(lambda: live(app).focused is live(app).metrics)
+        await app.press("l")
+        await app.until(lambda: live(app).focus_key == live(app).keys[1])
+        chart = live(app).focus_key
+        await app.press("g")
+        await app.until(lambda: live(app).focused is live(app).query_one(GroupGrid))
+        await app.press("w", "o", "plus")
+        await app.until(lambda: live(app).full)
+    async with session(served, state) as app:
+        await app.until_view("live")
+        await app.until(lambda: follows(app, "mine") and len(live(app).keys) > 2)
+        groups = live(app).query_one(GroupGrid)
+        await app.until(lambda: live(app).focused is groups)
+        assert (live(app).pane, live(app).full) == ("groups", True)
+        assert (groups.face, groups.order) == (Face.STRIP, Order.TEACHES)
+        assert live(app).focus_key == chart
+        await app.press("escape")
+        await app.until(lambda: not live(app).full)
+        await app.press("tab")
+        await app.until(lambda: live(app).pane == "events")
+    async with session(served, state, size=(80, 24)) as app:
+        await app.until_view("live")
+        await app.until(lambda: live(app).pane == "events" and not live(app).full)
+
+
+async def test_the_filter_of_models(served: Served, model: Any, state: Path) -> None:
+    async with session(served, state, Start("models", model="mine")) as app:
+        await app.until_view("models")
+        await app.press("slash", *"oth", "enter")
+        await app.until(lambda: names(app) == ["other"])
+    async with session(served, state) as app:
+        await app.until_view("models")
+        await app.until(lambda: names(app) == ["other"])
+        field = app.screen.query_one("#filter", Input)
+        assert (field.value, field.display) == ("oth", True)
+        assert not field.has_focus
+        await app.press("escape")
+        await app.until(lambda: len(names(app)) > 1)
+    async with session(served, state) as app:
+        await app.until_view("models")
+        await app.until(lambda: len(names(app)) > 1)
+        assert not app.screen.query_one("#filter", Input).display
+
+
+def names(app: Opened) -> list[str]:
+    view = app.screen
+    assert isinstance(view, ModelsScreen)
+    ids = [row.key for row in view.rows.rows if not row.heading]
+    return [one.model_name for one in view.models or () if one.id in ids]
+
+
+async def test_the_filter_of_jobs_while_one_is_looked_at_too(
+    served: Served, http: httpx.AsyncClient, model: Any, state: Path
+) -> None:
+    async with session(served, state, Start("jobs", model="mine")) as app:
+        await app.until_view("jobs")
+        await app.press("slash", *"none", "enter")
+        await app.until(lambda: app.app.layout.jobs_filter == "none")
+    async with session(served, state) as app:
+        await app.until_view("jobs")
+        view = app.screen
+        assert isinstance(view, JobsScreen)
+        await app.until(lambda: view.browser.field.value == "none" and view.browser.field.display)
+        view.browser.level = Level.TRACES
+        await app.until(lambda: view.browser.field.value == "")
+        view.browser.level = Level.JOBS
+        await app.until(lambda: view.browser.field.value == "none")
+        assert app.app.layout.jobs_filter == "none"
+        await app.press("escape")
+        await app.until(lambda: app.app.layout.jobs_filter == "")
