@@ -43,11 +43,14 @@ class ChartingScreen(HudScreen):
     def __init__(self) -> None:
         super().__init__()
         self.sight = Sight()
+        self._wanted = REWARD
+        """The metric for the focus chart, once the run has it."""
 
     def lay_out(self) -> None:
         super().lay_out()
         self.choices = read_choices(self.hud.shelf)
         self.lens = self.choices.lens
+        self._wanted = self.hud.layout.chart
         self._arrange()
 
     def on_screen_resume(self) -> None:
@@ -74,9 +77,8 @@ class ChartingScreen(HudScreen):
         if list(self.keys) != keys:
             self.keys = keys
         self.hidden = len(self.shown.series.keys) - len(keys)
-        kept = self.hud.layout.chart
-        if kept in keys:
-            self.focus_key = kept
+        if self._wanted in keys:
+            self.focus_key = self._wanted
         elif self.focus_key not in keys and keys:
             self.focus_key = keys[0]
 
@@ -87,7 +89,7 @@ class ChartingScreen(HudScreen):
     def enlarge(self, key: str) -> None:
         """Show this metric in the focus chart, and remember it."""
         self.hud.arrange(chart=key)
-        self.focus_key = key
+        self._wanted = self.focus_key = key
 
     # The crosshair
 
