@@ -1,63 +1,27 @@
 """The app over the real embedded service on a socket, and what tests ask of both."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from textual.pilot import Pilot
 
-from hud_tui.client.client import HudClient
-from hud_tui.settings import Settings
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.screens.dialogs import Dialog
-from hud_tui.tui.screens.head_dialog import READING
 from hud_tui.wire import Checkpoint
-from tests.conftest import Served, bearer, until
+from tests.conftest import Served, bearer, fork
+from tests.tui.conftest import Connector, Opened
 
 ADAM = {"learning_rate": 0.3}
 
 
-def settings_of(served: Served) -> Settings:
-    url = served.url
-    return Settings(url, url, url, f"{url}/v3/api", url, served.api_key, local=True)
-
-
-class Lossy(httpx.AsyncHTTPTransport):
-    """The network, that does to the PUT of a head what a test asks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.puts: list[httpx.Request] = []
-        self.lose: str = ""
-        """``request`` drops it before the service, ``answer`` after."""
-        self.refuse: int = 0
-        """A status to answer with instead of the service."""
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method != "PUT":
-            return await super().handle_async_request(request)
-        self.puts.append(request)
-        if self.refuse:
-            return httpx.Response(self.refuse, json={"detail": "the head is locked"})
-        if self.lose == "request":
-            raise httpx.ReadError("the line is cut", request=request)
-        answer = await super().handle_async_request(request)
-        if self.lose == "answer":
-            await answer.aread()
-            raise httpx.ReadError("the line is cut", request=request)
-        return answer
-
-
-class Cockpit:
+@dataclass
+class Cockpit(Opened):
     """A running app, its keys, and the service beside it."""
 
-    def __init__(
-        self, app: HudApp, pilot: Pilot[None], net: Lossy, http: httpx.AsyncClient
-    ) -> None:
-        self.app, self.pilot, self.net, self.http = app, pilot, net, http
+    http: httpx.AsyncClient
 
     @property
     def view(self) -> HudScreen:
@@ -65,31 +29,8 @@ class Cockpit:
         assert view is not None
         return view
 
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        """Let the app run until the condition holds; else fail the test, and say what is shown."""
-        try:
-            await until(lambda: bool(condition()))
-        except TimeoutError as error:
-            rows = [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
-            error.add_note("\n".join([*rows, f"sent: {self.net.puts}"]))
-            raise
-
-    async def until_dialog(self) -> str:
-        """Wait for a dialog that has read what it asks about; what it says."""
-        await self.until(lambda: isinstance(self.app.screen, Dialog) and self.app.screen.focused)
-        await self.until(lambda: READING not in self.dialog)
-        return self.dialog
-
-    @property
-    def dialog(self) -> str:
-        """What the dialog on the screen says."""
-        return "\n".join(str(line.render()) for line in self.app.screen.query(".dialog-line"))
-
     def said(self, selector: str) -> str:
-        """What a line of the view says."""
+        """What a line of the view says, under whatever is open over it."""
         return str(self.view.query_one(selector).render())
 
     async def tree(self, model_id: str) -> list[Checkpoint]:
@@ -100,6 +41,13 @@ class Cockpit:
     async def head(self, model_id: str) -> str | None:
         """Name of the head as the service has it."""
         return next((node.name for node in await self.tree(model_id) if node.is_active), None)
+
+
+async def grown(http: httpx.AsyncClient, name: str, steps: int) -> dict[str, Any]:
+    """A fresh fork with so many steps."""
+    model = await fork(http, name)
+    await grow(http, model["id"], steps)
+    return model
 
 
 async def grow(http: httpx.AsyncClient, model_id: str, steps: int = 1) -> None:
@@ -127,18 +75,14 @@ async def cockpit(
     served: Served, start: Start, size: tuple[int, int] = (120, 40), **more: Any
 ) -> AsyncIterator[Cockpit]:
     """The app, opened as the command line asks, once it shows a view; `more` is the app's."""
-    net = Lossy()
-
-    async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
-        return HudClient(settings_of(served), net)
-
-    app = HudApp(connect, "local", start, **more)
+    connector = Connector(served)
+    app = HudApp(connector, "local", start, **more)
     headers = bearer(served.api_key)
     async with (
         httpx.AsyncClient(base_url=served.url, headers=headers) as http,
         app.run_test(size=size) as pilot,
     ):
-        flown = Cockpit(app, pilot, net, http)
+        flown = Cockpit(app, pilot, connector, http)
         await flown.until(lambda: app.shown_view is not None and app.shown_view.is_mounted)
         await pilot.pause()
         yield flown

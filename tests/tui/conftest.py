@@ -10,18 +10,25 @@ from textual.screen import Screen
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
+from hud_tui.settings import Settings
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.head_dialog import READING
 from tests.conftest import Served, until
-from tests.tui.cockpit import settings_of
+
+
+def settings_of(served: Served) -> Settings:
+    url = served.url
+    return Settings(url, url, url, f"{url}/v3/api", url, served.api_key, local=True)
 
 
 @dataclass
 class Net(httpx.AsyncHTTPTransport):
-    """The network; for one path it loses the request, the answer, or answers itself."""
+    """The network; of a write it loses the request, the answer, or answers itself."""
 
     path: str = ""
+    """Of the writes to lose or to answer; empty for all."""
     lose: str = ""
     """``request`` before the service has it, ``answer`` after."""
     answer: httpx.Response | None = None
@@ -34,7 +41,7 @@ class Net(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.method != "GET":
             self.sent.append(f"{request.method} {request.url.path}")
-        if not self.path or self.path != request.url.path or request.method == "GET":
+        if request.method == "GET" or self.path not in ("", request.url.path):
             return await super().handle_async_request(request)
         if self.answer is not None:
             return self.answer
@@ -87,20 +94,31 @@ class Opened:
         await self.pilot.press(*keys)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Let the app run until the condition holds; fail the test if it never does."""
+        """Let the app run until the condition holds; else fail the test, and say what is shown."""
 
         async def holds() -> bool:
             await self.pilot.pause()
             return bool(condition())
 
-        await until(holds)
+        try:
+            await until(holds)
+        except TimeoutError as error:
+            rows = [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
+            error.add_note("\n".join([*rows, f"sent: {self.net.sent}"]))
+            raise
 
     async def until_view(self, name: str) -> None:
         await self.until(lambda: getattr(self.screen, "VIEW", "") == name)
 
     async def until_dialog(self) -> str:
-        """Wait for a dialog; what it says."""
+        """Wait for a dialog that has read what it asks about; what it says."""
         await self.until(lambda: isinstance(self.screen, Dialog) and self.screen.focused)
+        await self.until(lambda: READING not in self.dialog)
+        return self.dialog
+
+    @property
+    def dialog(self) -> str:
+        """What the dialog on the screen says."""
         return "\n".join(str(line.render()) for line in self.screen.query(".dialog-line"))
 
     async def until_notice(self, text: str) -> None:

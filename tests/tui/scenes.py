@@ -6,7 +6,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,29 +33,12 @@ from hud_tui.wire import (
 )
 from tests.conftest import until
 from tests.tui import scene_data as data
+from tests.tui.still import StillFeed
 
 SIZES = ((80, 24), (120, 40))
 QUIET_S = 0.3
 """What a view draws when it has nothing else to do is drawn by then."""
 SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
-
-
-class SceneFeed:
-    """The run so far, then silence."""
-
-    source, trouble, retry_at, reading = "stream", "", None, None
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.events = events
-
-    @property
-    def heard_at(self) -> float:
-        return time.monotonic() - 0.5
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        for event in self.events:
-            yield event
-        await asyncio.Event().wait()
 
 
 class SceneClient:
@@ -66,9 +49,9 @@ class SceneClient:
         self.wire = SimpleNamespace(guard=Guard())
         self._models = models
 
-    def feed(self, model_id: str) -> SceneFeed:
+    def feed(self, model_id: str) -> StillFeed:
         if model_id != data.MIXED.id:
-            return SceneFeed([TreeRead(checkpoints=tuple(data.other_tree(model_id)))])
+            return StillFeed([TreeRead(checkpoints=tuple(data.other_tree(model_id)))])
         nodes = data.tree()
         events: list[Event] = [TreeRead(checkpoints=nodes[:-8])]
         for node in nodes[-8:]:
@@ -84,7 +67,7 @@ class SceneClient:
                 groups=node.groups,
             )
             events.append(step)
-        return SceneFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
+        return StillFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
 
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")

@@ -147,7 +147,7 @@ async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Serve
         view = await open_alarms(flown)
         await flown.press("H")
         assert "no checkpoint before it" in str(view.note.render())
-        assert not flown.net.puts
+        assert not flown.net.sent
 
 
 async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served) -> None:

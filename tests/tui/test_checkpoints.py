@@ -19,7 +19,7 @@ from hud_tui.tui.widgets.tree import CheckpointTree
 from hud_tui.tui.widgets.tree_columns import AGE
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, ended, fork, submit
-from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
+from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
 
 NAMES = [f"step-{step:06}" for step in range(1, 7)]
 
@@ -28,8 +28,7 @@ NAMES = [f"step-{step:06}" for step in range(1, 7)]
 async def tree_of(served: Served, steps: int = 6) -> AsyncIterator[tuple[Cockpit, str]]:
     """The view of a fresh model with a chain of steps, and the model's id."""
     async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
-        model_id = str((await fork(http, "arith rl"))["id"])
-        await grow(http, model_id, steps)
+        model_id = str((await grown(http, "arith rl", steps))["id"])
     async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
         assert isinstance(flown.view, CheckpointsScreen)
         await flown.until(lambda: flown.view.run.loaded)
@@ -74,7 +73,7 @@ async def test_h_sets_the_head_and_the_service_agrees(served: Served) -> None:
         assert "head is step-000004 · verified · z undoes" in note(flown)
         assert flown.view.run.head is not None
         assert flown.view.run.head.name == "step-000004"
-        assert len(flown.net.puts) == 1
+        assert len(flown.net.sent) == 1
 
 
 async def test_cancel_is_the_default_and_changes_nothing(served: Served) -> None:
@@ -85,7 +84,7 @@ async def test_cancel_is_the_default_and_changes_nothing(served: Served) -> None
             await flown.press(leave)
             await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
         assert await flown.head(model_id) == "step-000006"
-        assert flown.net.puts == []
+        assert flown.net.sent == []
 
 
 async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None:
@@ -98,7 +97,7 @@ async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None
         await flown.press("G")
         await set_head(flown, "Z")
         assert await flown.head(model_id) == "step-000005"
-        assert [str(put.url.path) for put in flown.net.puts] == [f"/v2/models/{model_id}/head"] * 3
+        assert flown.net.sent == [f"PUT /v2/models/{model_id}/head"] * 3
 
 
 async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) -> None:
@@ -129,7 +128,7 @@ async def test_what_cannot_be_done_says_why(served: Served) -> None:
         await flown.press("g", "H")
         await flown.until(lambda: "is the head already" in note(flown))
         assert await flown.head(model_id) == "step-000001"
-        assert flown.net.puts == []
+        assert flown.net.sent == []
 
 
 async def test_a_head_that_moves_while_we_ask_is_shown_and_asked_again(served: Served) -> None:
@@ -142,7 +141,7 @@ async def test_a_head_that_moves_while_we_ask_is_shown_and_asked_again(served: S
         await flown.until(lambda: moved in flown.dialog)
         await flown.press("y")
         await flown.until(lambda: "head is step-000001 · verified" in note(flown))
-        assert len(flown.net.puts) == 1
+        assert len(flown.net.sent) == 1
 
 
 async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
@@ -163,21 +162,21 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
         # Who moved it is known only where the event has come by now.
         assert re.search("(Somebody else set the head to|The head is) step-000004", said), said
         assert "it was step-000006" in said
-        assert flown.net.puts == []
+        assert flown.net.sent == []
         await flown.press("escape")
         assert await flown.head(model_id) == "step-000004"
 
 
 async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
-        flown.net.refuse = 409
+        flown.net.answer = httpx.Response(409, json={"detail": "the head is locked"})
         await flown.press("u")
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "refused: the head is step-000006" in note(flown))
         assert "the head is locked" in "".join(n.message for n in flown.app._notifications)
         assert await flown.head(model_id) == "step-000006"
-        assert len(flown.net.puts) == 1
+        assert len(flown.net.sent) == 1
         await flown.press("z")
         await flown.until(lambda: "nothing to undo" in note(flown))
 
@@ -190,7 +189,7 @@ async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
         await flown.press("y")
         said = "no answer: the service says the head is still step-000006"
         await flown.until(lambda: said in note(flown))
-        assert len(flown.net.puts) == 1
+        assert len(flown.net.sent) == 1
         assert await flown.head(model_id) == "step-000006"
 
 
@@ -202,7 +201,7 @@ async def test_no_answer_but_it_did_happen(served: Served) -> None:
         await flown.press("y")
         said = "no answer, but head is step-000005 · verified · z undoes"
         await flown.until(lambda: said in note(flown))
-        assert len(flown.net.puts) == 1
+        assert len(flown.net.sent) == 1
         flown.net.lose = ""
         await set_head(flown, "z")
         assert await flown.head(model_id) == "step-000006"
@@ -339,7 +338,7 @@ async def test_a_pin_is_asked_for_and_shown_and_taken_off(served: Served) -> Non
         assert "step-000005 is then kept" in await flown.until_dialog()
         await flown.press("enter")
         await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
-        assert flown.net.puts == []
+        assert flown.net.sent == []
         await flown.press("p")
         await flown.until_dialog()
         await flown.press("y")
@@ -369,7 +368,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
         await flown.until(lambda: "step-000004 has expired" in note(flown))
         await flown.press("p")
         await flown.until(lambda: "nothing left of it to keep" in note(flown))
-        assert flown.net.puts == []
+        assert flown.net.sent == []
 
 
 async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
@@ -411,7 +410,7 @@ async def test_nothing_can_be_agreed_to_before_the_tree_is_read(
         assert "step-000006       step-000005" in flown.dialog  # what is known, at once
         await flown.press("y", "right", "enter", "y")
         await flown.until(lambda: isinstance(flown.app.screen, HeadDialog) or not flown.dialog)
-        assert flown.net.puts == []
+        assert flown.net.sent == []
         if not isinstance(flown.app.screen, HeadDialog):  # enter was on Cancel
             await flown.press("H")
         gate.set()
@@ -528,8 +527,7 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
 
 async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
     async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
-        model_id = str((await fork(http))["id"])
-        await grow(http, model_id, 3)
+        model_id = str((await grown(http, "arith rl", 3))["id"])
     start = Start("head", model=model_id, checkpoint="step-000002")
     async with cockpit(served, start) as flown:
         said = await flown.until_dialog()
@@ -555,7 +553,7 @@ async def test_a_job_that_trains_is_named_and_its_next_step_branches(served: Ser
             await flown.until(lambda: len(flown.view.hud.run_now.tree) > asked_at)
             await flown.press("y")  # once: the steps taken meanwhile are no reason to ask again
             await flown.until(lambda: "verified" in note(flown))
-            assert len(flown.net.puts) == 1
+            assert len(flown.net.sent) == 1
             await flown.until(lambda: tree(flown).lanes.branches == 2)
             nodes = await flown.tree(model_id)
             first = nodes[0].id

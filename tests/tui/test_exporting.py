@@ -15,7 +15,7 @@ import pytest
 from hud_tui.start import Start
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from tests.conftest import Served
-from tests.tui.cockpit import grow
+from tests.tui.cockpit import grown
 from tests.tui.conftest import Connector, Opened, opened
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,11 +25,7 @@ KEYS = {"models": "1", "launch": "2", "live": "3", "checkpoints": "4", "jobs": "
 @pytest.fixture
 async def model(http: httpx.AsyncClient) -> Any:
     """A model with three steps."""
-    base = (await http.get("/v2/models")).json()["items"][0]["id"]
-    body = {"source_model_id": base, "name": "mine"}
-    model = (await http.post("/v2/models/fork", json=body)).json()
-    await grow(http, model["id"], 3)
-    return model
+    return await grown(http, "mine", 3)
 
 
 async def exported(app: Opened, place: Path, choice: str, key: str = "e") -> Path:

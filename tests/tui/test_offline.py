@@ -21,7 +21,7 @@ from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.shelf import Shelf
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
-from tests.tui.cockpit import grow
+from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened
 
 
@@ -42,11 +42,7 @@ class Remote(Connector):
 @pytest.fixture
 async def model(http: httpx.AsyncClient) -> Any:
     """A model with three steps."""
-    base = (await http.get("/v2/models")).json()["items"][0]["id"]
-    body = {"source_model_id": base, "name": "mine"}
-    model = (await http.post("/v2/models/fork", json=body)).json()
-    await grow(http, model["id"], 3)
-    return model
+    return await grown(http, "mine", 3)
 
 
 @asynccontextmanager

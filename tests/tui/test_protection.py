@@ -8,8 +8,8 @@ from hud_tui.start import Start
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.widgets.palette import LOCK
-from tests.conftest import Served, bearer, fork, submit, until
-from tests.tui.cockpit import Cockpit, cockpit, grow
+from tests.conftest import Served, bearer, submit, until
+from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.test_app import cancel, status
 from tests.tui.test_checkpoints import note, tree_of
 from tests.tui.test_models import catalog, cells, table, view
@@ -71,7 +71,7 @@ async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
         await flown.press("escape")
         await flown.until(lambda: flown.app.screen is flown.view)
         assert await flown.head(model_id) == before
-        assert flown.net.puts == []
+        assert flown.net.sent == []
         await flown.press("u")
         await flown.until_dialog()
         await flown.press("y")
@@ -86,8 +86,7 @@ async def test_a_job_is_stopped_once_the_name_is_typed(
     served: Served, command: str, key: str
 ) -> None:
     async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
-        model_id = str((await fork(http))["id"])
-        await grow(http, model_id)
+        model_id = str((await grown(http, "arith rl", 1))["id"])
         job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
         async with cockpit(served, Start(command, model=model_id)) as flown:
             protect(flown, model_id)
