@@ -17,41 +17,27 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from hud_tui.client.preflight import load_source, preflight
-from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import beyond, defaults, parameters
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
-from hud_tui.tui.draft import Draft
 from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.screens.dialogs import ConfirmDialog
-from hud_tui.tui.screens.findings_panel import FindingsPanel
-from hud_tui.tui.screens.launch_trial import LaunchTrial
+from hud_tui.tui.screens.launch_checking import LaunchChecking
 from hud_tui.tui.submitting import job_of, what_is_sent
-from hud_tui.tui.task_rows import (
-    TASK_COLUMNS,
-    TASKSET_COLUMNS,
-    taskset_rows,
-)
+from hud_tui.tui.task_rows import TASK_COLUMNS, TASKSET_COLUMNS
 from hud_tui.tui.widgets.findings import Findings
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Taskset
-
-FIRST_TASKSET = "mixed"
-"""The taskset that a first start begins with, where the service has it."""
 
 
-class LaunchScreen(LaunchTrial):
+class LaunchScreen(LaunchChecking):
     VIEW = "launch"
     BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
 
     def __init__(self) -> None:
         super().__init__()
-        self.tasksets: list[Taskset] = []
         self._sending = False
-        self._checked_for: str | None = None
         self._filled_for: str | None = None
         self._edited = False
 
@@ -74,10 +60,6 @@ class LaunchScreen(LaunchTrial):
             yield Button("Submit", id="submit", compact=True)
 
     @property
-    def sources(self) -> RowList:
-        return self.query_one("#tasksets", RowList)
-
-    @property
     def button(self) -> Button:
         return self.query_one("#submit", Button)
 
@@ -93,35 +75,12 @@ class LaunchScreen(LaunchTrial):
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         self._fill_form()
-        model = self.run.model.id if self.run.model is not None else None
-        if self.draft.source is not None and (self._broken_off or model != self._checked_for):
-            self.check(self.draft.source)
+        self.check_again()
         self.show_state()
-
-    @property
-    def _broken_off(self) -> bool:
-        """Whether a check was ended before its end, as when the client is renewed."""
-        checks = (one for one in self.workers if one.node is self and one.group == "check")
-        return self.draft.checking and all(one.is_finished for one in checks)
 
     def watch_run(self, before: Run, run: Run) -> None:
         if _matters(run) != _matters(before):
             self.show_state()
-
-    @work(exclusive=True, group="read")
-    async def read(self) -> None:
-        """Read which tasksets there are; check the one the command line named."""
-        tasksets = await self.attempt(self.client.tasksets())
-        self.tasksets = tasksets or []
-        self._list_sources()
-        names = [one.name for one in self.tasksets]
-        if FIRST_TASKSET in names:
-            self.sources.select(FIRST_TASKSET)
-        if self.hud.start.source and self.hud.start.command in ("preflight", "run"):
-            self._take(self.hud.start.source)
-
-    def _list_sources(self) -> None:
-        self.sources.show(taskset_rows(self.tasksets, self.draft.source))
 
     @work(exclusive=True, group="form")
     async def _fill_form(self) -> None:
@@ -140,55 +99,18 @@ class LaunchScreen(LaunchTrial):
             self.form.fill(values, losses or ())
         self.show_state()
 
-    def action_choose(self) -> None:
-        """Enter on a taskset: check it, and go to the button."""
-        if self.sources.has_focus and self.sources.key is not None:
-            self._take(self.sources.key)
-
-    @on(RowList.Opened, "#tasksets")
-    def _opened(self, event: RowList.Opened) -> None:
-        self._take(event.key)
-
-    @on(Input.Submitted, "#path")
-    def _path_typed(self, event: Input.Submitted) -> None:
-        if event.value.strip():
-            self._take(event.value.strip())
-
     @on(Input.Submitted, ".number")
     def _number_typed(self) -> None:
         self.button.focus()
 
-    def _take(self, source: str) -> None:
-        self.check(source)
-        self.button.focus()
-
-    def check(self, source: str) -> None:
-        """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
-        model = self.run.model
-        self.stop_trial()
-        self.draft = Draft(source, checking=True)
-        self._checked_for = model.id if model is not None else None
-        self.show_tasks()
-        self._check(source, self._checked_for)
-
-    @work(exclusive=True, group="check")
-    async def _check(self, source: str, model_id: str | None) -> None:
-        try:
-            tasks, origin = await load_source(self.client, source)
-            taskset_id = origin.get("taskset_id")
-            self.draft = replace(self.draft, tasks=tuple(tasks), taskset_id=taskset_id)
-            self.show_tasks()
-            async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
-                self.draft = self.draft.found(finding)
-                self.show_state()
-        except HudError as error:
-            self.draft = self.draft.unread(error)
-        waited = self.draft.waiting
-        self.draft = replace(self.draft, checking=False, waiting=False)
+    def checked(self) -> None:
+        """Submit where that waits for the checks; try the tasks where the command line said so."""
+        start, waited = self.hud.start, self.draft.waiting
+        self.draft = replace(self.draft, waiting=False)
         self.show_state()
         if waited and not self.blocked:
             self.ask_and_send()
-        elif self.hud.start.sample and source == self.hud.start.source and not self.draft.failed:
+        elif start.sample and self.draft.source == start.source and not self.draft.failed:
             self._try_as_asked()
 
     def _try_as_asked(self) -> None:
@@ -196,13 +118,6 @@ class LaunchScreen(LaunchTrial):
         model, values = self.run.model, self.form.read()
         if model is not None and values is not None:
             self.try_tasks(model, parameters(values), self.hud.start.sample)
-
-    def show_tasks(self) -> None:
-        if not self.is_built:
-            return
-        self._list_sources()
-        super().show_tasks()
-        self.show_state()
 
     @property
     def blocked(self) -> str:
@@ -273,14 +188,6 @@ class LaunchScreen(LaunchTrial):
             self.hud.first_fork = None
             await self.hud.action_view("live")
 
-    def action_findings(self) -> None:
-        """All that the checks found, which the pane beside the tasksets may have no room for."""
-        title = f"What the checks found in {self.draft.source or 'no taskset yet'}"
-        self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
-
-    def action_path(self) -> None:
-        self.query_one("#path", Input).focus()
-
     def action_form(self) -> None:
         self.form.focus_first()
 
@@ -290,12 +197,6 @@ class LaunchScreen(LaunchTrial):
             self.focus_next()
         else:
             self.focus_previous()
-
-    def action_refresh(self) -> None:
-        if self.draft.source is None:
-            self.read()
-        else:
-            self.check(self.draft.source)
 
     def action_copy(self) -> None:
         """Copy the slug of the task under the cursor."""
