@@ -47,11 +47,17 @@ async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
 @pytest.fixture
 async def http(service: Service) -> AsyncIterator[httpx.AsyncClient]:
     """Calls the service in process. Streams need `served`."""
-    transport = httpx.ASGITransport(create_app(service))
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://127.0.0.1", headers=bearer(service.api_key)
-    ) as client:
+    async with calling(service) as client:
         yield client
+
+
+def calling(service: Service) -> httpx.AsyncClient:
+    """A client that calls a service in process."""
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(service)),
+        base_url="http://127.0.0.1",
+        headers=bearer(service.api_key),
+    )
 
 
 @dataclass(frozen=True)

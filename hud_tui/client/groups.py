@@ -33,11 +33,11 @@ class GroupReader:
     async def _joined(self, checkpoint: Checkpoint) -> list[Group]:
         traces = await self._client.checkpoint_traces(self._model_id, checkpoint.id)
         rewarded = [trace for trace in traces if trace.reward is not None]
-        if rewarded and any(_plain(trace.trace_id) not in self._slugs for trace in rewarded):
+        if rewarded and any(plain_id(trace.trace_id) not in self._slugs for trace in rewarded):
             await self._learn(rewarded[0].trace_id)
         found: dict[str, Group] = {}
         for trace in rewarded:
-            slug = self._slugs.get(_plain(trace.trace_id))
+            slug = self._slugs.get(plain_id(trace.trace_id))
             if slug is not None and trace.reward is not None:
                 group = found.setdefault(slug, Group(task_slug=slug, rewards=[]))
                 group.rewards.append(trace.reward)
@@ -51,9 +51,9 @@ class GroupReader:
             return
         for trace in await self._client.job_traces(job_id):
             if trace.task_slug is not None:
-                self._slugs[_plain(trace.id)] = trace.task_slug
+                self._slugs[plain_id(trace.id)] = trace.task_slug
 
 
-def _plain(trace_id: str) -> str:
+def plain_id(trace_id: str) -> str:
     """The 32 hex digits of a trace id, which comes with and without dashes."""
     return trace_id.replace("-", "").lower()

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from hud_tui.client.groups import plain_id
 from hud_tui.client.outcomes import outcome_of
 from hud_tui.client.together import together
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized
@@ -122,13 +123,13 @@ class _Sampling:
 
     async def _send(self, task: Task, group: str) -> None:
         trace_id = str(uuid4())
-        self._open[_plain(trace_id)] = task
+        self._open[plain_id(trace_id)] = task
         try:
             await self._client.submit_rollout(self._body(task, group, trace_id))
         except HudUnauthorized:
             raise
         except HudRefused as error:
-            del self._open[_plain(trace_id)]
+            del self._open[plain_id(trace_id)]
             self._note(task, None, one_line(error.message, 300))
 
     def _body(self, task: Task, group: str, trace_id: str) -> SubmitRollout:
@@ -154,8 +155,8 @@ class _Sampling:
     async def _look(self) -> None:
         """Take in the rollouts that have ended."""
         for trace in await self._client.job_traces(self._job_id):
-            if trace.status in ENDED and _plain(trace.id) in self._open:
-                task = self._open.pop(_plain(trace.id))
+            if trace.status in ENDED and plain_id(trace.id) in self._open:
+                task = self._open.pop(plain_id(trace.id))
                 self._heard = monotonic()
                 usable = trace.status == "completed" and trace.reward is not None
                 said = one_line(trace.error or f"a rollout was {trace.status}", 300)
@@ -182,7 +183,3 @@ class _Sampling:
         pace = Pace(made, monotonic() - self._began)
         signals = tuple(self._signals.values())
         return Progress(self._done, self._total, signals, pace, self._trouble)
-
-
-def _plain(trace_id: str) -> str:
-    return trace_id.replace("-", "").lower()

@@ -12,13 +12,12 @@ from urllib.request import Request, urlopen
 import httpx
 import pytest
 
-from hud_tui.service.app import create_app
 from hud_tui.service.engines.base import EngineError, EngineLost, PolicyLost, StateGone
 from hud_tui.service.engines.tinker import presence
 from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tinker.pointer import read
 from hud_tui.service.service import Service
-from tests.conftest import bearer, fork, submit, until
+from tests.conftest import calling, fork, submit, until
 from tests.engines.conftest import Trial, on
 from tests.engines.skyrl import SkyRL
 
@@ -182,13 +181,8 @@ async def _either(lost: "asyncio.Task[Any]", server: SkyRL) -> None:
 
 async def test_a_managed_run_outlives_the_server_s_death(server: SkyRL, tmp_path: Path) -> None:
     engine = on(server, tmp_path / "data")
-    async with Service(tmp_path / "data", engine) as service:
-        transport = httpx.ASGITransport(create_app(service))
-        headers = bearer(service.api_key)
-        async with httpx.AsyncClient(
-            transport=transport, base_url="http://127.0.0.1", headers=headers
-        ) as http:
-            await _outlives(http, server, engine)
+    async with Service(tmp_path / "data", engine) as service, calling(service) as http:
+        await _outlives(http, server, engine)
 
 
 async def _outlives(http: httpx.AsyncClient, server: SkyRL, engine: TinkerEngine) -> None:

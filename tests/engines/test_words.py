@@ -13,13 +13,12 @@ import httpx
 import pytest
 
 from hud_tui.service import waits
-from hud_tui.service.app import create_app
 from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tinker.pointer import states
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from hud_tui.tinker_settings import Options
-from tests.conftest import bearer, fork, tasks_of, until
+from tests.conftest import calling, fork, tasks_of, until
 from tests.engines.gate import Gate, gate_before
 from tests.engines.skyrl import SkyRL
 from tests.engines.test_failures import post
@@ -47,11 +46,7 @@ async def service(
 
 @pytest.fixture
 async def http(service: Service) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(service))
-    headers = bearer(service.api_key)
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://127.0.0.1", headers=headers
-    ) as http:
+    async with calling(service) as http:
         yield http
 
 

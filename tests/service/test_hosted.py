@@ -9,9 +9,8 @@ import httpx
 import pytest
 
 from hud_tui.service import hosted
-from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
-from tests.conftest import bearer, fork, until
+from tests.conftest import calling, fork, until
 from tests.toy_engine import ToyEngine
 
 JOB = str(uuid4())
@@ -163,20 +162,12 @@ async def test_more_than_can_wait_are_refused(
 
 async def test_what_waits_when_the_service_stops_ends_as_an_error(tmp_path: Path) -> None:
     engine = ToyEngine()
-    async with Service(tmp_path, engine) as service, called(service) as http:
+    async with Service(tmp_path, engine) as service, calling(service) as http:
         model, asked = (await fork(http))["model_name"], body("")
         asked["agent"]["config"]["model"] = model
         service.hosted._line = asyncio.Semaphore(0)
         await submitted(http, asked)
-    async with Service(tmp_path, ToyEngine()) as service, called(service) as http:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
         trace = await ended(http, asked["trace_id"])
         assert (trace["status"], trace["reward"]) == ("error", None)
         assert "was stopped" in trace["error"]
-
-
-def called(service: Service) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(service)),
-        base_url="http://127.0.0.1",
-        headers=bearer(service.api_key),
-    )

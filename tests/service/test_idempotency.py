@@ -7,11 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service.app import create_app
 from hud_tui.service.engines.base import Saved
 from hud_tui.service.service import Service
 from hud_tui.service.store import replies
-from tests.conftest import bearer, ended, fork, tasks_of, until
+from tests.conftest import calling, ended, fork, tasks_of, until
 from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
@@ -189,11 +188,3 @@ async def test_keys_are_bounded(http: httpx.AsyncClient, monkeypatch: pytest.Mon
     body = await batch(http, model)
     assert (await ask(http, model, "forward-backward", body, "b")).status_code == 409
     assert (await ask(http, model, "forward-backward", body, "a")).status_code == 200
-
-
-def calling(service: Service) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(service)),
-        base_url="http://127.0.0.1",
-        headers=bearer(service.api_key),
-    )

@@ -137,16 +137,6 @@ async def _collect(source: AsyncIterator[Finding], found: list[Finding]) -> None
         found.append(finding)
 
 
-@pytest.fixture
-async def hud(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    hud = commands(served, monkeypatch, capsys)
-    base = (await hud("models")).data["models"][0]["model_name"]
-    await hud("fork", base, "--name", "arith-rl", "-y")
-    return hud
-
-
 async def test_a_warning_fails_where_it_is_asked_to(hud: Command, tmp_path: Path) -> None:
     file = tmp_path / "few.jsonl"
     file.write_text(json.dumps({"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}))

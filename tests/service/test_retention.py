@@ -8,13 +8,12 @@ import httpx
 import pytest
 
 from hud_tui.errors import HudNotFound, HudUsage
-from hud_tui.service.app import create_app
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.retention import size_of
 from hud_tui.service.service import Service
 from hud_tui.settings import read_max_disk
-from tests.conftest import bearer, fork
+from tests.conftest import calling, fork
 from tests.service.calls import Json, chat, detail, set_head, step, tree
 from tests.service.clients import in_process
 from tests.service.test_trace_inputs import rollout
@@ -266,11 +265,3 @@ def test_a_size_must_be_one() -> None:
             read_max_disk(text, {})
     with pytest.raises(HudUsage, match="HUD_TUI_MAX_DISK"):
         read_max_disk(None, {"HUD_TUI_MAX_DISK": "much"})
-
-
-def calling(service: Service) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(service)),
-        base_url="http://127.0.0.1",
-        headers=bearer(service.api_key),
-    )

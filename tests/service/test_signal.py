@@ -22,9 +22,9 @@ from hud_tui.rl.tasks import HELD_OUT
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings
 from hud_tui.wire import JobParameters, Model
-from tests.conftest import Served, until
+from tests.conftest import until
 from tests.service.clients import answered, fork_of, in_process
-from tests.service.headless import Command, commands
+from tests.service.headless import Command
 
 ROWS = [{"env": "arith", "id": "add", "args": {"a": n, "b": 1}, "slug": f"t{n}"} for n in range(12)]
 TASKS = read_rows(ROWS)
@@ -254,16 +254,6 @@ async def test_recorded_traces_are_used_before_any_is_made() -> None:
     assert [found[slug].basis for slug in slugs] == ["recorded", "recorded", "sampled"]
     assert found[slugs[0]].rewards == [0.0, 1.0]
     assert found[slugs[0]].at == "2026-01-02T00:00:00+00:00"
-
-
-@pytest.fixture
-async def hud(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    hud = commands(served, monkeypatch, capsys)
-    base = (await hud("models")).data["models"][0]["model_name"]
-    await hud("fork", base, "--name", "arith-rl", "-y")
-    return hud
 
 
 async def test_preflight_samples_and_says_which_tasks_teach(hud: Command, tmp_path: Path) -> None:

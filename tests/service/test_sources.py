@@ -11,7 +11,7 @@ from hud_tui.client.submission import submit
 from hud_tui.wire import JobDataset, SubmitJob
 from tests.conftest import Served
 from tests.service.clients import over_socket
-from tests.service.headless import Command, commands
+from tests.service.headless import Command
 
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
 SECRET = "sk-hud-0123456789"
@@ -20,16 +20,6 @@ SERVERS = {
 }
 V4 = {"prompt": "Go.", "mcp_config": json.dumps(SERVERS), "evaluate_tool": '{"evaluate": {}}'}
 """As Hugging Face data sets have it."""
-
-
-@pytest.fixture
-async def hud(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    hud = commands(served, monkeypatch, capsys)
-    base = (await hud("models")).data["models"][0]["model_name"]
-    await hud("fork", base, "--name", "arith-rl", "-y")
-    return hud
 
 
 async def test_a_directory_is_read_with_all_below_it(hud: Command, tmp_path: Path) -> None:
