@@ -67,7 +67,7 @@ class Calls:
         return result
 
     async def _bounded(self, submit: Callable[[], Any], limit_s: float) -> Any:
-        task = asyncio.ensure_future(self._result(submit, limit_s))
+        task = asyncio.ensure_future(self._result(submit))
         try:
             await self._until_done(task, limit_s)
             return task.result()
@@ -89,7 +89,7 @@ class Calls:
                 took = f"{monotonic() - start:.0f} s"
                 raise PolicyLost(f"{self._url} did not finish a call in {took} ({why})")
 
-    async def _result(self, submit: Callable[[], Any], limit_s: float) -> Any:
+    async def _result(self, submit: Callable[[], Any]) -> Any:
         loop = asyncio.get_running_loop()
         given = await loop.run_in_executor(self._threads, submit)
         future = getattr(given, "future", None)
