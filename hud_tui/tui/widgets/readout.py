@@ -7,6 +7,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from hud_tui.rl.axis import Axis
+from hud_tui.rl.counts import counted
 from hud_tui.rl.curves import DELTA_STEPS, Readout
 from hud_tui.rl.metrics import change, metric, outside, short, signed, title
 from hud_tui.rl.run import Run
@@ -68,14 +69,14 @@ def focus_heading(
     ]
     if lens.weight:
         numbers.insert(0, (f"ema {lens.weight:g}", short(readout.smooth), "plain"))
-    numbers += _compared(key, run, sight, lens, length, readout)
+    numbers += _compared(key, sight, lens, length, readout)
     missing = curve.missing
     words = [
         _where(run, sight, lens, cursor),
         f"⚠ {missing} missing" if missing else "",
         "log" if lens.log else "",
         _axis_said(run, sight, lens),
-        f"clipped: {off} column{'s'[: off != 1]} beyond" if off else "clipped" if lens.clip else "",
+        f"clipped: {counted(off, 'column')} beyond" if off else "clipped" if lens.clip else "",
         _zoom_said(run, lens),
     ]
     return Heading(
@@ -87,7 +88,7 @@ def focus_heading(
 
 
 def _compared(
-    key: str, run: Run, sight: Sight, lens: Lens, length: int, own: Readout
+    key: str, sight: Sight, lens: Lens, length: int, own: Readout
 ) -> list[tuple[str, str, str]]:
     """The overlay's number at the same place, and how far the run's own is from it."""
     other = lens.overlay
