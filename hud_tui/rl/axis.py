@@ -108,23 +108,42 @@ def room(length: int, most: int | None) -> int:
 
 def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, str]]:
     """About `count` round values in [low, high] and how they are written, rising."""
-    least = max(high - low, 1.0) / max(1, count)
+    for wanted in (count, 2 * count):
+        values = _marked(axis, low, high, max(1, wanted))
+        if len(values) > 1:
+            break
+    return list(zip(values, _written(axis, values), strict=True))
+
+
+def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:
+    least = max(high - low, 1.0) / count
     step = round_step(least) if axis is not Axis.TIME else _round_time(least)
     step = max(step, 1.0)
     values = [n * step for n in range(ceil(low / step), int(high / step) + 1)]
     if axis is Axis.STEP and values[:1] != [low]:
         values = [low, *(value for value in values if value - low >= step / 2)]
-    return [(value, time_said(value) if axis is Axis.TIME else short(value)) for value in values]
+    return values
+
+
+def _written(axis: Axis, values: Sequence[float]) -> list[str]:
+    """The values as text, as short as keeps them apart."""
+    texts = [time_said(value) if axis is Axis.TIME else short(value) for value in values]
+    for digits in range(4, 16):
+        if len(set(texts)) == len(texts):
+            break
+        plain = f"{{:.{digits}g}}".format
+        texts = [time_said(v, digits) if axis is Axis.TIME else plain(v) for v in values]
+    return texts
 
 
 def _round_time(least: float) -> float:
     return next((float(t) for t in ROUND_TIMES if t >= least), ceil(least / 86_400) * 86_400.0)
 
 
-def time_said(value: float) -> str:
+def time_said(value: float, digits: int = 3) -> str:
     """Seconds since the start in the largest unit that fits, e.g. ``90 s`` as ``1.5m``."""
     size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, "s"))
-    return f"{value / size:.3g}{unit}" if value else "0"
+    return f"{value / size:.{digits}g}{unit}" if value else "0"
 
 
 def _stamps(run: Run, count: int) -> list[float | None]:

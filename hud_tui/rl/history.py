@@ -84,6 +84,21 @@ def first_shown(count: int, room: int) -> int:
     return max(0, -(-(count - room) // leap) * leap) if count > room else 0
 
 
+def bins(start: int, stop: int, room: int) -> range:
+    """The first rows of the bins that rows [start, stop) are put into, `room` bins at most.
+
+    A bin is a round number of rows, and begins at a multiple of it: one more row changes the
+    last bin alone, but for now and then.
+    """
+    size = next(
+        size
+        for power in range(20)
+        for size in (10**power * part for part in (1, 2, 3, 4, 5, 6, 8))
+        if -(-stop // size) - start // size <= max(1, room)
+    )
+    return range(start // size * size, stop, size)
+
+
 def mark(rewards: Sequence[float]) -> Mark:
     """One group's rewards, shape (G,), G ≥ 1, as its mark."""
     stats = group_stats(rewards)

@@ -1,8 +1,12 @@
 """The crosshair, the zoom, the comparison and the choice of charts, by key and by mouse."""
 
+import re
 from pathlib import Path
 
+import pytest
+
 from hud_tui.events import CheckpointAdded, HeadMoved
+from hud_tui.rl.overlay import over_branch
 from hud_tui.tui.screens.chart_list import ChartList
 from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.shelf import Shelf
@@ -230,3 +234,37 @@ async def test_events_keep_their_place_under_a_crosshair() -> None:
         before = text_of(stage.live.query_one(EventLog))
         await pilot.press("left", "left")
         assert text_of(stage.live.query_one(EventLog)) == before
+
+
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (120, ("ema 0.8", "raw", "Δ10", "vs step-000100", "┊ step-000111")),
+        (80, ("ema 0.8", "vs step-000100", "┊ step-000111")),
+        (40, ("ema 0.8",)),
+    ],
+)
+async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place(
+    width: int, said: tuple[str, ...]
+) -> None:
+    run = runs.branched(100, 60, 20)
+    stage = Stage(run)
+    async with stage.run_test(size=(width, 30)) as pilot:
+        stage.live.compare(over_branch(run, 99))
+        await pilot.press("shift+left")
+        chart = stage.live.query_one(FocusChart)
+        text = chart.heading(chart.width).text
+        assert all(part in text for part in said)
+        numbers = re.findall(r"\d*\.\d+", text)
+        assert all(len(number.partition(".")[2]) == 3 for number in numbers if number != "0.8")
+
+
+async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:
+    stage = Stage(runs.with_metrics({"reward_mean": [0.5] * 10_000}))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press("shift+left")
+        assert stage.live.cursor == 9900
+        await pilot.press(*["i"] * 6, "shift+left")
+        assert stage.live.cursor == 9890
+        await pilot.press("left", "shift+right")
+        assert stage.live.cursor == 9899

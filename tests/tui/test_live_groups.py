@@ -20,6 +20,11 @@ from tests.tui.stage import Stage
 from tests.tui.test_live import text_of
 
 
+def readout_of(stage: Stage) -> str:
+    chart = stage.live.query_one(FocusChart)
+    return chart.heading(chart.width).text
+
+
 def groups_of(stage: Stage) -> GroupGrid:
     return stage.live.query_one(GroupGrid)
 
@@ -66,13 +71,43 @@ async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
         assert "step-000021" in text_of(groups_of(stage))
 
 
-async def test_the_strip_follows_the_crosshair_out_of_sight() -> None:
+async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
+    run = runs.with_metrics({"reward_mean": [0.5] * 10_000})
+    stage = Stage(run)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "w")
+        grid = groups_of(stage)
+        assert "a column is 100 steps, the last drawn" in str(grid.title(116))
+        assert "step-000001 … step-010000" in text_of(grid)
+        await pilot.press("home")
+        await until(lambda: "▼ step-000001" in text_of(grid))
+        await pilot.click(GroupGrid, offset=(1 + 41, 1))
+        await until(lambda: stage.live.cursor == 4199)
+        assert text_of(grid).splitlines()[1].index("▼ step-004200") == 42
+        assert "step-004200" in readout_of(stage)
+        await pilot.press("left")
+        await until(lambda: "▼ step-004199" in text_of(grid))
+        assert text_of(grid).splitlines()[1].index("▼") == 42
+        await pilot.press("end", "left")
+        await until(lambda: "▼ step-010000" in text_of(grid))
+
+
+async def test_the_strip_names_the_step_under_the_crosshair_where_there_is_room() -> None:
+    stage = Stage(runs.run_of(112))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "w", "left")
+        await until(lambda: " step-000112 ▼" in text_of(groups_of(stage)))
+        assert text_of(groups_of(stage)).splitlines()[1].index("▼") == 112
+
+
+async def test_the_strip_shows_the_steps_that_the_charts_do() -> None:
     stage = Stage(runs.run_of(300))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("w", "home")
-        await until(lambda: "step-000001 …" in text_of(groups_of(stage)))
-        await pilot.press("end")
-        await until(lambda: "… step-000300" in text_of(groups_of(stage)))
+        await pilot.press("g", "w", "home", "i", "i")
+        await until(lambda: "step-000001 … step-000075" in text_of(groups_of(stage)))
+        assert "a column" not in groups_of(stage).title(80)
+        await pilot.press("right_square_bracket")
+        await until(lambda: "step-000038 … step-000112" in text_of(groups_of(stage)))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
-from hud_tui.rl.axis import Axis, Positions, room
+from hud_tui.rl.axis import Axis, Positions, marks, room
 from hud_tui.rl.run import Run
 from hud_tui.rl.scale import fit
 from hud_tui.wire import Checkpoint
@@ -105,3 +105,30 @@ def test_another_branch_counts_its_own_tokens() -> None:
 
 def test_a_log_scale_within_a_decade_has_round_ticks() -> None:
     assert fit(0.326, 0.872, log=True, intervals=1.7).labels == [".500", ".750"]
+
+
+@pytest.mark.parametrize(
+    ("axis", "low", "high", "count", "labels"),
+    [
+        (Axis.STEP, 1, 10_000, 7, ["1", "2.0k", "4.0k", "6.0k", "8.0k", "10k"]),
+        (Axis.STEP, 9767, 9922, 7, ["9767", "9800", "9850", "9900"]),
+        (Axis.TOKENS, 900, 9_495_450, 4, ["2.0M", "4.0M", "6.0M", "8.0M"]),
+        (Axis.TIME, 0, 29_997, 4, ["0", "3h", "6h"]),
+        (Axis.TIME, 100_000, 101_000, 4, ["1.16d", "1.163d", "1.167d"]),
+    ],
+)
+def test_no_two_marks_of_an_axis_read_the_same(
+    axis: Axis, low: float, high: float, count: int, labels: list[str]
+) -> None:
+    assert [text for _, text in marks(axis, low, high, count)] == labels
+
+
+@given(
+    st.sampled_from(list(Axis)), st.integers(0, 10**7), st.integers(1, 10**7), st.integers(1, 12)
+)
+def test_marks_are_few_apart_and_in_sight(axis: Axis, low: int, wide: int, count: int) -> None:
+    found = marks(axis, low, low + wide, count)
+    values = [value for value, _ in found]
+    assert values == sorted(set(values))
+    assert all(low <= value <= low + wide for value in values)
+    assert len({text for _, text in found}) == len(found) <= 2 * count + 2

@@ -1,8 +1,11 @@
 """Which groups the Live view shows, in which order, and how each fared before."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone
 from hud_tui.rl.group_rows import GroupRows, Order, group_rows
-from hud_tui.rl.history import RECENT, GroupHistory, first_shown
+from hud_tui.rl.history import RECENT, GroupHistory, bins, first_shown
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs
@@ -142,3 +145,25 @@ def test_history_counts_what_it_has_seen() -> None:
     history.follow(run.fold(CheckpointAdded(checkpoint=node(900, 3 * RECENT - 1, a=[0.0]))))
     assert history.seen("a") == RECENT + 1
     assert len(history.of("a")) == RECENT
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200_000), st.integers(1, 300))
+def test_bins_hold_every_row_and_stay_where_they_are(start: int, more: int, room: int) -> None:
+    stop = start + more
+    found = bins(start, stop, room)
+    assert 1 <= len(found) <= room
+    assert found.start <= start < stop <= found.stop + found.step
+    assert all(first % found.step == 0 for first in found)
+    longer = bins(start, stop + 1, room)
+    assert longer.step >= found.step
+    if longer.step == found.step:
+        assert list(longer)[: len(found)] == list(found)
+
+
+def test_a_bin_is_a_round_number_of_rows() -> None:
+    assert [bins(0, 100, 100).step, bins(0, 101, 100).step, bins(0, 10_000, 118).step] == [
+        1,
+        2,
+        100,
+    ]
+    assert list(bins(9767, 9922, 118)) == list(range(9766, 9922, 2))

@@ -94,10 +94,15 @@ class ChartingScreen(HudScreen):
     # The crosshair
 
     def action_cursor(self, steps: int) -> None:
-        """So many steps later, or earlier where below 0; past the newest it follows again."""
+        """So many steps later, or earlier where below 0; past the newest it follows again.
+
+        Of more than one, so many thousandths of what is in sight, where that is more.
+        """
         length = self.shown.series.length
+        first, stop = self.lens.rows(length)
+        leap = max(1, (stop - first) // 1000) if abs(steps) > 1 else 1
         start = length if self.cursor is None else self.cursor
-        self.point(start + steps)
+        self.point(start + steps * leap)
 
     def action_first(self) -> None:
         self.point(self.lens.rows(self.shown.series.length)[0])

@@ -85,7 +85,7 @@ class LiveScreen(LivePanes):
                 keys=here.keys, hidden=here.hidden, chosen=here.focus_key, **charts
             )
             with Container(id="foot"):
-                yield GroupGrid().data_bind(run=here.shown, cursor=here.cursor)
+                yield GroupGrid().data_bind(**charts)
                 yield EventLog().data_bind(run=here.shown)
 
     def watch_run(self, before: Run, run: Run) -> None:

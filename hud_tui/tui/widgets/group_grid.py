@@ -19,6 +19,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
 from hud_tui.rl.waste import TaskWaste, Waste
 from hud_tui.tui.group_reader import StepGroups
+from hud_tui.tui.widgets.lens import Lens
 from hud_tui.tui.widgets.lines import LinesView, line
 from hud_tui.tui.widgets.reward_face import RewardFace
 from hud_tui.tui.widgets.strip_face import MARGIN, StripFace
@@ -47,6 +48,8 @@ class GroupGrid(LinesView):
     run: reactive[Run] = reactive(Run, repaint=False)
     order: reactive[Order] = reactive(Order.TASK, repaint=False)
     face: reactive[Face] = reactive(Face.REWARDS, repaint=False)
+    lens: reactive[Lens] = reactive(Lens, repaint=False)
+    """What of it the charts show; the strip shows the same steps."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row of the lineage under the crosshair; None for the step under way."""
     picked: reactive[str] = reactive("", repaint=False)
@@ -80,6 +83,10 @@ class GroupGrid(LinesView):
 
     def watch_cursor(self) -> None:
         self._follow()
+
+    def watch_lens(self, before: Lens, lens: Lens) -> None:
+        if self.face is Face.STRIP and (before.span, before.end) != (lens.span, lens.end):
+            self.redraw()
 
     def watch_face(self) -> None:
         self.scroll_to(y=0, animate=False)
@@ -136,7 +143,8 @@ class GroupGrid(LinesView):
             short_of = self.run.series.length - self.waste.length
             return ["waste", wasted, f"{short_of} steps to count" if short_of else "worst first"]
         if self.face is Face.STRIP:
-            return ["groups step by step", *idle]
+            binned = self._strip.said(self.width)
+            return ["groups step by step", *([binned] if binned else []), *idle]
         if not self.groups.rows:
             return ["groups"]
         name = one_line(self.groups.name, 40)
@@ -169,12 +177,16 @@ class GroupGrid(LinesView):
 
     def draw(self, width: int, rows: range) -> list[Strip]:
         if self.face is Face.STRIP:
-            strip = StripFace(self.tone, self.run, self.marks, self.pointed)
-            return strip.lines(width, len(rows))
+            return self._strip.lines(width, len(rows))
         if not self.slugs:
             return [line((f" {self._nothing()}", self.tone("dim")))]
         index = self.index if self.has_focus else -1
         return [self._line(row - self.named, width, row - self.named == index) for row in rows]
+
+    @property
+    def _strip(self) -> StripFace:
+        span = self.lens.rows(self.run.series.length)
+        return StripFace(self.tone, self.run, self.marks, span, self.pointed)
 
     def _line(self, at: int, width: int, picked: bool) -> Strip:
         """A task's row; the columns' names where `at` is below 0."""
@@ -231,10 +243,9 @@ class GroupGrid(LinesView):
     def on_click(self, event: Click) -> None:
         at = event.y - 1 + self.scroll_offset.y - self.named
         if self.face is Face.STRIP:
-            strip = StripFace(self.tone, self.run, self.marks, self.pointed)
-            start, stop = strip.columns(max(1, self.width - 2 * MARGIN))
-            if start <= (row := start + event.x - MARGIN) < stop:
-                self.post_message(self.Pointed(row))
+            rows = self._strip.rows(max(1, self.width - 2 * MARGIN))
+            if 0 <= event.x - MARGIN < len(rows):
+                self.post_message(self.Pointed(rows[event.x - MARGIN]))
         elif event.y and 0 <= at < len(self.slugs):
             self.picked = self.slugs[at]
             if event.chain == 2:

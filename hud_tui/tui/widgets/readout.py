@@ -17,6 +17,12 @@ from hud_tui.tui.widgets.lens import Lens
 from hud_tui.tui.widgets.lines import fit_text, line
 from hud_tui.tui.widgets.sight import Sight
 
+DELTA, RAW = f"Δ{DELTA_STEPS}", "raw"
+OTHER = "vs "
+"""How the overlay's number is called, with its name after it."""
+SPARED = (OTHER, RAW, DELTA)
+"""What a narrow line can do without, the last of them first."""
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -31,11 +37,13 @@ class Heading:
 
     def strip(self, tones: Mapping[str, Style], width: int) -> Strip:
         """The line in exactly `width` cells; what has no room is left out."""
-        parts = [(f" {self.title} ", tones["strong"])]
-        for name, text, tone in self.numbers:
-            parts += [(f"  {name} ", tones["dim"]), (text.ljust(6), tones[tone])]
+        words, numbers = list(self.words), list(self.numbers)
+        parts = self._left(numbers, tones)
+        where = len(words[0]) + 3 if words else 0
+        while len(numbers) > 1 and line(*parts).cell_length + where > width:
+            numbers.remove(max(numbers, key=_spared))
+            parts = self._left(numbers, tones)
         left = line(*parts)
-        words = list(self.words)
         while words and left.cell_length + len(" · ".join(words)) + 3 > width:
             words.pop()
         right = " · ".join(reversed(words)) + " "
@@ -44,6 +52,19 @@ class Heading:
         return line(*parts, (fit_text(meaning, room), tones["dim"]), (right, tones["dim"])).crop(
             0, width
         )
+
+    def _left(
+        self, numbers: Sequence[tuple[str, str, str]], tones: Mapping[str, Style]
+    ) -> list[tuple[str, Style]]:
+        parts = [(f" {self.title} ", tones["strong"])]
+        for name, text, tone in numbers:
+            parts += [(f"  {name} ", tones["dim"]), (text.ljust(6), tones[tone])]
+        return parts
+
+
+def _spared(number: tuple[str, str, str]) -> int:
+    name = OTHER if number[0].startswith(OTHER) else number[0]
+    return SPARED.index(name) if name in SPARED else -1
 
 
 def focus_heading(
@@ -64,8 +85,8 @@ def focus_heading(
     readout = curve.readout(length, exact=cursor is not None)
     tone = "warm" if outside(known, readout.raw) else "plain"
     numbers = [
-        ("raw", short(readout.raw), tone),
-        (f"Δ{DELTA_STEPS}", signed(readout.delta), "plain"),
+        (RAW, short(readout.raw), tone),
+        (DELTA, signed(readout.delta), "plain"),
     ]
     if lens.weight:
         numbers.insert(0, (f"ema {lens.weight:g}", short(readout.smooth), "plain"))
@@ -100,7 +121,7 @@ def _compared(
     there = sight.other_curve(other, key, lens).readout(steps)
     theirs, ours = (there.smooth, own.smooth) if lens.weight else (there.raw, own.raw)
     apart = signed(change(theirs, ours))
-    return [(f"vs {one_line(other.name, 24)}", f"{short(theirs)} {apart}", "plain")]
+    return [(f"{OTHER}{one_line(other.name, 24)}", f"{short(theirs)} {apart}", "plain")]
 
 
 def _where(run: Run, sight: Sight, lens: Lens, cursor: int | None) -> str:

@@ -7,7 +7,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from hud_tui.rl.history import Mark, StepMarks, first_shown
+from hud_tui.rl.history import Mark, StepMarks, bins
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
@@ -27,35 +27,47 @@ LEGENDS = (
 
 @dataclass(frozen=True)
 class StripFace:
-    """Draws the columns in sight with a pane's tones."""
+    """Draws the columns in sight with a pane's tones.
+
+    Where there are more steps than cells, a column is a bin of steps: it shows the last of
+    them, or the one under the crosshair.
+    """
 
     tone: Toned
     run: Run
     marks: StepMarks
+    span: tuple[int, int]
+    """The rows of the lineage in sight: first, and one past the last."""
     cursor: int | None
     """The row of the lineage under the crosshair."""
 
     def lines(self, width: int, height: int) -> list[Strip]:
         """`height` lines: where the crosshair is, the groups, and what they are."""
         cells = max(1, width - 2 * MARGIN)
-        start, stop = self.columns(cells)
-        steps = [self._step(row) for row in range(start, stop)]
+        rows = self.rows(cells)
+        steps = [self._step(row) for row in rows]
         most = max((len(step) for step in steps), default=0)
         tall = max(0, min(height - 2, most))
         low = min((mark.mean for step in steps for mark in step), default=0.0)
         high = max((mark.mean for step in steps for mark in step), default=1.0)
         scale = min(0.0, low), max(1.0, high)
-        here = None if self.cursor is None else self.cursor - start
+        here = None if self.cursor not in rows else rows.index(self.cursor)
         body = [self._line(steps, row, tall, most, scale, here) for row in range(tall)]
-        return [self._above(here, cells), *body, self._below(start, stop, width)][:height]
+        return [self._above(here, cells), *body, self._below(width)][:height]
 
-    def columns(self, cells: int) -> tuple[int, int]:
-        """The rows of the lineage in sight: the newest, or those that end at the crosshair."""
-        length = self.run.series.length
-        start = first_shown(length, cells)
-        if self.cursor is not None and self.cursor < start:
-            start = max(0, self.cursor - cells // 2)
-        return start, min(length, start + cells)
+    def rows(self, cells: int) -> Sequence[int]:
+        """The row of the lineage that each column shows."""
+        found = bins(*self.span, cells)
+        return [self._shown(max(first, self.span[0]), first + found.step) for first in found]
+
+    def said(self, width: int) -> str:
+        """How many steps a column is; empty where it is one."""
+        every = bins(*self.span, max(1, width - 2 * MARGIN)).step
+        return f"a column is {every} steps, the last drawn" if every > 1 else ""
+
+    def _shown(self, first: int, stop: int) -> int:
+        here = self.cursor
+        return here if here is not None and first <= here < stop else min(stop, self.span[1]) - 1
 
     def _step(self, row: int) -> Sequence[Mark]:
         position = self.run.tree.find(self.run.series.id_at(row))
@@ -85,10 +97,15 @@ class StripFace:
         return Strip(joined(cells))
 
     def _above(self, here: int | None, cells: int) -> Strip:
-        place = "" if here is None else " " * here + "▼"
+        if here is None or self.cursor is None:
+            return line((" " * (MARGIN + cells), self.tone("strong")))
+        name = self._name(self.cursor)
+        beside = here + len(name) + 2 > cells
+        place = f"{name} ▼".rjust(here + 1) if beside else f"{' ' * here}▼ {name}"
         return line((" " * MARGIN + fit_text(place, cells), self.tone("strong")))
 
-    def _below(self, start: int, stop: int, width: int) -> Strip:
+    def _below(self, width: int) -> Strip:
+        start, stop = self.span
         if start == stop:
             return line((" No steps yet.", self.tone("dim")))
         left = f" {self._name(start)} … {self._name(stop - 1)}"
