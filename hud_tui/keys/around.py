@@ -24,6 +24,14 @@ APP = (
         "Next: dark, light, high contrast, colour-blind.",
         False,
     ),
+    Action(
+        "app",
+        "reset_layout",
+        "ctrl+l",
+        "reset layout",
+        "Panes, folds, filters, charts as at first; asks.",
+        False,
+    ),
     Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
     Action(
         "app", "interrupt", "ctrl+c,ctrl+q", "quit", "Copy the selection, or leave.", False, True

@@ -194,4 +194,4 @@ class HudApp(CopyingApp):
         if action == "log":
             open_ = any(getattr(one, "VIEW", "") == "log" for one in self.screen_stack)
             return self.shown_view is not None and not open_
-        return action not in ("view", "alarms", "raw") or self.client is not None
+        return action not in ("view", "alarms", "raw", "reset_layout") or self.client is not None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from textual import work
+
 from hud_tui.tui.guarding import GuardingApp
 
 if TYPE_CHECKING:
@@ -82,11 +84,38 @@ class KeepingApp(GuardingApp):
         Args:
             changes: Fields of `Layout`.
         """
-        before, self._layout = self.layout, replace(self.layout, **changes)
+        self._change(replace(self.layout, **changes))
+
+    def _change(self, layout: Layout) -> None:
+        before, self._layout = self.layout, layout
         if self._layout_scope is not None and self._layout != before:
             from hud_tui.tui.layout import write_layout
 
             write_layout(self.shelf, self._layout_scope, self._layout, before)
+
+    @work(exclusive=True, group="reset")
+    async def action_reset_layout(self) -> None:
+        """Ask; then show every view as at first."""
+        from hud_tui.tui.screens.dialogs import ConfirmDialog
+
+        lines = [
+            "Panes, folds, filters and charts are shown as at first.",
+            "The theme, notes and what was said to alarms stay.",
+        ]
+        if await self.push_screen_wait(ConfirmDialog("Reset the layout", lines, "Reset")):
+            self.reset_layout()
+
+    def reset_layout(self) -> None:
+        """Forget how the views were laid out, but for which model is followed and where."""
+        from hud_tui.tui.chart_choices import Choices, write_choices
+        from hud_tui.tui.layout import Layout
+
+        was = self.layout
+        self._change(Layout(model=was.model, model_name=was.model_name, view=was.view))
+        write_choices(self.shelf, Choices())
+        self.layout_edition += 1
+        if self.shown_view is not None:
+            self.shown_view.follow_layout()
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
         super().choose(model, known, known_at)

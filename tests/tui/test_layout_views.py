@@ -185,3 +185,38 @@ async def test_the_filter_of_jobs_while_one_is_looked_at_too(
         assert app.app.layout.jobs_filter == "none"
         await app.press("escape")
         await app.until(lambda: app.app.layout.jobs_filter == "")
+
+
+async def test_a_reset_shows_every_view_as_at_first(
+    served: Served, model: Any, state: Path
+) -> None:
+    async with session(served, state, Start("checkpoints", model="mine")) as app:
+        await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
+        folded = len(tree(app).tree_list.rows)
+        await app.press("a", "d", "slash", *"step:3", "enter")
+        await app.until(lambda: len(tree(app).tree_list.rows) == 1)
+        await app.press("3")
+        await app.until_view("live")
+        await app.until(lambda: live(app).focused is live(app).metrics)
+        await app.press("g", "plus", "L")
+        await app.until(lambda: live(app).full and live(app).lens.log and live(app).focused)
+        await app.press("ctrl+l")
+        assert "as at first" in await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("live")
+        assert live(app).full
+        await app.press("ctrl+l")
+        await app.until_dialog()
+        await app.press("y")
+        await app.until(lambda: app.screen is app.app.shown_view and not live(app).full)
+        assert not live(app).lens.log
+        await app.until(lambda: live(app).focused is live(app).metrics)
+        await app.press("4")
+        await app.until_view("checkpoints")
+        await app.until(lambda: not tree(app).tree_list.lanes.unfolded)
+        await app.until(lambda: len(tree(app).tree_list.rows) > 1)
+        await app.until(lambda: tree(app).details_pane.display)
+        assert tree(app).filter_field.value == ""
+    async with session(served, state) as app:
+        await until_tree(app, folded)
+        assert follows(app, "mine")

@@ -91,11 +91,15 @@ class HudScreen(Screen[None]):
     def lay_out(self) -> None:
         """Show panes and filters as they were left: when it is built, and when that is reset."""
 
-    def on_screen_resume(self) -> None:
-        self.hud.arrange(view=self.VIEW)
+    def follow_layout(self) -> None:
+        """Show what is new of the layout."""
         if self.is_mounted and self._edition != self.hud.layout_edition:
             self._edition = self.hud.layout_edition
             self.lay_out()
+
+    def on_screen_resume(self) -> None:
+        self.hud.arrange(view=self.VIEW)
+        self.follow_layout()
         self.hear(self.hud.run_now, self.hud.freshness)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:

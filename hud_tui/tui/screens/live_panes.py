@@ -54,7 +54,7 @@ class LivePanes(ChartingScreen):
         self.watch(groups, "order", self._keep_order, init=False)
 
     def on_screen_resume(self) -> None:
-        """The base class' own is called too."""
+        super().on_screen_resume()
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
 
