@@ -55,7 +55,8 @@ class Shelf:
         if self.directory is None:
             return
         idle = not self._waiting
-        self._waiting[name] = {**self._waiting.get(name, {}), **values}
+        as_read = json.loads(json.dumps(values))  # whoever reads them meanwhile finds no tuples
+        self._waiting[name] = {**self._waiting.get(name, {}), **as_read}
         if self.later is None:
             self.flush()
         elif idle:

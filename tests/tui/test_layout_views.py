@@ -210,6 +210,7 @@ async def test_a_reset_shows_every_view_as_at_first(
         await app.press("y")
         await app.until(lambda: app.screen is app.app.shown_view and not live(app).full)
         assert not live(app).lens.log
+        assert app.notices == []
         await app.until(lambda: live(app).focused is live(app).metrics)
         await app.press("4")
         await app.until_view("checkpoints")

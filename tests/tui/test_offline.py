@@ -47,10 +47,10 @@ async def model(http: httpx.AsyncClient) -> Any:
 
 @asynccontextmanager
 async def session(
-    connector: Remote, state: Path, command: str = "checkpoints"
+    connector: Remote, state: Path, command: str = "checkpoints", again: bool = False
 ) -> AsyncIterator[Opened]:
     """The app, with a state directory."""
-    app = HudApp(connector, "hud", Start(command), shelf=Shelf(lambda: state))
+    app = HudApp(connector, "hud", Start(command, again), shelf=Shelf(lambda: state))
     async with app.run_test(notifications=True) as pilot:
         yield Opened(app, pilot, connector)
 
@@ -186,6 +186,6 @@ async def test_another_account_is_shown_nothing_of_the_first(
     async with session(Remote(url, "hud-another-key"), tmp_path) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
         assert app.app.catalog == ()
-    async with session(Remote(url, served.api_key), tmp_path) as app:
+    async with session(Remote(url, served.api_key), tmp_path, "status", again=True) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: is_offline(app))
