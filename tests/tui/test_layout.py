@@ -19,8 +19,8 @@ from hud_tui.tui.keeping import LOCAL
 from hud_tui.tui.layout import Layout, read_layout
 from hud_tui.tui.shelf import Shelf
 from tests.conftest import Served
-from tests.tui.cockpit import grow, settings_of
-from tests.tui.conftest import Connector, Opened
+from tests.tui.cockpit import grow
+from tests.tui.conftest import Connector, Opened, settings_of
 
 AGAIN = Start(again=True)
 """``hud-tui`` alone."""
