@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hud_tui.rl.jobs import job_model_id
 from hud_tui.rl.model_checks import is_shared
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
@@ -49,8 +50,8 @@ def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
     """
     known = {model.id: model for model in models}
     for job in jobs:
-        named = (job.metadata or {}).get("model_id")
-        if isinstance(named, str) and named in known:
+        named = job_model_id(job)
+        if named is not None and named in known:
             return known[named]
     return next(iter(trainable(models)), None)
 

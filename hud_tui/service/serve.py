@@ -6,7 +6,6 @@ stderr. A data directory is locked while it is served, so two services never wri
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -14,19 +13,17 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
 
 from hud_tui.service.app import create_app
+from hud_tui.service.claims import CannotServe, bound_to, is_loopback, locked
 from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.routes.telemetry import PREFIX
 from hud_tui.service.service import Service, Unusable
 from hud_tui.service.store import TooNew
 from hud_tui.wire import ServiceReady
-
-log = logging.getLogger(__name__)
 
 ENGINES = ("tiny", "tinker")
 GRACE_S = 5
@@ -34,10 +31,6 @@ GRACE_S = 5
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open: longer than clients keep theirs (httpx: 5), as
 one that closes while a client writes to it loses the call."""
-
-
-class CannotServe(Exception):
-    """The service cannot start; the message says what to change."""
 
 
 def serve(
@@ -62,8 +55,8 @@ def serve(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
     )
     try:
-        with _locked(data_dir), _bound(host, port) as bound:
-            if not _is_loopback(host):
+        with locked(data_dir), bound_to(host, port) as bound:
+            if not is_loopback(host):
                 _say(f"warning: {host} can be reached from other machines; the API key is all")
             service = Service(data_dir, make_engine(engine, data_dir), max_disk)
             asyncio.run(_serve(bound, host, service, on_ready))
@@ -164,55 +157,6 @@ def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
         pid=os.getpid(),
         data_dir=str(service.data_dir),
     )
-
-
-@contextlib.contextmanager
-def _locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory's lock; the kernel lets it go with the process."""
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = (data_dir / "service.lock").open("a")
-    except OSError as error:
-        raise CannotServe(f"cannot use {data_dir}: {error.strerror}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CannotServe(
-                f"{data_dir} is served by another process: use that one, or --data-dir another"
-            ) from error
-        yield
-
-
-@contextlib.contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket bound to the address. Raises CannotServe: it is taken, or not this machine's."""
-    if not 0 <= port < 2**16:  # getaddrinfo wraps it around
-        raise CannotServe(f"cannot listen on {host}:{port}: a port is 0 to 65535")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, proto, _, address = found[0]
-        bound = socket.socket(family, kind, proto)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-        except BaseException:
-            bound.close()
-            raise
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CannotServe(
-            f"cannot listen on {host}:{port}: {reason}; --port 0 takes a free one"
-        ) from error
-    with bound:
-        yield bound
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _say(text: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hud_tui.rl.jobs import is_active, job_step
 from hud_tui.rl.rollouts import RolloutGroup, rollout_groups
-from hud_tui.tui.job_rows import is_active, job_step
 from hud_tui.wire import Job, Trace
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from textual.content import Content
 
-from hud_tui.rl import job_words
 from hud_tui.rl.ages import age, seconds
+from hud_tui.rl.jobs import is_active, job_progress, job_title
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup
 from hud_tui.rl.text import count_unsafe, one_line
@@ -40,52 +40,12 @@ SIBLINGS = (
 )
 
 
-def is_active(job: Job) -> bool:
-    """Whether a job has not ended."""
-    return job_words.is_active(job.status)
-
-
 def job_rows(jobs: Iterable[Job], text: str, now: float) -> list[Row]:
     """Jobs that run first, then the newest; only those that contain `text`."""
     wanted = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in wanted)]
     shown.sort(key=lambda job: (not is_active(job), -(seconds(job.created_at) or 0.0)))
     return [_job(job, now) for job in shown]
-
-
-def job_title(job: Job) -> str:
-    """What a job is called, in one clean line."""
-    return one_line(job.name or f"job {job.id[:8]}", 60)
-
-
-def job_step(job: Job) -> int | None:
-    """Steps that a managed run has taken; None for any other job."""
-    step = (job.metadata or {}).get("step")
-    return step if isinstance(step, int) else None
-
-
-def job_sampled(job: Job) -> int:
-    """The newest step of a managed run that has rollouts, taken or not; 0 where none has."""
-    known = (job.metadata or {}).get("sampled_step")
-    return known if isinstance(known, int) else job_step(job) or 0
-
-
-def job_progress(job: Job) -> str:
-    """E.g. ``213/400``; empty for a job that is no managed run."""
-    steps = (job.metadata or {}).get("steps")
-    step = job_step(job)
-    return "" if step is None else f"{step}/{steps}" if isinstance(steps, int) else str(step)
-
-
-def job_reason(job: Job) -> str:
-    """Why a job ended as it did, where its row says so."""
-    return str((job.metadata or {}).get("reason") or "")
-
-
-def may_have_reason(job: Job) -> bool:
-    """Whether it is worth asking why a job ended: it ended badly, and its row does not say."""
-    ended_well = job.status in job_words.SUCCEEDED
-    return job_words.has_ended(job.status) and not ended_well and not job_reason(job)
 
 
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:

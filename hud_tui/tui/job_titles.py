@@ -6,11 +6,12 @@ from statistics import fmean
 from textual.content import Content
 
 from hud_tui.rl.counts import counted
+from hud_tui.rl.jobs import is_active, job_progress, job_title
 from hud_tui.rl.metrics import short
 from hud_tui.rl.rollouts import RolloutGroup
 from hud_tui.rl.text import one_line
 from hud_tui.tui.job_reader import Part
-from hud_tui.tui.job_rows import advantage_text, is_active, job_progress, job_title
+from hud_tui.tui.job_rows import advantage_text
 from hud_tui.wire import Job, Trace
 
 DOT = Content.styled("  ·  ", "$text-muted")

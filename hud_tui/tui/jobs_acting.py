@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hud_tui.keys import key
+from hud_tui.rl.jobs import is_active, job_model_id, job_progress, job_title
 from hud_tui.rl.text import one_line
-from hud_tui.tui.job_rows import is_active, job_progress, job_title
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def why_no_resume(job: Job) -> str:
         return ""
     if is_active(job):
         return f"{title} is under way: there is nothing to resume."
-    return f"{title} has ended ({one_line(job.status or '–', 20)}): launch a new run with 2."
+    said, launch = one_line(job.status or "–", 20), key("app.view.launch")
+    return f"{title} has ended ({said}): launch a new run with {launch}."
 
 
 async def ask_cancel(view: HudScreen, job: Job) -> str | None:
@@ -51,7 +53,7 @@ async def ask_cancel(view: HudScreen, job: Job) -> str | None:
     dialog = ConfirmDialog("Stop a job", lines, "Stop the job", True, "Keep it running")
     if not await view.app.push_screen_wait(dialog):
         return None
-    if not await view.hud.confirm_name(_model(job), "stop its job"):
+    if not await view.hud.confirm_name(job_model_id(job), "stop its job"):
         return None
     done = await view.client.cancel_job(job.id)
     return f"the service says: {one_line(done.status or 'cancelled', 40)}"
@@ -69,13 +71,7 @@ async def ask_resume(view: HudScreen, job: Job) -> str | None:
     ]
     if not await view.app.push_screen_wait(ConfirmDialog("Resume a job", lines, "Resume")):
         return None
-    if not await view.hud.confirm_name(_model(job), "let its job go on"):
+    if not await view.hud.confirm_name(job_model_id(job), "let its job go on"):
         return None
     status = await view.client.resume_job(job.id)
     return f"the service says: {one_line(status.status, 40)}"
-
-
-def _model(job: Job) -> str | None:
-    """Id of the model that a managed run trains."""
-    found = (job.metadata or {}).get("model_id")
-    return None if found is None else str(found)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.rl.catalog import own
+from hud_tui.rl.jobs import job_model_id
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Job, Model
@@ -118,6 +119,6 @@ async def _usual(client: HudClient, models: list[Model]) -> Model | None:
 
 
 def _model_of(job: Job, models: list[Model]) -> Model | None:
-    """The model that a managed run trains, where the service says so."""
-    wanted = (job.metadata or {}).get("model_id")
+    """The model that a managed run trains, where it is in the catalog."""
+    wanted = job_model_id(job)
     return next((model for model in models if model.id == wanted), None)

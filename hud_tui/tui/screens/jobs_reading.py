@@ -10,9 +10,9 @@ from textual.reactive import reactive
 from hud_tui.errors import HudError
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import jobs_sheet, rollouts_sheet
+from hud_tui.rl.jobs import is_active, job_reason, may_have_reason
 from hud_tui.rl.run import Run, reason
 from hud_tui.tui.job_reader import JobReader, Part
-from hud_tui.tui.job_rows import is_active, job_reason, may_have_reason
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.widgets.jobs_browser import JobsBrowser, Level
 from hud_tui.wire import Job, Trace, TraceEvents

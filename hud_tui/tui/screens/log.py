@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from hud_tui.command_log import CommandLog
+from hud_tui.keys import keyed
 from hud_tui.rl.retold import as_curl, as_hud, as_python, document
 from hud_tui.rl.text import one_line
 from hud_tui.rl.written import Written, matching
@@ -100,7 +101,7 @@ class LogScreen(Screen[None]):
             return NOWHERE
         if self._all is None:
             return "reading the log …"
-        return "No entry has this text · esc shows all" if self._all else EMPTY
+        return keyed("No entry has this text · {log.leave} shows all") if self._all else EMPTY
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         return action not in ON_ENTRY or self.entry is not None

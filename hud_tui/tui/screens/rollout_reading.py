@@ -5,6 +5,8 @@ from __future__ import annotations
 from textual import work
 
 from hud_tui.errors import HudError
+from hud_tui.keys import keyed
+from hud_tui.rl.jobs import job_model_id
 from hud_tui.rl.token_shades import Shade
 from hud_tui.tui.rollout_copy import FORMS
 from hud_tui.tui.screens.dialogs import ChoiceDialog
@@ -66,12 +68,13 @@ class RolloutReading(JobsReading):
     async def _read_now(self, trace: Trace) -> None:
         """One forward pass over this rollout: it trains nothing."""
         job = self.job
-        model_id = (job.metadata or {}).get("model_id") if job is not None else None
+        model_id = job_model_id(job) if job is not None else None
         followed = self.run.model
         if model_id is None and followed is not None:
             model_id = followed.id
         if model_id is None:
-            self.notify("No policy is followed to compare with: 1 chooses one.", markup=False)
+            said = keyed("No policy is followed to compare with: {app.view.models} chooses one.")
+            self.notify(said, markup=False)
             return
         try:
             passed = await self.client.forward(str(model_id), Forward(inputs=[trace.id]))

@@ -14,17 +14,10 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.keys import keyed
+from hud_tui.rl.jobs import is_active
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_reader import Part
-from hud_tui.tui.job_rows import (
-    JOBS,
-    SIBLINGS,
-    TRACES,
-    is_active,
-    job_rows,
-    sibling_rows,
-    trace_rows,
-)
+from hud_tui.tui.job_rows import JOBS, SIBLINGS, TRACES, job_rows, sibling_rows, trace_rows
 from hud_tui.tui.job_titles import jobs_title, part_title, rollout_title
 from hud_tui.tui.widgets.rollout import RolloutPane
 from hud_tui.tui.widgets.rollout_text import Reading, unsafe
