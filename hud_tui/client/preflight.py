@@ -86,7 +86,9 @@ def _lookups(
     return lookups
 
 
-async def _as_answered(lookups: Sequence[Awaitable[list[Finding]]]) -> AsyncGenerator[Finding]:
+async def _as_answered(
+    lookups: Sequence[Awaitable[list[Finding]]],
+) -> AsyncGenerator[Finding, None]:
     """The findings of all look-ups, which run together; a refused key is raised at the end."""
     running = [asyncio.ensure_future(lookup) for lookup in lookups]
     refused: HudUnauthorized | None = None
