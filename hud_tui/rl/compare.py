@@ -95,8 +95,7 @@ def compare(
     meet = tree.common_ancestor(left, right)
     shared = 0 if meet == ROOT else tree.depth(meet)
     pairs = group_pairs(*(groups or (tree[left].groups, tree[right].groups)))
-    better = sorted((p for p in pairs if p.delta >= LEAST), key=lambda p: -p.delta)
-    worse = sorted((p for p in pairs if p.delta <= -LEAST), key=lambda p: p.delta)
+    better, worse = moved(pairs)
     return Comparison(
         left=tree[left],
         right=tree[right],
@@ -114,6 +113,13 @@ def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair
     """The tasks that both have rewards of."""
     before, after = _means(left), _means(right)
     return [GroupPair(slug, before[slug], after[slug]) for slug in before if slug in after]
+
+
+def moved(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
+    """The tasks that got better and those that got worse, the most first."""
+    better = sorted((p for p in pairs if p.delta >= LEAST), key=lambda p: -p.delta)
+    worse = sorted((p for p in pairs if p.delta <= -LEAST), key=lambda p: p.delta)
+    return better, worse
 
 
 def _metrics(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:

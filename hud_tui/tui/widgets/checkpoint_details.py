@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterator, Mapping
 
 from textual.content import Content
 
 from hud_tui.keys import keyed
 from hud_tui.rl.ages import age
+from hud_tui.rl.compare import group_pairs, moved
 from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.metrics import change, metric, ranked, short, signed
@@ -20,7 +20,7 @@ from hud_tui.rl.tree import HELDOUT, label
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.text_pane import TextPane
 from hud_tui.tui.widgets.tree_lines import base_name, curve
-from hud_tui.wire import Checkpoint, Group
+from hud_tui.wire import Checkpoint
 
 TITLE = 8
 """Cells of a line's title."""
@@ -33,8 +33,6 @@ GROUPS_MOST = 6
 """Groups that are named, of those that fell and of those that rose."""
 GROUP_NAME = 18
 """Cells of a group's name."""
-GROUP_LEAST = 0.02
-"""A smaller change of a group's mean is not worth a line."""
 IN_LINES = frozenset(
     {
         "reward_mean",
@@ -193,26 +191,18 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
     other = tree.parent(position) if position == tree.head else tree.head
     if other is None or other == ROOT:
         return
-    own, against = _means(tree[position].groups), _means(tree[other].groups)
-    older, newer = (against, own) if position == tree.head else (own, against)
-    shared = older.keys() & newer.keys()
-    changes = sorted(((newer[slug] - older[slug], slug) for slug in shared), key=lambda c: c[0])
+    older, newer = (other, position) if position == tree.head else (position, other)
+    rose, fell = moved(group_pairs(tree[older].groups, tree[newer].groups))
     where = f"since {_name(tree[other])}" if position == tree.head else "from here to ▶"
-    fell = [slug for moved, slug in changes if moved <= -GROUP_LEAST][:GROUPS_MOST]
-    rose = [slug for moved, slug in reversed(changes) if moved >= GROUP_LEAST][:GROUPS_MOST]
-    for word, slugs in (("fell", fell), ("rose", rose)):
-        if slugs:
+    for word, pairs in (("fell", fell), ("rose", rose)):
+        if pairs:
             yield Content()
             yield Content.styled(f"groups that {word} {where}", "$text-muted")
-        for slug in slugs:
-            means = f"{short(older[slug]):>7} → {short(newer[slug]):<7}"
-            name = Content(one_line(slug, 200)).truncate(GROUP_NAME, ellipsis=True)
+        for pair in pairs[:GROUPS_MOST]:
+            means = f"{short(pair.left):>7} → {short(pair.right):<7}"
+            name = Content(one_line(pair.task_slug, 200)).truncate(GROUP_NAME, ellipsis=True)
             name = name.pad_right(GROUP_NAME - name.cell_length)
-            yield name + Content(f"{means}{signed(newer[slug] - older[slug])}")
-
-
-def _means(groups: Sequence[Group]) -> dict[str, float]:
-    return {group.task_slug: fmean(group.rewards) for group in groups if group.rewards}
+            yield name + Content(f"{means}{signed(pair.delta)}")
 
 
 def _columns(lines: list[Content], width: int) -> list[Content]:
