@@ -18,9 +18,9 @@ from textual.binding import BindingType
 from hud_tui.keys import keyed
 from hud_tui.start import Start
 from hud_tui.tui.bindings import bindings
-from hud_tui.tui.commands import ActionCommands, Doable
+from hud_tui.tui.commands import ActionCommands
 from hud_tui.tui.connecting import connect, connect_anew
-from hud_tui.tui.copying import CopyingApp
+from hud_tui.tui.helping import HelpingApp
 from hud_tui.tui.screens import VIEW_SCREENS
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.shelf import Shelf
@@ -43,7 +43,7 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 
 
-class HudApp(CopyingApp):
+class HudApp(HelpingApp):
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     MODES = VIEW_SCREENS
@@ -157,12 +157,6 @@ class HudApp(CopyingApp):
             renderable = ThinUpdate.of(renderable)
         super()._display(screen, renderable)
 
-    def action_help(self) -> None:
-        """All keys of the view on the screen; the one that is chosen there is done."""
-        from hud_tui.tui.screens.help import HelpScreen
-
-        self.push_screen(HelpScreen(self.screen), self._do)
-
     @work(exclusive=True, group="raw")
     async def action_raw(self, ref: str | None = None) -> None:
         """Show all that the service says of the followed model, or of the job that is named."""
@@ -183,10 +177,6 @@ class HudApp(CopyingApp):
 
         self.push_screen(LogScreen(self.shelf.directory, self.clock()))
 
-    async def _do(self, chosen: Doable | None) -> None:
-        if chosen is not None:
-            await self.run_action(chosen.action.name, chosen.where)
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         """Views are there once there is a service."""
         if action == "reconnect":
@@ -194,4 +184,5 @@ class HudApp(CopyingApp):
         if action == "log":
             open_ = any(getattr(one, "VIEW", "") == "log" for one in self.screen_stack)
             return self.shown_view is not None and not open_
-        return action not in ("view", "alarms", "raw", "reset_layout") or self.client is not None
+        after = ("view", "views", "alarms", "raw", "reset_layout")
+        return action not in after or self.client is not None

@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from hud_tui.keys import keyed
 from hud_tui.rl.metrics import healthy, metric, outside, short, title
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.screens.over import Over
+from hud_tui.tui.widgets.clickable_text import FootLine
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FOOT = (
 )
 
 
-class ChartList(ModalScreen[None]):
+class ChartList(Over[None]):
     """What is chosen here is seen at once, and kept."""
 
     VIEW: ClassVar = "charts"
@@ -50,7 +50,7 @@ class ChartList(ModalScreen[None]):
             box.border_title = "charts"
             yield RowList(COLUMNS, id="charts-list", least=20)
             yield Static("", id="charts-note", markup=False)
-            yield Static(keyed(FOOT), id="charts-foot", markup=False)
+            yield FootLine(FOOT, id="charts-foot")
 
     @property
     def rows(self) -> RowList:

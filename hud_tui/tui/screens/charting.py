@@ -110,6 +110,19 @@ class ChartingScreen(HudScreen):
     def action_last(self) -> None:
         self.point(self.shown.series.length)
 
+    @on(FocusChart.Scaled)
+    def scale(self, message: FocusChart.Scaled) -> None:
+        length = self.shown.series.length
+        self.lens = self.lens.scaled(message.factor, length, message.row, message.share)
+
+    @on(FocusChart.Spanned)
+    def span(self, message: FocusChart.Spanned) -> None:
+        self.lens = self.lens.spanning(message.first, message.last, self.shown.series.length)
+
+    @on(FocusChart.Panned)
+    def pan_chart(self, message: FocusChart.Panned) -> None:
+        self.action_pan(message.halves)
+
     @on(FocusChart.Pointed)
     def point_here(self, message: FocusChart.Pointed) -> None:
         self.point(message.row)

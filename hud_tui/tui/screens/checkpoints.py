@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.binding import BindingType
 from textual.content import Content
 
@@ -21,6 +21,7 @@ from hud_tui.tui.screens.tree_comparing import TreeComparing
 from hud_tui.tui.screens.tree_keeping import TreeKeeping
 from hud_tui.tui.screens.tree_steering import TreeSteering
 from hud_tui.tui.steering import read_tree
+from hud_tui.tui.widgets.tree import CheckpointTree
 
 
 class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing, TreeBranching):
@@ -38,6 +39,7 @@ class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing,
     def sheet(self) -> Sheet:
         return tree_sheet(self.run, self.hud.notebook.notes)
 
+    @on(CheckpointTree.Opened)
     def action_toggle_fold(self) -> None:
         if not self.tree_list.toggle():
             self.action_details()

@@ -20,6 +20,8 @@ from hud_tui.errors import HudError
 from hud_tui.keys import key
 from hud_tui.rl.text import clean
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.clickable import clicked
+from hud_tui.tui.widgets.clickable_text import ClickableText
 
 if TYPE_CHECKING:
     from hud_tui.tui.app import HudApp
@@ -54,7 +56,7 @@ class ConnectScreen(Screen[None]):
         super().__init__()
         # Made here, not when composed: the app may have something to say before that.
         self._text = Static(id="connect-text")
-        self._choices = Static(id="connect-keys")
+        self._choices = ClickableText(id="connect-keys")
 
     def compose(self) -> ComposeResult:
         with Vertical(id="connect"):
@@ -103,8 +105,13 @@ class ConnectScreen(Screen[None]):
         """The keys, with what each means where there is room to say it."""
         roomy = self.app.size.width >= ROOMY
         rows = [
-            Content.assemble(
-                (f"{key(id_):>5}  ", "bold $accent"), f"{what:<22}", (says * roomy, "$text-muted")
+            clicked(
+                Content.assemble(
+                    (f"{key(id_):>5}  ", "bold $accent"),
+                    f"{what:<22}",
+                    (says * roomy, "$text-muted"),
+                ),
+                id_,
             )
             for id_, what, says in self._keys
         ]

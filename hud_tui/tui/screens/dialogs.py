@@ -13,13 +13,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.screens.over import Over
 
 T = TypeVar("T")
 Line = str | Text | Content
@@ -28,10 +28,11 @@ WIDTHS = [(0, "-slim"), (60, "-roomy")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 
 
-class Dialog(ModalScreen[T]):
+class Dialog(Over[T]):
     """A titled box over the view: lines, fields, buttons."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("dialog")
+    LEAVE: ClassVar[str] = "cancel"
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     hints = HINTS

@@ -14,7 +14,7 @@ from hud_tui.tui.widgets.text_pane import TextPane
 
 
 class FindingsPanel(Panel[None]):
-    FOOT = "↑ ↓ scroll   esc back"
+    FOOT = "↑ ↓ scroll   {panel.close} back"
 
     def __init__(self, title: str, findings: Sequence[Finding]) -> None:
         super().__init__(title)

@@ -11,16 +11,16 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from hud_tui.errors import HudError
-from hud_tui.keys import keyed
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.group_reader import GroupReader, StepGroups
+from hud_tui.tui.screens.over import Over
+from hud_tui.tui.widgets.clickable_text import FootLine
 from hud_tui.tui.widgets.reward_face import bars
 from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
 from hud_tui.wire import Group
@@ -36,7 +36,7 @@ FOOT = (
 )
 
 
-class GroupScreen(ModalScreen[None]):
+class GroupScreen(Over[None]):
     """Reads the rollouts best first, and shows each as it comes."""
 
     VIEW: ClassVar = "group"
@@ -68,7 +68,7 @@ class GroupScreen(ModalScreen[None]):
             with VerticalScroll(id="group-task", can_focus=False):
                 yield Static("", id="group-prompt", markup=False)
             yield RolloutColumns()
-            yield Static(keyed(FOOT), id="group-foot", markup=False)
+            yield FootLine(FOOT, id="group-foot")
 
     def on_mount(self) -> None:
         self.show_group()

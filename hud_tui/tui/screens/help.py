@@ -9,11 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from hud_tui.tui.clickable import shows_view
 from hud_tui.tui.commands import Doable, doable
+from hud_tui.tui.screens.over import Over
 
 KEYS, LABEL = 13, 15
 """Cells of the columns of keys and of labels."""
@@ -23,8 +25,10 @@ LEAST = 16
 """Cells that what an action does is told in."""
 
 
-class HelpScreen(ModalScreen[Doable | None]):
+class HelpScreen(Over[Doable | None]):
     """Closes with the action that was chosen."""
+
+    LEAVE: ClassVar[str] = "dismiss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "back", show=False),
@@ -37,11 +41,11 @@ class HelpScreen(ModalScreen[Doable | None]):
         super().__init__()
         self.all = doable(below)
         self.found = self.all
-        self.place: str = getattr(below, "VIEW", "app")
+        self.heading = f"keys of {getattr(below, 'VIEW', 'app')}"
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help") as box:
-            box.border_title = f"keys of {self.place}"
+            box.border_title = self.heading
             yield Input(placeholder="search", id="help-search", compact=True)
             box.border_subtitle = "↑ ↓ choose · enter does it · esc back"
             yield OptionList(id="help-list", markup=False)
@@ -81,6 +85,15 @@ class HelpScreen(ModalScreen[Doable | None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self.found[event.option_index])
+
+
+class ViewList(HelpScreen):
+    """The views alone."""
+
+    def __init__(self, below: Screen[object]) -> None:
+        super().__init__(below)
+        self.all = self.found = [one for one in self.all if shows_view(one.action)]
+        self.heading = "views"
 
 
 def _matches(one: Doable, wanted: list[str]) -> bool:

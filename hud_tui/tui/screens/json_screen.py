@@ -57,6 +57,7 @@ class JsonScreen(Screen[None]):
         path = one_line(path_text(line.path), 400) if line is not None else "empty"
         self.query_one("#json-path", Static).update(Content.styled(f" {path}", "$text-muted"))
 
+    @on(JsonView.Opened)
     def action_fold(self) -> None:
         """Fold or unfold the line under the cursor."""
         line = self.shown.line

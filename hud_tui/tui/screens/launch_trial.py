@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.text import Text
-from textual import work
+from textual import on, work
 from textual.worker import Worker
 
 from hud_tui.errors import HudError
@@ -138,6 +138,7 @@ class LaunchTrial(HudScreen):
             said = "no task is known to teach nothing: m tries them"
             self.notify(said, severity="warning", markup=False)
 
+    @on(RowList.Titled, "#tasks")
     def action_sort(self) -> None:
         """As in the file, or the tasks with most spread first."""
         self._show(replace(self.draft.trial, by_spread=not self.draft.trial.by_spread))

@@ -13,13 +13,14 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hud_tui.keys import key
 from hud_tui.rl.export.sheet import Sheet
 from hud_tui.rl.export.sheets import groups_sheet, metrics_sheet
 from hud_tui.rl.run import Run
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.clickable import pressed
 from hud_tui.tui.screens.live_panes import LivePanes
 from hud_tui.tui.stopping import RESUMABLE, cancel, resume
+from hud_tui.tui.widgets.clickable_text import ClickableText
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
@@ -78,7 +79,7 @@ class LiveScreen(LivePanes):
         charts = {"run": here.shown, "lens": here.lens, "cursor": here.cursor}
         yield RunStatus().data_bind(run=here.run, freshness=here.freshness)
         yield Reason().data_bind(run=here.run, freshness=here.freshness)
-        yield Static("", id="nothing")
+        yield ClickableText(id="nothing")
         with Vertical(id="panes"):
             yield FocusChart(self.sight).data_bind(key=here.focus_key, **charts)
             yield MetricGrid(self.sight).data_bind(
@@ -159,12 +160,10 @@ def nothing_yet(run: Run) -> Content | None:
     """What to press where there is nothing to watch; None where there is."""
     if run.model is None:
         return Content.assemble(
-            "No model yet. Press ", (key("app.view.models"), "bold $accent"), " to choose one."
+            "No model yet. Press ", pressed("app.view.models"), " to choose one."
         )
     if not run.loaded:
         return Content("Reading the checkpoint tree …")
     if run.job is None and not len(run.series.keys):
-        return Content.assemble(
-            "No run yet. Press ", (key("app.view.launch"), "bold $accent"), " to launch one."
-        )
+        return Content.assemble("No run yet. Press ", pressed("app.view.launch"), " to launch one.")
     return None

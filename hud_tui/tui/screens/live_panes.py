@@ -14,6 +14,7 @@ from hud_tui.rl.group_rows import Order
 from hud_tui.tui.screens.charting import ChartingScreen
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
@@ -131,6 +132,8 @@ class LivePanes(ChartingScreen):
         else:
             self.focused_pane.scroll_rows(rows)
 
+    @on(FocusChart.Opened)
+    @on(MetricGrid.Opened)
     def action_open(self) -> None:
         """From the charts to the groups of the step; from there into a group."""
         if self.pane == "groups":

@@ -10,17 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from hud_tui.errors import HudError
-from hud_tui.keys import keyed
 from hud_tui.rl.metrics import short
 from hud_tui.rl.model_checks import is_shared
 from hud_tui.rl.overlay import Branch, Overlay, branches, over_branch, over_model
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.screens.over import Over
+from hud_tui.tui.widgets.clickable_text import FootLine
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ FOOT = "{overlays.choose} lays it over the curves   {overlays.leave} back"
 ALONE = "There is no other branch yet, and no other model has steps."
 
 
-class OverlayList(ModalScreen[None]):
+class OverlayList(Over[None]):
     """Closes once the curves are laid over; what was there stays where the user leaves."""
 
     VIEW: ClassVar = "overlays"
@@ -56,11 +55,15 @@ class OverlayList(ModalScreen[None]):
         with Vertical(id="overlays") as box:
             box.border_title = "compare"
             yield RowList(COLUMNS, id="overlays-list", least=20)
-            yield Static(keyed(FOOT), id="overlays-foot", markup=False)
+            yield FootLine(FOOT, id="overlays-foot")
 
     @property
     def rows(self) -> RowList:
         return self.query_one(RowList)
+
+    @property
+    def foot(self) -> FootLine:
+        return self.query_one(FootLine)
 
     def on_mount(self) -> None:
         self._show()
@@ -85,7 +88,7 @@ class OverlayList(ModalScreen[None]):
         if self.is_attached:
             self._show()
             if not self.models and not self.branches:
-                self.query_one("#overlays-foot", Static).update(f"{ALONE}\n{keyed(FOOT)}")
+                self.foot.say(f"{ALONE}\n{FOOT}")
 
     def _show(self) -> None:
         rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]
@@ -113,7 +116,7 @@ class OverlayList(ModalScreen[None]):
     @work(exclusive=True, group="read")
     async def lay_model(self, model: Model) -> None:
         """Read the other model's tree, then lay its curves over."""
-        self.query_one("#overlays-foot", Static).update("reading its steps …")
+        self.foot.say("reading its steps …")
         try:
             nodes = await self.below.client.checkpoints(model.id)
         except HudError as error:
@@ -124,7 +127,7 @@ class OverlayList(ModalScreen[None]):
 
     def _say(self, error: HudError) -> None:
         if self.is_attached:
-            self.query_one("#overlays-foot", Static).update(one_line(error.message))
+            self.foot.update(one_line(error.message))
 
     def _lay(self, overlay: Overlay | None) -> None:
         self.below.compare(overlay)

@@ -9,21 +9,21 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Static
 
-from hud_tui.keys import keyed
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.screens.over import Over
+from hud_tui.tui.widgets.clickable_text import FootLine
 
 T = TypeVar("T")
 
 
-class Panel(ModalScreen[T | None]):
+class Panel(Over[T | None]):
     """Closes with what was chosen, or with None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("panel")
+    LEAVE: ClassVar[str] = "close"
     FOOT = "{panel.close} back"
     """What the last line says of the keys."""
 
@@ -35,7 +35,7 @@ class Panel(ModalScreen[T | None]):
         with Vertical(id="panel") as box:
             box.border_title = Content(one_line(self.heading, 100)).markup
             yield from self.body()
-            yield Static(keyed(self.FOOT), id="panel-foot", markup=False)
+            yield FootLine(self.FOOT, id="panel-foot")
 
     def body(self) -> Iterable[Widget]:
         """What is in the box."""

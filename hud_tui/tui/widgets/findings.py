@@ -6,10 +6,12 @@ from textwrap import wrap
 
 from textual.content import Content
 from textual.reactive import reactive
-from textual.widgets import Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.preflight import Finding, in_order
 from hud_tui.rl.text import one_line
+from hud_tui.tui.clickable import clicked
+from hud_tui.tui.widgets.clickable_text import ClickableText
 
 CHECKS = {
     "rows": "rows load",
@@ -45,10 +47,10 @@ GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": 
 LABEL = 14
 SHORT, LONG = 300, 4000
 """Characters of one part of a finding, in the pane and where all of it is shown."""
-MORE = "f shows all that was found"
+MORE = "{launch.findings} shows all that was found"
 
 
-class Findings(Static):
+class Findings(ClickableText):
     """Checks that passed share a line; a warning or a failure has its own, with the fix.
 
     Where there is no room for all of it, what fails comes first, then what was asked for, then
@@ -77,7 +79,7 @@ class Findings(Static):
         lines = list(islice(self._lines(CHECKS, width), height + 1))
         if len(lines) > height > 1:
             lines = list(islice(self._lines(self._worst_first(), width), height - 1))
-            lines.append(Content.styled(MORE, "$accent"))
+            lines.append(clicked(Content.styled(keyed(MORE), "$accent"), "launch.findings"))
         self.update(Content("\n").join(lines))
 
     def _worst_first(self) -> list[str]:

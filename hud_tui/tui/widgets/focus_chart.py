@@ -1,26 +1,24 @@
 """FocusChart: the metric that is looked at, large, with its axes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.segment import Segment
-from textual.events import Click
-from textual.message import Message
+from rich.style import Style
 from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets.figure import EMPTY, Curves, Figure
+from hud_tui.tui.widgets.chart_mouse import ChartMouse
+from hud_tui.tui.widgets.figure import AXIS_ROWS, EMPTY, Curves, Figure
 from hud_tui.tui.widgets.lines import fit_text, line
 from hud_tui.tui.widgets.readout import focus_heading
-from hud_tui.tui.widgets.run_chart import RunChart
 
 LEAST_ROWS, LEAST_CELLS = 3, 20
 """Room that a figure needs."""
 
 
-class FocusChart(RunChart, can_focus=False):
+class FocusChart(ChartMouse, can_focus=False):
     """A figure, with the crosshair and the alarms' flags over it.
 
     The figure is kept, so that moving the crosshair draws no curve anew.
@@ -28,12 +26,6 @@ class FocusChart(RunChart, can_focus=False):
 
     key: reactive[str] = reactive("", repaint=False)
     """The metric."""
-
-    @dataclass
-    class Pointed(Message):
-        """The user wants the crosshair at this step."""
-
-        row: int
 
     _stamp: object = None
     _figure = EMPTY
@@ -69,7 +61,7 @@ class FocusChart(RunChart, can_focus=False):
         if not self.drawable:
             return []
         figure = self._kept(width, len(rows))
-        lines = self._flagged(figure)
+        lines = self._banded(self._flagged(figure))
         cursor = self.pointed
         column = (
             None
@@ -95,6 +87,20 @@ class FocusChart(RunChart, can_focus=False):
             axis = _put(axis, figure.left + (column or 0) // 2, Segment("⚑", self.tone("warm")))
         return [*figure.lines[:-2], axis, figure.lines[-1]]
 
+    def _banded(self, lines: Sequence[Strip]) -> Sequence[Strip]:
+        """The figure with the span that is being drawn on another ground, between two lines."""
+        if self.band is None:
+            return lines
+        first, last = self.band
+        ground = Style(bgcolor=self.tone("cursor-blurred").bgcolor)
+
+        def banded(strip: Strip) -> Strip:
+            edged = self._crossed(self._crossed(strip, first), last)
+            inside = edged.crop(first, last + 1).apply_style(ground)
+            return Strip.join([edged.crop(0, first), inside, edged.crop(last + 1)])
+
+        return [*map(banded, lines[:-AXIS_ROWS]), *lines[-AXIS_ROWS:]]
+
     def _crossed(self, strip: Strip, cell: int) -> Strip:
         free = strip.crop(cell, cell + 1).text == " "
         return _put(strip, cell, Segment("┊", self.tone("dim"))) if free else strip
@@ -107,13 +113,16 @@ class FocusChart(RunChart, can_focus=False):
             self._figure, self._stamp = curves.figure(width, height), stamp
         return self._figure
 
-    def on_click(self, event: Click) -> None:
+    def row_at(self, cell: int, within: bool = True) -> int | None:
+        figure, place = self._figure, cell - self._figure.left
+        if not self.drawable or (within and not 0 <= place < figure.cells):
+            return None
+        place = max(0, min(figure.cells - 1, place))
+        return self.sight.row(self.run, self.lens, 2 * place, 2 * figure.cells)
+
+    def share_at(self, cell: int) -> float:
         figure = self._figure
-        place = 2 * (event.x - figure.left)
-        if self.drawable and 0 <= place < 2 * figure.cells:
-            row = self.sight.row(self.run, self.lens, place, 2 * figure.cells)
-            if row is not None:
-                self.post_message(self.Pointed(row))
+        return max(0.0, min(1.0, (cell - figure.left) / max(1, figure.cells - 1)))
 
 
 def _put(strip: Strip, cell: int, segment: Segment) -> Strip:

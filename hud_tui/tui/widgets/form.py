@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Grid, Horizontal
 from textual.content import Content
+from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -24,6 +25,7 @@ from hud_tui.tui.bindings import bindings
 class Picker(Widget, can_focus=True):
     """One of a few words: ``‹ ppo ›``; left and right change it."""
 
+    ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("picker")
 
     options: reactive[tuple[str, ...]] = reactive((), init=False)
@@ -45,8 +47,9 @@ class Picker(Widget, can_focus=True):
             self.value = self.options[(at + by) % len(self.options)]
             self.post_message(self.Changed(self))
 
-    def on_click(self) -> None:
-        self.action_pick(1)
+    def on_click(self, event: Click) -> None:
+        """The next word; on the mark before it, the one before."""
+        self.action_pick(-1 if event.x < 2 else 1)
 
     def render(self) -> Content:
         shown = one_line(self.value, 40)

@@ -244,8 +244,10 @@ class GroupGrid(LinesView):
         at = event.y - 1 + self.scroll_offset.y - self.named
         if self.face is Face.STRIP:
             rows = self._strip.rows(max(1, self.width - 2 * MARGIN))
-            if 0 <= event.x - MARGIN < len(rows):
+            if event.y and 0 <= event.x - MARGIN < len(rows):
                 self.post_message(self.Pointed(rows[event.x - MARGIN]))
+                if event.chain == 2:
+                    self.open()
         elif event.y and 0 <= at < len(self.slugs):
             self.picked = self.slugs[at]
             if event.chain == 2:

@@ -32,6 +32,11 @@ class JsonView(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor is on another line, or that line has changed."""
 
+    class Opened(Message):
+        """The user wants what enter does on the line under the cursor."""
+
+    ALLOW_SELECT = False
+
     def __init__(self, document: Any, id: str | None = None) -> None:
         super().__init__(id=id)
         self.tree_of = JsonTree(document)
@@ -101,10 +106,13 @@ class JsonView(ScrollView, can_focus=True):
         self.go(len(self.tree_of.lines) - 1)
 
     def on_click(self, event: events.Click) -> None:
+        """Select the line; its mark folds it, and so does a second click."""
         at = event.y + self.scroll_offset.y
         if at < len(self.tree_of.lines):
             self.go(at)
-            self.fold(at)
+            mark = 1 + 2 * self.tree_of.lines[at].depth
+            if event.chain == 2 or event.x in range(mark, mark + 2):
+                self.post_message(self.Opened())
 
     def render_line(self, y: int) -> Strip:
         at, width = y + self.scroll_offset.y, self.size.width

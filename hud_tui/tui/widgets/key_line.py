@@ -6,19 +6,25 @@ It shows what fits and drops the rest; ``? help`` is always there, and lists the
 from collections.abc import Sequence
 
 from textual.content import Content
+from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input
 
-from hud_tui.keys import VIEWS, WRITES, Action, of_view
+from hud_tui.keys import WRITES, Action, of_view
+from hud_tui.tui.clickable import click, shows_view
 
 GAP = Content("  ")
+QUIET = "does"
+"""Says in a style what a click does, where that is to look as muted as it is."""
 
 
 class KeyLine(Widget):
     """The bottom line of a view. A click on a key does what the key does."""
+
+    ALLOW_SELECT = False
 
     actions: reactive[tuple[Action, ...]] = reactive(())
     """The view's actions that can be done now."""
@@ -41,6 +47,10 @@ class KeyLine(Widget):
             shut = getattr(self.app, "read_only", None) is not None
             can = (action for action in own if not (shut and action.id in WRITES))
             self.actions = tuple(action for action in can if action.id in known)
+
+    async def on_click(self, event: Click) -> None:
+        if action := event.style.meta.get(QUIET):
+            await self.run_action(action)
 
     def render(self) -> Content:
         return key_line(self.actions, self.size.width, self.typing)
@@ -67,8 +77,9 @@ def _app_keys(width: int, taken: int) -> Content:
     """Every view where there is room for them, else how to reach them, else only the help."""
     app = of_view("app")
     help_ = _join([_key(action) for action in app if action.name == "help"])
-    views = [action for action in app if action.name.startswith("view(") or action.name in VIEWS]
-    folded = _join([Content.assemble((_range(views), "bold"), (" views", "$text-muted")), help_])
+    views = [action for action in app if shows_view(action)]
+    menu = Content.assemble((_range(views), "bold"), (" views", "$text-muted"))
+    folded = _join([menu.stylize(Style.from_meta({QUIET: "app.views"})), help_])
     wide = _join([*map(_key, views), help_])
     if wide.cell_length + taken <= width:
         return wide
@@ -89,19 +100,15 @@ def _help_in_fields() -> str:
 
 
 def _typing_keys() -> Content:
-    return Content.assemble(
-        ("tab", "bold"),
-        (" next", "$text-muted"),
-        "  ",
-        (_help_in_fields(), "bold"),
-        (" help", "$text-muted"),
-    )
+    next_ = Content.assemble(("tab", "bold"), (" next", "$text-muted"))
+    help_ = Content.assemble((_help_in_fields(), "bold"), (" help", "$text-muted"))
+    next_ = next_.stylize(Style.from_meta({QUIET: "app.focus_next"}))
+    return _join([next_, help_.stylize(Style.from_meta({QUIET: "app.help"}))])
 
 
 def _key(action: Action) -> Content:
-    space = "app" if action.view == "app" else "screen"
     shown = Content.assemble((action.shown, "bold"), (f" {action.label}", "$text-muted"))
-    return shown.stylize(Style.from_meta({"@click": f"{space}.{action.name}"}))
+    return shown.stylize(click(action))
 
 
 def _join(keys: list[Content]) -> Content:

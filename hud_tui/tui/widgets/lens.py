@@ -62,6 +62,31 @@ class Lens:
             return replace(self, span=span, end=self.end)
         return replace(self, span=span, end=_end(around + span // 2 + 1, span, length))
 
+    def scaled(self, factor: float, length: int, row: int, share: float) -> "Lens":
+        """`factor` times as many steps in sight, with `row` where it is.
+
+        Args:
+            factor: Above 0; below 1 it is closer.
+            length: Steps of the run.
+            row: One that is in sight.
+            share: How far along the chart it is, in [0, 1].
+        """
+        start, end = self.rows(length)
+        near = min(end - start - 1, int((end - start) * factor))
+        wanted = near if factor < 1 else max(end - start + 1, int((end - start) * factor))
+        if wanted >= length:
+            return replace(self, span=None, end=None)
+        span = max(min(LEAST, length), wanted)
+        first = round(row - share * (span - 1))
+        return replace(self, span=span, end=_end(first + span, span, length))
+
+    def spanning(self, first: int, last: int, length: int) -> "Lens":
+        """From one row to another, both in sight; of fewer than can be seen, their middle."""
+        span = max(min(LEAST, length), last - first + 1)
+        if span >= length:
+            return replace(self, span=None, end=None)
+        return replace(self, span=span, end=_end((first + last + 1 + span) // 2, span, length))
+
     def panned(self, halves: int, length: int) -> "Lens":
         """Moved by so many halves of what is in sight, as far as there are steps."""
         if self.span is None:

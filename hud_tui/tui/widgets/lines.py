@@ -33,6 +33,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     when what they show changes.
     """
 
+    ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = []
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lines--plain",

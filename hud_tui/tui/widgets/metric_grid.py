@@ -42,6 +42,10 @@ class MetricGrid(RunChart):
 
         key: str
 
+    @dataclass
+    class Opened(Message):
+        """The user wants what enter does on the chosen metric."""
+
     def __init__(self, sight: Sight) -> None:
         super().__init__(sight)
         self._charts: dict[str, BrailleChart] = {}
@@ -158,5 +162,5 @@ class MetricGrid(RunChart):
         cell = (self.width + GAP) // self.per_row
         column = min(self.per_row - 1, event.x // cell)
         place = (event.y - 1 + self.scroll_offset.y) // self.tall * self.per_row + column
-        if 0 <= place < len(self.keys):
-            self.post_message(self.Chosen(self.keys[place]))
+        if event.y and place < len(self.keys):
+            self.post_message(self.Opened() if event.chain == 2 else self.Chosen(self.keys[place]))

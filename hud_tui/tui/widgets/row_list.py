@@ -47,6 +47,7 @@ class Row:
 class RowList(ScrollView, can_focus=True):
     """Rows under a line of titles. Enter is its screen's business."""
 
+    ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--title", "rows--heading", "rows--cursor"}
 
@@ -67,6 +68,16 @@ class RowList(ScrollView, can_focus=True):
 
         row_list: "RowList"
         key: str
+
+        @property
+        def control(self) -> "RowList":
+            return self.row_list
+
+    @dataclass
+    class Titled(Message):
+        """The line of titles was clicked."""
+
+        row_list: "RowList"
 
         @property
         def control(self) -> "RowList":
@@ -167,7 +178,9 @@ class RowList(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         at = event.y - 1 + self.scroll_offset.y
-        if event.y > 0 and at < len(self.rows) and not self.rows[at].heading:
+        if event.y == 0:
+            self.post_message(self.Titled(self))
+        elif at < len(self.rows) and not self.rows[at].heading:
             self._go(at)
             if event.chain == 2:
                 self.post_message(self.Opened(self, self.rows[at].key))

@@ -8,7 +8,9 @@ from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.selection import Selection
 from textual.strip import Strip
+from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
@@ -57,12 +59,29 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
                 self.refresh(Region(0, y, self.width, 1))
 
     def render_line(self, y: int) -> Strip:
-        width, line = self.width, _line(self.lines, self.scroll_offset.y + y)
+        width, number = self.width, self.scroll_offset.y + y
+        line = self._shaded(number)
         if not line:
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.rich_style).apply_offsets(0, number)
         text = line.truncate(width, ellipsis=True)
-        [strip] = Visual.to_strips(self, text, width, 1, self.visual_style, pad=True)
-        return strip.adjust_cell_length(width, self.rich_style)
+        strips = Visual.to_strips(
+            self, text, width, 1, self.visual_style, apply_selection=False, pad=True
+        )
+        return strips[0].adjust_cell_length(width, self.rich_style).apply_offsets(0, number)
+
+    def _shaded(self, number: int) -> Content:
+        """A line, with what is selected of it in the selection's colours."""
+        line, selection = _line(self.lines, number), self.text_selection
+        span = None if selection is None else selection.get_span(number)
+        if not line or span is None:
+            return line
+        style = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+        start, stop = span
+        return line.stylize(style, start, len(line) if stop < 0 else stop)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        """The text that is selected, as it is broken into lines here."""
+        return selection.extract(self.plain), "\n"
 
     def on_resize(self) -> None:
         resize_virtually(self, Size(self.width, len(self.lines)))

@@ -9,12 +9,14 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from hud_tui.keys import key
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.metrics import short
 from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
+from hud_tui.tui.clickable import clicked, does
 
 BAR = 16
 """Cells of the progress bar."""
@@ -27,7 +29,12 @@ MOST = 10
 
 
 class TopLine(Widget):
-    """One line at the top of every view; it repaints only when its text changes."""
+    """One line at the top of every view; it repaints only when its text changes.
+
+    A click on a part goes to the view that has more of it.
+    """
+
+    ALLOW_SELECT = False
 
     run: reactive[Run] = reactive(Run, repaint=False)
     freshness: reactive[Liveness] = reactive(
@@ -45,6 +52,7 @@ class TopLine(Widget):
         """
         super().__init__()
         self.view, self.service, self.read_only = view, service, read_only
+        self.auto_links = False
 
     def watch_run(self) -> None:
         self._write()
@@ -73,7 +81,8 @@ def top_line(
     read_only: bool = False,
 ) -> Content:
     """The line, `width` cells at most; that it is read-only always fits."""
-    name = Content.assemble((f" {view.capitalize()} ", "bold $background on $primary"))
+    title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
+    name = title.stylize(does("app.views"))
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
     left = [(1, name), *guarded, (8, Content.styled(service, "$text-muted")), *_model(run)]
     right = [*_alarms(run), *_job(run), (2, _fresh(freshness))]
@@ -95,11 +104,13 @@ Part = tuple[int, Content]
 def _model(run: Run) -> list[Part]:
     if run.model is None:
         return []
-    parts = [(3, Content.styled(one_line(run.model.model_name, 40), "bold"))]
+    name = Content.styled(one_line(run.model.model_name, 40), "bold")
+    parts = [(3, clicked(name, "app.view.models"))]
     if run.loaded:
         head = f"▶ {one_line(label(run.head), 24)}"
         reward = f" ({short(run.head.mean_reward)})" if run.head is not None else ""
-        parts.append((4, Content.assemble((head, "$accent"), (reward, "$text-muted"))))
+        served = Content.assemble((head, "$accent"), (reward, "$text-muted"))
+        parts.append((4, clicked(served, "app.view.checkpoints")))
     return parts
 
 
@@ -111,7 +122,8 @@ def _alarms(run: Run) -> list[Part]:
     if not said:
         return []
     style = ALARMING[Level.CRITICAL if counts[0][1] else Level.WARN]
-    return [(2, Content.styled(f"⚑ {', '.join(said)} · 6", style))]
+    flag = Content.styled(f"⚑ {', '.join(said)} · {key('app.alarms')}", style)
+    return [(2, clicked(flag, "app.alarms"))]
 
 
 def _job(run: Run) -> list[Part]:
@@ -122,8 +134,9 @@ def _job(run: Run) -> list[Part]:
     )
     going = progress(run)
     if going is None or not run.training:
-        return [(7, name)]
-    parts = [(9, name), (5, Content(f"step {going.step}/{going.steps or '?'}"))]
+        return [(7, clicked(name, "app.view.jobs"))]
+    step = Content(f"step {going.step}/{going.steps or '?'}")
+    parts = [(9, clicked(name, "app.view.jobs")), (5, step)]
     if going.fraction is not None:
         parts.append((MOST, bar(going.fraction)))
         parts.append((7, Content(f"{going.fraction:.0%}")))

@@ -38,6 +38,10 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         """The same, except on a folded run."""
         folded: bool
 
+    @dataclass
+    class Opened(Message):
+        """The row under the cursor was clicked twice."""
+
     @property
     def at(self) -> Moved:
         """What is under the cursor."""
@@ -48,14 +52,17 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         """Draw what came, and leave the cursor where it was on the screen."""
         if run.tree is self.checkpoints and run.model is before.model:
             return
-        place = self.cursor.number - self._scroll
-        if (run.model and run.model.id) != (before.model and before.model.id):
+        place, size = self.cursor.number - self._scroll, len(self.rows)
+        seen = 0 <= place < self._page
+        if other := (run.model and run.model.id) != (before.model and before.model.id):
             self.cursor, self.follow = TreeCursor(), True
             self.cursor.keep(self.marks.ids)
         self.cursor.show(run.tree, self.follow)
         self._resize()
-        if self.follow:
+        if self.follow and (seen or other):
             self._reveal()
+        elif self.follow:  # the wheel has left the head: what is read stays where it is
+            self._scroll_rows(self._scroll + len(self.rows) - size)
         elif self._scroll or self.cursor.number >= self._page:
             self._scroll_rows(self.cursor.number - place)
         self.refresh()
@@ -120,7 +127,7 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         self._step_to(len(self.rows) - 1, -1)
 
     def on_click(self, event: Click) -> None:
-        """Select a row; a second click on a folded run unfolds it."""
+        """Select a row; a second click does what enter does."""
         offset = event.get_content_offset(self)
         if offset is None or offset.y < HEADER:
             return
@@ -128,8 +135,8 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         if row < len(self.rows):
             again = row == self.cursor.number
             self._step_to(row, 1)
-            if again and event.chain > 1:
-                self.toggle()
+            if again and event.chain == 2:
+                self.post_message(self.Opened())
 
     def _step_to(self, number: int, way: int) -> None:
         self.follow = False

@@ -35,6 +35,7 @@ AGE_S = 1.0
 class TreeCanvas(ScrollView, inherit_bindings=False):
     """A tree and a cursor in it, on lines under a header. Who moves the cursor builds on it."""
 
+    ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "tree--served",
         "tree--dim",
