@@ -16,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from textual import work
+from textual.events import Event, Key
 from textual.widgets import Input
 
-from hud_tui.keys import keyed
+from hud_tui.keys import VIEWS, keyed, of_view
 from hud_tui.rl.text import WHOLE, clean, one_line
 from hud_tui.tui.theming import ThemingApp
 
@@ -42,6 +43,13 @@ class CopyingApp(ThemingApp):
         """The text that is selected on the screen, or in the field that has the focus."""
         typed = self.focused.selected_text if isinstance(self.focused, Input) else ""
         return typed or self.screen.get_selected_text() or ""
+
+    async def on_event(self, event: Event) -> None:
+        """Any key but one that copies takes the selection away: what is shown may change."""
+        typed = set(event.aliases) if isinstance(event, Key) else set()
+        if typed and self.screen_stack and self.screen.selections and not typed & copying_keys():
+            self.screen.clear_selection()
+        await super().on_event(event)
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy a text, made safe to paste into a terminal, and say how much of it.
@@ -85,6 +93,13 @@ class CopyingApp(ThemingApp):
             where = f"All of it is in {one_line(file, 400)}"
             said += f"\n{where if file else keyed('{models.export} exports to a file')}"
         self.notify(said, severity="warning", markup=False, timeout=15)
+
+
+def copying_keys() -> set[str]:
+    """The keys in use that copy, in any view."""
+    used = (action for view in (*VIEWS, "app", "group") for action in of_view(view))
+    copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
+    return {key for keys in copying for key in keys}
 
 
 def write_private(file: Path, text: str) -> Path:

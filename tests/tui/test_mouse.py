@@ -528,6 +528,10 @@ async def test_text_of_a_rollout_is_selected_and_copied() -> None:
         assert not app.screen.get_selected_text()
         await hand.pilot.press("y")
         assert app.clipboard not in (both, want[:6])
+        await hand.drag(start, end)
+        await hand.until(lambda: app.screen.get_selected_text())
+        await hand.pilot.press("escape")
+        assert not app.screen.get_selected_text(), "what is out of sight is not selected"
 
 
 async def test_details_are_selected_as_they_are_scrolled() -> None:

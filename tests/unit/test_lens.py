@@ -131,3 +131,33 @@ def test_the_model_it_was_forked_from_lies_before_it() -> None:
     assert first.low == pytest.approx(runs.reward(26))
     stranger = runs.MODEL.model_copy(update={"id": "m3", "model_name": "me/stranger"})
     assert over_model(run, stranger, Tree.of(runs.checkpoints(3))).shift == 0
+
+
+@given(
+    length=st.integers(0, 5000),
+    turns=st.lists(st.tuples(st.sampled_from((0.75, 4 / 3)), st.floats(0, 1)), max_size=30),
+)
+def test_the_wheel_keeps_the_step_under_it_in_sight(
+    length: int, turns: list[tuple[float, float]]
+) -> None:
+    lens = Lens()
+    for factor, share in turns:
+        start, end = lens.rows(length)
+        row = min(max(0, length - 1), start + round(share * max(0, end - start - 1)))
+        lens = lens.scaled(factor, length, row, share)
+        first, last = lens.rows(length)
+        assert 0 <= first <= last <= length
+        assert not length or first <= row < last
+        if factor < 1:
+            assert last - first == end - start or last - first < end - start
+            assert last - first >= min(10, length)
+        else:
+            assert last - first > end - start or lens.span is None
+
+
+@given(length=st.integers(1, 500), ends=st.tuples(st.integers(0, 499), st.integers(0, 499)))
+def test_a_span_is_shown_as_it_was_drawn(length: int, ends: tuple[int, int]) -> None:
+    first, last = sorted(min(end, length - 1) for end in ends)
+    start, stop = Lens().spanning(first, last, length).rows(length)
+    assert start <= first <= last < stop
+    assert stop - start == max(last - first + 1, min(10, length))
