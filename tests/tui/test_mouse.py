@@ -390,6 +390,27 @@ async def test_metrics_are_clicked_and_the_wheel_scrolls_them() -> None:
         await hand.until(lambda: live.pane == "groups")
 
 
+async def test_in_the_curve_of_the_chosen_metric_a_click_points_at_a_step() -> None:
+    async with stage() as (app, hand):
+        live, grid = app.live, app.live.metrics
+        place = hand.cell(grid, 38, 3)  # in the second chart
+        await hand.click(place)
+        await hand.until(lambda: live.focus_key == grid.keys[1])
+        assert live.cursor is None
+        await hand.click((place[0], place[1] - 1))
+        await hand.until(lambda: live.cursor is not None)
+        step = live.cursor
+        assert 0 < step < 119
+        await hand.click((place[0] + 3, place[1]))
+        await hand.until(lambda: live.cursor > step)
+        later = live.cursor
+        await hand.click((place[0], hand.cell(grid, 0, 1)[1]))  # its title
+        assert live.cursor == later
+        await hand.click(place, times=2)
+        await hand.until(lambda: live.pane == "groups")
+        assert live.cursor == step
+
+
 async def test_groups_are_clicked_and_two_clicks_open_one() -> None:
     async with stage() as (app, hand):
         grid = app.screen.query_one(GroupGrid)

@@ -159,6 +159,8 @@ def test_colours(environ: dict[str, str], colors: str) -> None:
         ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, "", "likely"),
         ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, "", "unlikely"),
         ({"TERM": "xterm-256color"}, "", "unknown"),
+        ({"TERM": "linux"}, "", "unlikely"),
+        ({"TERM": "dumb"}, "", "unlikely"),
     ],
 )
 def test_the_clipboard(environ: dict[str, str], answer: str, clipboard: str) -> None:

@@ -124,7 +124,8 @@ class ChartingScreen(HudScreen):
         self.action_pan(message.halves)
 
     @on(FocusChart.Pointed)
-    def point_here(self, message: FocusChart.Pointed) -> None:
+    @on(MetricGrid.Pointed)
+    def point_here(self, message: FocusChart.Pointed | MetricGrid.Pointed) -> None:
         self.point(message.row)
 
     def point(self, row: int) -> None:

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.tui.widgets.chart import BrailleChart, Look
+from hud_tui.tui.widgets.chart import NUMBERS, BrailleChart, Look
 from hud_tui.tui.widgets.lines import line
 from hud_tui.tui.widgets.run_chart import RunChart
 from hud_tui.tui.widgets.sight import Sight
@@ -41,6 +41,12 @@ class MetricGrid(RunChart):
         """The user chose this metric."""
 
         key: str
+
+    @dataclass
+    class Pointed(Message):
+        """The user wants the crosshair at this row."""
+
+        row: int
 
     @dataclass
     class Opened(Message):
@@ -159,8 +165,20 @@ class MetricGrid(RunChart):
         self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)
 
     def on_click(self, event: Click) -> None:
+        """Choose a metric; in the curve of the chosen one, point at a step; twice, open that."""
         cell = (self.width + GAP) // self.per_row
-        column = min(self.per_row - 1, event.x // cell)
-        place = (event.y - 1 + self.scroll_offset.y) // self.tall * self.per_row + column
-        if event.y and place < len(self.keys):
-            self.post_message(self.Opened() if event.chain == 2 else self.Chosen(self.keys[place]))
+        column, line_ = min(self.per_row - 1, event.x // cell), event.y - 1 + self.scroll_offset.y
+        place = line_ // self.tall * self.per_row + column
+        if not event.y or place >= len(self.keys):
+            return
+        if event.chain == 2:
+            self.post_message(self.Opened())
+        elif self.keys[place] != self.chosen or not line_ % self.tall:
+            self.post_message(self.Chosen(self.keys[place]))
+        elif (row := self._row_at(event.x - column * cell, cell - GAP - NUMBERS)) is not None:
+            self.post_message(self.Pointed(row))
+
+    def _row_at(self, place: int, cells: int) -> int | None:
+        """The step nearest to a cell of a curve; None beside it."""
+        inside = 0 <= place < cells
+        return self.sight.row(self.run, self.lens, 2 * place, 2 * cells) if inside else None
