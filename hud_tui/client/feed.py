@@ -8,8 +8,8 @@ Source: WHATWG HTML Living Standard, 9.2 Server-sent events.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
@@ -18,11 +18,12 @@ from httpx_sse import EventSource, ServerSentEvent
 from pydantic import ValidationError
 
 from hud_tui.client.bodies import adapter, malformed
+from hud_tui.client.heard import Heard
+from hud_tui.client.lag import Lag
 from hud_tui.client.poll import Poller
 from hud_tui.client.retry import backoff
 from hud_tui.errors import (
     HudError,
-    HudMalformed,
     HudNotFound,
     HudUnauthorized,
     HudUnreachable,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 SILENCE_S = 20.0
 """A stream that says nothing for so long is cut; a keep-alive comes every 5 s."""
-MAX_LINE = 64 * 1024 * 1024
-"""Bytes of the longest line of a stream."""
 KINDS = {
     "checkpoint": CheckpointAdded,
     "head": HeadMoved,
@@ -71,6 +70,7 @@ class Feed:
         self.reading: tuple[int, int | None] | None = None
         """Of a tree that comes: the bytes that have, and how many there will be, where the
         service says so; None while none comes."""
+        self._lag = Lag()
         self._client = client
         self._model_id = model_id
         self._poller = Poller(client, model_id, self._arrive)
@@ -80,6 +80,11 @@ class Feed:
 
     def __aiter__(self) -> AsyncGenerator[Event, None]:
         return self._events()
+
+    @property
+    def behind_s(self) -> float:
+        """Seconds that what comes is older than what happens; see `hud_tui.client.lag`."""
+        return self._lag.behind_s
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         while True:
@@ -93,32 +98,68 @@ class Feed:
                 await self._wait(error)
 
     def _attempt(self) -> AsyncGenerator[Event, None]:
-        return self._polled() if self.source == "poll" else self._streamed()
+        return self._polled() if self._polls else self._streamed()
+
+    @property
+    def _polls(self) -> bool:
+        return self.source == "poll"
 
     async def _streamed(self) -> AsyncGenerator[Event, None]:
         """One connection's events; returns where the service has no stream."""
         self.source = "connecting"
-        url = self._client.rl("/v1/models/{}/train/events", self._model_id)
-        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-        if self._last_id:
-            headers["Last-Event-ID"] = self._last_id
-        async with self._client.wire.stream(url, headers, SILENCE_S) as answer:
+        if not self._begun and await self._find_beginning():
+            for event in await self._whole():
+                yield event
+            self._begun = True
+        if self._polls:
+            return
+        async with self._open() as answer:
             if not await self._is_stream(answer):
-                self.source = "poll"
-                self._poller = Poller(self._client, self._model_id, self._arrive)
+                self._poll()
                 return
-            answer.stream = _Heard(answer.stream, self._hear)
-            self._hear()
-            self.source = "stream"
-            # Where the stream begins, so that a cut before its first event loses nothing.
-            self._last_id = self._last_id or answer.headers.get("x-last-event-id", "")
+            answer.stream = Heard(answer.stream, self._hear)
+            self._opened(answer)
             async with aclosing(self._messages(answer)) as events:
                 async for event in events:
                     yield event
         raise HudUnreachable("the service ended the stream")
 
+    async def _find_beginning(self) -> bool:
+        """Ask where the stream begins, before the tree is read; whether the service says so.
+
+        What it says from there on comes once the tree has: a stream that nobody reads meanwhile
+        would take the line from it.
+        """
+        if self._last_id:
+            return True
+        async with self._open() as answer:
+            if not await self._is_stream(answer):
+                self._poll()
+                return False
+            self._opened(answer)
+        return bool(self._last_id)
+
+    def _open(self) -> AbstractAsyncContextManager[httpx.Response]:
+        url = self._client.rl("/v1/models/{}/train/events", self._model_id)
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if self._last_id:
+            headers["Last-Event-ID"] = self._last_id
+        return self._client.wire.stream(url, headers, SILENCE_S)
+
+    def _opened(self, answer: httpx.Response) -> None:
+        self._hear()
+        self._lag.opened(answer.headers)
+        self.source = "stream"
+        # Where the stream begins, so that a cut before its first event loses nothing.
+        self._last_id = self._last_id or answer.headers.get("x-last-event-id", "")
+
+    def _poll(self) -> None:
+        self.source = "poll"
+        self._poller = Poller(self._client, self._model_id, self._arrive)
+
     async def _messages(self, answer: httpx.Response) -> AsyncGenerator[Event, None]:
-        # The stream is open before the tree is read, so nothing falls between the two.
+        # Where nobody says where it begins, the stream is open before the tree is read, so that
+        # nothing falls between the two.
         if not self._begun:
             for event in await self._whole():
                 yield event
@@ -171,6 +212,7 @@ class Feed:
         except ValidationError as error:
             self._begun = False  # what it said is lost, so the tree is read again
             raise malformed(f"event {message.event}", error) from error
+        self._lag.hear(event.at)
         return event
 
     def _arrive(self, size: int, total: int | None) -> None:
@@ -189,28 +231,6 @@ class Feed:
         self.trouble = one_line(error.message)
         self.retry_at = monotonic() + delay
         await asyncio.sleep(delay)
-
-
-class _Heard(httpx.AsyncByteStream):
-    """A body that reports each arrival, keep-alives too, and refuses a line without end."""
-
-    def __init__(self, body: object, heard: Callable[[], None]) -> None:
-        assert isinstance(body, httpx.AsyncByteStream)
-        self._body = body
-        self._heard = heard
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        length = 0
-        async for chunk in self._body:
-            self._heard()
-            end = chunk.rfind(b"\n")
-            length = length + len(chunk) if end < 0 else len(chunk) - end
-            if length > MAX_LINE:
-                raise HudMalformed("the event stream has a line without an end")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
 
 
 async def _short(answer: httpx.Response) -> bytes:

@@ -18,7 +18,7 @@ STALL_FLOOR_S = 10.0
 SILENT_S = 5.0
 """From so long without a word on, that is what is said."""
 MB = 1_000_000
-LARGE = 2 * MB
+LARGE = 200_000
 """Bytes of a tree from which on it is said how much of it has come."""
 
 
@@ -72,6 +72,8 @@ class Liveness:
     """Unix seconds of the service's last word, where it has been silent for long."""
     reading: str = ""
     """How much of a large tree has come, while it comes."""
+    behind_s: float = 0.0
+    """How much older what comes is than what happens; 0 where that is nothing to speak of."""
 
     @property
     def offline(self) -> bool:
@@ -150,7 +152,9 @@ def reading_said(size: int, total: int | None) -> str:
     most = size if total is None else total
     if most < LARGE:
         return ""
-    return f"reading the tree · {size // MB}{'' if total is None else f' of {total // MB}'} MB"
+    digits = 0 if most >= 10 * MB else 1
+    of = "" if total is None else f" of {total / MB:.{digits}f}"
+    return f"reading the tree · {size / MB:.{digits}f}{of} MB"
 
 
 def _gaps(newest_first: Sequence[float]) -> list[float]:

@@ -29,6 +29,8 @@ TURN_S = 0.002
 """Longest work on events between two looks for keys; a key takes several turns to its answer."""
 MANY = 1000
 """Checkpoints of a tree that takes longer to take in than a key may wait."""
+BEHIND_S = 5.0
+"""What comes later than that is said to: the line carries less than the run says."""
 LOST_S = 2.0
 """A line that breaks and comes back sooner needs no key."""
 GONE = "service gone · ^r starts it"
@@ -119,15 +121,21 @@ class Follower:
         """Let the detectors read on; the next frame shows what they say."""
         if self._aside:
             return
-        silent = None if self._event_at is None else monotonic() - self._event_at
-        report = self.alarms.look(self._latest, _whole(silent) if self._latest.training else None)
+        report = self.alarms.look(self._latest, _whole(self._silent_s))
         if report is not self._latest.alarms:
             self._latest = replace(self._latest, alarms=report)
 
+    @property
+    def _silent_s(self) -> float | None:
+        """Seconds of training in which the service spoke, but of no event. A line on which
+        nothing comes at all says nothing of the run."""
+        if self._event_at is None or not self._latest.training:
+            return None
+        return max(0.0, (self._feed.heard_at or self._event_at) - self._event_at)
+
     def _judge(self, now: float) -> Liveness:
         """Ages in whole seconds: a screen that shows them repaints once a second at most."""
-        feed, run = self._feed, self._latest
-        silent = now - self._event_at if self._event_at is not None and run.training else None
+        feed, run, silent = self._feed, self._latest, self._silent_s
         judged = liveness(
             feed.source,
             _whole(
@@ -142,6 +150,8 @@ class Follower:
         self._lost_at = (self._lost_at or now) if judged.state is State.RECONNECTING else None
         if feed.reading is not None:
             judged = replace(judged, reading=reading_said(*feed.reading))
+        if feed.behind_s >= BEHIND_S:
+            judged = replace(judged, behind_s=_whole(feed.behind_s) or 0)
         kept = self._known_at is not None and feed.heard_at is None
         if kept or (self._lost_at is not None and now - self._lost_at > LOST_S):
             return self._offline(judged.source, now)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from hud_tui.client import feed as client_feed
+from hud_tui.client import heard as client_heard
 from hud_tui.client import poll
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
@@ -333,7 +334,7 @@ async def test_an_event_that_cannot_be_read_is_made_up_for_by_the_tree() -> None
 
 
 async def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_feed, "MAX_LINE", 1000)
+    monkeypatch.setattr(client_heard, "MAX_LINE", 1000)
     async with answered(sse("data: " + "x" * 5000)) as client:
         feed = client.feed("m")
         async with aclosing(aiter(feed)) as events:

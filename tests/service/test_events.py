@@ -10,6 +10,7 @@ import pytest
 from httpx_sse import EventSource, ServerSentEvent
 
 from hud_tui.events import EVENT, Event, JobChanged, StepTaken
+from hud_tui.service import frames
 from hud_tui.service.routes import events as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
@@ -136,6 +137,30 @@ async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:
     assert sum(event.event == "step" for event in found) == 8
     rollouts = (await wire.get(f"/v2/jobs/{job_id}/traces?limit=1")).json()["total"]
     assert sum(event.event == "rollout" for event in found) == rollouts
+
+
+async def test_a_reader_far_behind_is_spared_the_rollouts_of_steps_that_are_over(
+    wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "KEPT", 0)
+    model = await fork(wire)
+    async with following(wire, model["id"]) as events:
+        job_id = await submit(wire, model["id"], steps=4)
+        assert (await ended(wire, job_id))["status"] == "succeeded"
+        whole = await until_done(events)
+    first = str(int(whole[0].id) - 1)
+    monkeypatch.setattr(log, "FAR", 40)
+    last_step = max(int(event.id) for event in whole if event.event == "step")
+    async with following(wire, model["id"], first) as events:
+        found = await until_done(events)
+    assert [one.id for one in found] == [
+        one.id for one in whole if one.event != "rollout" or int(one.id) > last_step
+    ]
+    assert len(found) < len(whole)
+    near = str(int(whole[-1].id) - 30)
+    async with following(wire, model["id"], near) as events:
+        found = await until_done(events)
+    assert [one.id for one in found] == [one.id for one in whole if int(one.id) > int(near)]
 
 
 async def test_without_an_id_it_starts_now(wire: httpx.AsyncClient) -> None:

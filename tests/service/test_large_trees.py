@@ -13,7 +13,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.client.poll import Poller
 from hud_tui.errors import HudRefused
-from hud_tui.events import TreeRead
+from hud_tui.events import HeadMoved, TreeRead
 from hud_tui.settings import local_settings
 from tests.conftest import Served, until
 from tests.service.clients import KEY, answered, fork_of, run_of
@@ -143,3 +143,48 @@ async def test_a_long_reading_is_followed_by_as_long_a_rest(
         service.send()
         await poller.news()
         assert poller.interval_s == poll.IDLE_S
+
+
+class Streaming(Slow):
+    """The same, with a stream of events that says where it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.ids = 0, list[str | None]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/train/events"):
+            assert not self.open or not request.url.path.endswith("/checkpoints")
+            return await super().handle_async_request(request)
+        self.ids.append(request.headers.get("last-event-id"))
+        headers = {"Content-Type": "text/event-stream", "X-Last-Event-ID": "7"}
+        return httpx.Response(200, headers=headers, stream=_Endless(self), request=request)
+
+
+class _Endless(httpx.AsyncByteStream):
+    def __init__(self, service: Streaming) -> None:
+        self._service = service
+        service.open += 1
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b'id: 8\nevent: head\ndata: {"checkpoint_id":"c1"}\n\n'
+        await asyncio.Event().wait()
+
+    async def aclose(self) -> None:
+        self._service.open -= 1
+
+
+async def test_no_stream_waits_unread_while_the_tree_comes_and_nothing_is_missed() -> None:
+    service = Streaming()
+    async with aclosing(slow_client(service)) as client:
+        feed = Feed(client, "m")
+        async with aclosing(aiter(feed)) as events:
+            first = asyncio.ensure_future(anext(events))
+            await until(lambda: service.bodies > 0)
+            assert service.open == 0
+            service.send()
+            assert isinstance(await first, TreeRead)
+            assert isinstance(await anext(events), HeadMoved)
+            assert service.open == 1
+    assert service.ids == [None, "7"]
+    assert service.open == 0

@@ -42,6 +42,7 @@ class StillFeed:
     """Yields its events, then nothing more for ever."""
 
     source, trouble, retry_at, reading = "stream", "", None, None
+    behind_s = 0.0
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events

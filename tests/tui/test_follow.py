@@ -11,6 +11,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
+from hud_tui.rl.progress import State
 from hud_tui.rl.run import Run
 from hud_tui.tui.alarm_book import AlarmBook
 from hud_tui.tui.alarm_watch import AlarmWatch
@@ -30,6 +31,7 @@ class Heard:
     source = "stream"
     retry_at: Any = None
     reading: Any = None
+    behind_s: float = 0.0
 
     @property
     def heard_at(self) -> float:
@@ -62,6 +64,24 @@ def test_while_nothing_trains_the_age_changes_seldom(
     assert not one.frame(), "nothing new, and it is to be drawn again"
 
 
+@pytest.mark.parametrize(
+    ("spoke", "state"), [(True, State.STALLED), (False, State.LIVE)], ids=["run", "line"]
+)
+def test_a_silent_line_does_not_mean_that_the_run_has_stalled(spoke: bool, state: State) -> None:
+    feed = Heard(0.0 if spoke else 60.0)
+    one = follower(feed, "running")
+    one._event_at = monotonic() - 60.0
+    one.frame()
+    assert one.freshness.state is state
+    assert ((one.alarms._silent_s or 0.0) >= 59.0) == spoke
+
+
+@pytest.mark.parametrize(("behind_s", "said"), [(4.9, 0), (40.7, 40)])
+def test_what_comes_late_is_said_to_in_whole_seconds(behind_s: float, said: float) -> None:
+    one = follower(Heard(0.0, behind_s=behind_s), "running")
+    assert one.freshness.behind_s == said
+
+
 async def test_a_large_tree_is_taken_in_beside_the_keys_and_what_comes_meanwhile_is_kept() -> None:
     nodes = tuple(Checkpoint(id=f"c{n}", prev_model_checkpoint_id=f"c{n - 1}") for n in range(MANY))
     last = Checkpoint(id="last", prev_model_checkpoint_id=nodes[-1].id, is_active=True)
@@ -90,6 +110,7 @@ class Told:
 
     events: Sequence[Event]
     source, trouble, retry_at, heard_at, reading = "stream", "", None, None, None
+    behind_s = 0.0
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         for event in self.events:

@@ -266,6 +266,8 @@ async def test_events_are_read_in_peace_while_others_arrive() -> None:
         (LIVE, "↻ stream, heard 0 s ago"),
         (Liveness(State.LIVE, "poll", 3.0), "↻ poll, heard 3 s ago"),
         (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
+        (Liveness(State.LIVE, "stream", 0.0, behind_s=40.0), "⚠ stream, 40 s behind"),
+        (Liveness(State.LIVE, "poll", 1.0, reading="reading 1 MB"), "↻ reading 1 MB"),
         (Liveness(State.STALLED, "stream", 12.0), "⚠ stalled: no event for 12 s, usual step 0.8 s"),
         (Liveness(State.RECONNECTING, "stream", 9.0, "lost", 4.0), "⚠ reconnecting in 4 s"),
     ],

@@ -48,6 +48,7 @@ def test_without_a_model_there_is_nothing_to_be_fresh() -> None:
         (Liveness(State.LIVE, "poll", 70.0), "↻ poll 1m10s"),
         (Liveness(State.LIVE, "poll", 1.0, reading="reading 3 MB"), "↻ reading 3 MB"),
         (Liveness(State.LIVE, "poll", 9.0, reading="reading 3 MB"), "↻ poll 9 s"),
+        (Liveness(State.LIVE, "stream", 0.0, behind_s=70.0), "⚠ stream 1m10s behind"),
         (Liveness(State.STALLED, "stream", 41.0), "⚠ stalled 41 s"),
         (Liveness(State.RECONNECTING, "stream", 12.0, "x", 3.0), "⚠ no answer 12 s, again in 3 s"),
         (Liveness(State.RECONNECTING, "stream", None, "x", advice="gone · ^r"), "⚠ gone · ^r"),

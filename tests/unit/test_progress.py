@@ -99,9 +99,10 @@ def test_a_run_without_steps_says_what_it_waits_for(job: JobStatus | None, said:
     [
         (12_400_000, 50_100_000, "reading the tree · 12 of 50 MB"),
         (12_400_000, None, "reading the tree · 12 MB"),
-        (0, 2_000_000, "reading the tree · 0 of 2 MB"),
-        (900_000, 1_900_000, ""),
-        (900_000, None, ""),
+        (0, 2_000_000, "reading the tree · 0.0 of 2.0 MB"),
+        (900_000, None, "reading the tree · 0.9 MB"),
+        (90_000, 190_000, ""),
+        (90_000, None, ""),
     ],
 )
 def test_how_much_of_a_tree_has_come(size: int, total: int | None, said: str) -> None:

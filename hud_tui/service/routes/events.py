@@ -1,7 +1,8 @@
 """The event stream of a model, as server-sent events out of the log.
 
-Every reader is served from the store, however slow it is, so nothing is dropped and
-nothing piles up in memory. Source: WHATWG HTML, section 9.2 (server-sent events).
+Every reader is served from the store, however slow it is, so nothing piles up in memory, and
+nothing is dropped but the rollouts of steps that are over, where a reader is far behind.
+Source: WHATWG HTML, section 9.2 (server-sent events).
 """
 
 import asyncio

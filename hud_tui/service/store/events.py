@@ -9,6 +9,8 @@ from hud_tui.service.store import Db
 KEPT = 50_000
 """Events kept a model; a reader that is further behind is told to read the tree."""
 PRUNE_EVERY = 1_000
+FAR = 2_000
+"""Events from which on a reader that is so many behind is spared some."""
 
 Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged
 
@@ -35,9 +37,27 @@ def append(db: Db, model_id: str, events: Iterable[Sent]) -> None:
 
 
 def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
-    """The model's events after one id, oldest first."""
-    query = "SELECT id, type, body FROM event WHERE model_id = ? AND id > ? ORDER BY id LIMIT ?"
-    return [Logged(*row) for row in db.execute(query, (model_id, last, limit))]
+    """The model's events after one id, oldest first.
+
+    A reader that is far behind is spared the rollouts of steps that are over, whose rewards are
+    in the events of those steps: over a line that carries less than a run says, it would never
+    catch up with it.
+    """
+    query = """SELECT id, type, body FROM event WHERE model_id = ? AND id > ?
+        AND (type != 'rollout' OR id > ?) ORDER BY id LIMIT ?"""
+    over = _newest_step(db, model_id) if _is_far(db, model_id, last) else last
+    return [Logged(*row) for row in db.execute(query, (model_id, last, over, limit))]
+
+
+def _is_far(db: Db, model_id: str, last: int) -> bool:
+    query = "SELECT 1 FROM event WHERE model_id = ? AND id > ? LIMIT 1 OFFSET ?"
+    return db.execute(query, (model_id, last, FAR)).fetchone() is not None
+
+
+def _newest_step(db: Db, model_id: str) -> int:
+    query = "SELECT id FROM event WHERE model_id = ? AND type = 'step' ORDER BY id DESC LIMIT 1"
+    row = db.execute(query, (model_id,)).fetchone()
+    return 0 if row is None else int(row["id"])
 
 
 def newest(db: Db) -> int:

@@ -80,6 +80,9 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
     match freshness.state:
         case State.CONNECTING:
             return Content.styled("… connecting", "$text-muted")
+        case State.LIVE if freshness.behind_s:
+            text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
+            return Content.styled(text, "bold $warning")
         case State.LIVE:
             heard = f"↻ {age}" if brief else f"↻ {freshness.source}, heard {age} ago"
             text = f"↻ {freshness.arriving}" if freshness.arriving else heard

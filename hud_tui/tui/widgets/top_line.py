@@ -154,7 +154,7 @@ def bar(fraction: float, width: int = BAR) -> Content:
 
 def _fresh(liveness: Liveness) -> Content:
     text = fresh(liveness)
-    calm = liveness.state in (State.LIVE, State.CONNECTING)
+    calm = liveness.state in (State.LIVE, State.CONNECTING) and not liveness.behind_s
     return Content.styled(text, "$text-muted" if calm else "bold $warning")
 
 
@@ -170,6 +170,8 @@ def fresh(liveness: Liveness) -> str:
             return f"⚠ {said}".replace("  ", " ")
         case State.STALLED:
             return f"⚠ stalled {age}"
+        case State.LIVE if liveness.behind_s:
+            return f"⚠ {liveness.source} {duration(liveness.behind_s)} behind"
         case State.LIVE:
             return f"↻ {liveness.arriving or f'{liveness.source} {age}'}"
 
