@@ -40,7 +40,7 @@ APP = (
 
 CONNECT = (
     Action("connect", "begin", "enter", "begin", "The embedded service; or the same again."),
-    Action("connect", "local", "l", "embedded service", "Use this machine's own service."),
+    Action("connect", "local", "l", "embedded", "Use this machine's own service."),
     Action("connect", "key", "h", "HUD key", "Type a HUD key, for this session only."),
     Action("connect", "retry", "r", "try again", "Connect again."),
 )

@@ -33,7 +33,7 @@ OFFLINE = "offline"
 """The kind that ends by itself."""
 NO_ANSWER = ReadOnly(
     "the service does not answer, so nothing can be changed",
-    "wait until it does, or press ctrl+r to connect anew",
+    "wait until it does, or press {app.reconnect} to connect anew",
     OFFLINE,
 )
 

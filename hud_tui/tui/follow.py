@@ -10,6 +10,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from hud_tui.events import TreeRead
+from hud_tui.keys import keyed
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run
 
@@ -33,8 +34,8 @@ BEHIND_S = 5.0
 """What comes later than that is said to: the line carries less than the run says."""
 LOST_S = 2.0
 """A line that breaks and comes back sooner needs no key."""
-GONE = "service gone · ^r starts it"
-UNREACHABLE = "unreachable · retrying · ^r tries now"
+GONE = "service gone · {app.reconnect} starts it"
+UNREACHABLE = "unreachable · retrying · {app.reconnect} tries now"
 CONNECTING = Liveness(State.CONNECTING, "connecting", None)
 
 
@@ -69,7 +70,7 @@ class Follower:
         self._known_at, self._clock = known_at, clock
         self._lost_at: float | None = None
         """`time.monotonic()` since when the service does not answer; None while it does."""
-        self._gone = GONE if client.settings.local else UNREACHABLE
+        self._gone = keyed(GONE if client.settings.local else UNREACHABLE)
         self._feed = client.feed(model.id)
         self._latest = self.run
         self._event_at: float | None = None

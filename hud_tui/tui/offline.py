@@ -8,11 +8,13 @@ the embedded service's own data are on this machine already.
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from textual import work
 
+from hud_tui.keys import keyed
 from hud_tui.tui.keeping import KeepingApp
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ class OfflineApp(KeepingApp):
         from hud_tui.rl.safety import NO_ANSWER
 
         self._offline = offline
-        self.client.wire.guard.offline = NO_ANSWER if offline else None
+        why = replace(NO_ANSWER, cure=keyed(NO_ANSWER.cure))
+        self.client.wire.guard.offline = why if offline else None
         if not offline and self.shown_view is not None:
             self.shown_view.on_screen_resume()  # what it could not read it reads now
 

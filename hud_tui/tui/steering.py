@@ -145,7 +145,7 @@ async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
     if not became.done:
         return became
     _write(journal, _head(before), target, wanted.act, view.hud.clock())
-    return Outcome(True, f"{became.text} · z undoes")
+    return Outcome(True, f"{became.text} · {key('checkpoints.undo')} undoes")
 
 
 def _refused(run: Run, target: str, error: HudError) -> Outcome:

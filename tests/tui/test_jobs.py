@@ -363,6 +363,10 @@ async def test_a_rollout_is_searched(served: Served) -> None:
         assert screen(flown).level is Level.ROLLOUT
         await flown.press("slash", *"qqqq")
         await flown.until(lambda: "not found" in flown.said("#jobs-title"))
+        await flown.press("enter", "n")
+        await flown.until(
+            lambda: any("not have the text" in n.message for n in flown.app._notifications)
+        )
 
 
 async def test_a_rollout_is_copied_as_text_markdown_or_json(served: Served) -> None:

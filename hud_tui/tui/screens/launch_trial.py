@@ -11,6 +11,7 @@ from textual import on, work
 from textual.worker import Worker
 
 from hud_tui.errors import HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.run_form import parameters
 from hud_tui.rl.signal_progress import Asked
 from hud_tui.rl.text import one_line
@@ -135,7 +136,7 @@ class LaunchTrial(HudScreen):
         if dead:
             self._show(self.draft.trial.toggled(dead))
         else:
-            said = "no task is known to teach nothing: m tries them"
+            said = keyed("no task is known to teach nothing: {launch.measure} tries them")
             self.notify(said, severity="warning", markup=False)
 
     @on(RowList.Titled, "#tasks")

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from hud_tui.command_log import CommandLog
 from hud_tui.keys import keyed
+from hud_tui.rl.counts import counted
 from hud_tui.rl.retold import as_curl, as_hud, as_python, document
 from hud_tui.rl.text import one_line
 from hud_tui.rl.written import Written, matching
@@ -29,6 +30,7 @@ EMPTY = (
     "pinned here is written down; what is only read is not."
 )
 NOWHERE = "There is no state directory, so nothing is written down."
+NOT_KEPT = "what it sent is not kept: {log.copy_curl} has curl's"
 ON_ENTRY = frozenset({"open", "copy_hud", "copy_curl", "copy_python"})
 """Actions that need an entry under the cursor."""
 
@@ -79,10 +81,10 @@ class LogScreen(Screen[None]):
         found = matching(self._all or [], self.filter_field.value)
         self._shown = folded(found)
         self.list.show(log_rows(self._shown, self._now))
-        bad = f" · {self._bad} lines cannot be read" if self._bad else ""
+        bad = f" · {counted(self._bad, 'line')} cannot be read" if self._bad else ""
         title = (" What was changed from here", "bold")
         self.query_one("#log-title", Static).update(
-            Content.assemble(title, (f"  {len(found)} requests{bad}", "$text-muted"))
+            Content.assemble(title, (f"  {counted(len(found), 'request')}{bad}", "$text-muted"))
         )
         self._show_text()
 
@@ -123,7 +125,7 @@ class LogScreen(Screen[None]):
 
     def action_copy_python(self) -> None:
         one = self.entry
-        self._copy("" if one is None else as_python(one), "what it sent is not kept: c has curl's")
+        self._copy("" if one is None else as_python(one), keyed(NOT_KEPT))
 
     def _copy(self, text: str, why_not: str) -> None:
         if not text:

@@ -21,6 +21,9 @@ NEXT = {
     Shade.ADVANTAGE: Shade.LOGPROB,
 }
 
+NOT_SEARCHED = "Nothing is searched for: {jobs.filter} begins."
+NOT_FOUND = "This rollout does not have the text."
+
 
 class RolloutReading(JobsReading):
     def __init__(self) -> None:
@@ -91,7 +94,8 @@ class RolloutReading(JobsReading):
         """The next place where the text was found, or the one before."""
         pane = self.browser.pane
         if not pane.hits:
-            self.notify("Nothing is searched for: / begins.", markup=False, timeout=3)
+            said = keyed(NOT_SEARCHED) if not pane.wanted else NOT_FOUND
+            self.notify(said, markup=False, timeout=3)
         pane.next_hit(way)
         self.redraw()
 

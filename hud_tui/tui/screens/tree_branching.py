@@ -5,11 +5,16 @@ from __future__ import annotations
 from textual import work
 from textual.content import Content
 
+from hud_tui.keys import key, keyed
 from hud_tui.rl.head import name, refusal
 from hud_tui.rl.text import one_line
 from hud_tui.tui.forking import ask_fork
 from hud_tui.tui.screens.tree_view import TreeView
 from hud_tui.wire import Checkpoint
+
+AT_HEAD = (
+    "HUD forks a model at its head: set the head here first ({checkpoints.set_head}), then fork."
+)
 
 
 class TreeBranching(TreeView):
@@ -21,7 +26,7 @@ class TreeBranching(TreeView):
         elif why := refusal(node):
             self.warn(why)
         elif not (self.client.settings.local or self.at.position == self.run.tree.head):
-            self.warn("HUD forks a model at its head: set the head here first (H), then fork.")
+            self.warn(keyed(AT_HEAD))
         else:
             self._fork(node)
 
@@ -34,5 +39,5 @@ class TreeBranching(TreeView):
         start = node if self.client.settings.local else None
         forked = await ask_fork(self.hud, source, models, start=start)
         if forked is not None:
-            said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)} · 1 follows it"
-            self.say(Content.styled(said, "$accent"))
+            said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
+            self.say(Content.styled(f"{said} · {key('app.view.models')} follows it", "$accent"))

@@ -140,7 +140,8 @@ class TreeView(HudScreen):
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
-        moved = at.position != self.at.position and not self.tree_list.follow
+        grown = at.folded and self.at.folded and at.oldest == self.at.oldest
+        moved = at.position != self.at.position and not (grown or self.tree_list.follow)
         self.at = at
         if moved:
             self.hud.at = None if at.position == ROOT else self.run.tree[at.position].id

@@ -17,7 +17,8 @@ class RolloutPane(TextPane):
         super().__init__(id=id)
         self._rollout: tuple[Trace, TraceEvents | None, Reading] | None = None
         self._plain: list[Content] = []
-        self._wanted = ""
+        self.wanted = ""
+        """The text that is looked for."""
         self.hits: list[tuple[int, int]] = []
         """Where the text was found: its line, and the character there."""
         self.hit = 0
@@ -40,8 +41,8 @@ class RolloutPane(TextPane):
 
     def find(self, text: str) -> None:
         """Look for a text, in any case; an empty one is found nowhere."""
-        if text != self._wanted:
-            self._wanted, self.hit = text, 0
+        if text != self.wanted:
+            self.wanted, self.hit = text, 0
             self._search()
             self._reveal()
 
@@ -53,7 +54,7 @@ class RolloutPane(TextPane):
             self._reveal()
 
     def _search(self) -> None:
-        wanted = self._wanted.casefold()
+        wanted = self.wanted.casefold()
         self.hits = []
         for number, line in enumerate(self._plain if wanted else ()):
             text, at = line.plain.casefold(), -1
@@ -63,7 +64,7 @@ class RolloutPane(TextPane):
         self._paint()
 
     def _paint(self) -> None:
-        lines, length = list(self._plain), len(self._wanted)
+        lines, length = list(self._plain), len(self.wanted)
         for number, (line, at) in enumerate(self.hits):
             style = AT if number == self.hit else HIT
             lines[line] = lines[line].stylize(style, at, at + length)
