@@ -78,6 +78,8 @@ class HudApp(HelpingApp):
         """Id of the model made by the first start's fork; its run needs no second asking."""
         self.key: str | None = None
         """The key that was typed, for this session; None where it is configured."""
+        self.settle: Callable[[], None] = lambda: None
+        """Called when every view is loaded."""
         self._leaving = False
         self.dress()  # before the styles are read, so only once
 

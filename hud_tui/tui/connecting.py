@@ -36,6 +36,7 @@ async def connect(app: HudApp, mode: str, key: str | None) -> None:
         return
     finally:
         await views
+        app.settle()
     app.catalog = first.models
     if first.model is not None:
         app.choose(first.model)

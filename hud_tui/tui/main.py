@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -45,12 +46,14 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
         HudUsage: This is no terminal, or the recording cannot be begun.
     """
     need_terminal()
+    gc.disable()
     from hud_tui.tui.app import HudApp  # 100 ms that a pipe need not wait
     from hud_tui.tui.bindings import use_keymap
     from hud_tui.tui.shelf import Shelf
 
     limits = None if session.config is None else session.config.alarms
     app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
+    app.settle = settle
     if session.config is not None:
         use_keymap(app, session.config.keys)
         app.make_notifier = partial(_notifier, app, session.config.notify)
@@ -64,6 +67,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
         app.run()
     except Exception as error:
         crash = error
+    gc.enable()
     app.shelf.flush()
     if app.recorder is not None:
         app.recorder.close()
@@ -79,6 +83,13 @@ def _notifier(app: HudApp, notify: Notify | None) -> Notifier:
     from hud_tui.tui.notifying import Notifier  # 10 ms that the first frame need not wait
 
     return Notifier(notify, app.bell, app.write_terminal)
+
+
+def settle() -> None:
+    """Let the garbage collector begin, without what is loaded: to look through all of that takes
+    it up to 0.2 s, in which no key is answered, and nothing of it ever goes."""
+    gc.freeze()
+    gc.enable()
 
 
 def need_terminal() -> None:

@@ -24,6 +24,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.settings import Settings
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.main import settle
 from tests.bench import large_tree
 from tests.bench.timing import floor_s
 from tests.conftest import until
@@ -82,7 +83,9 @@ async def measure(settings: Settings) -> Found:
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
         return HudClient(settings)
 
+    gc.disable()
     app, turns = HudApp(connect, "hud", Start("status", model="arith-rl")), Turns()
+    app.settle = settle  # as the program does
     async with app.run_test(size=(120, 40)):
         await until(lambda: app.shown_view is not None)
         used, clock = process_time(), monotonic()

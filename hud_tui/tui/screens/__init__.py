@@ -23,9 +23,10 @@ def view_class(name: str) -> type[Screen[Any]]:
 
 
 def load_views() -> None:
-    """Import every view, so that showing one is quick."""
+    """Import every view, and what the first chart needs, so that showing one is quick."""
     for name in _CLASSES:
         view_class(name)
+    import_module("plotext")
 
 
 def _maker(name: str) -> Callable[[], Screen[Any]]:

@@ -1,0 +1,29 @@
+"""The garbage collector begins when everything is loaded, and leaves that alone."""
+
+import gc
+import sys
+
+from hud_tui.tui.main import settle
+from hud_tui.tui.screens import VIEW_SCREENS
+from tests.conftest import until
+from tests.tui.still import StillClient, chain, still
+
+
+async def test_it_is_said_once_when_every_view_is_loaded() -> None:
+    app, loaded = still(StillClient(chain(3))), []
+    views = [f"hud_tui.tui.screens.{name}" for name in VIEW_SCREENS]
+    app.settle = lambda: loaded.append(all(view in sys.modules for view in views))
+    async with app.run_test():
+        await until(lambda: app.shown_view is not None)
+    assert loaded == [True]
+
+
+def test_then_it_collects_but_not_what_is_there() -> None:
+    gc.disable()
+    try:
+        settle()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.enable()
+        gc.unfreeze()
