@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from hud_tui.events import JobChanged
 from hud_tui.keys import VIEWS
@@ -120,3 +122,24 @@ async def test_an_answer_to_a_view_that_is_gone_ends_its_worker(served: Served) 
         assert await view.attempt(sleep(0, "heard")) == "heard"
     with pytest.raises(CancelledError):
         await view.attempt(sleep(0, "too late"))
+
+
+@pytest.mark.parametrize("opens", [*"123456", "C"])
+async def test_no_view_begins_in_a_field_that_nobody_asked_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch, opens: str
+) -> None:
+    focused: list[Widget | None] = []
+    focus = Screen.set_focus
+
+    def noted(screen: Screen[object], widget: Widget | None, *how: bool, **more: bool) -> None:
+        focused.append(widget)
+        focus(screen, widget, *how, **more)
+
+    monkeypatch.setattr(Screen, "set_focus", noted)
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        view = app.screen
+        await app.press(opens)
+        await app.until(lambda: app.screen is not view or opens == "1")
+        await app.until(lambda: app.screen.is_mounted and focused)
+        assert [type(one) for one in focused if isinstance(one, Input)] == []

@@ -27,6 +27,8 @@ from hud_tui.tui.widgets.tree import CheckpointTree
 class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing, TreeBranching):
     VIEW = "checkpoints"
     BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
+    AUTO_FOCUS: ClassVar[str | None] = "CheckpointTree"
+    """Never the filter's field, out of sight as it is: the first key would be typed there."""
 
     def __init__(self) -> None:
         super().__init__()

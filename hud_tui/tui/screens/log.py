@@ -38,6 +38,8 @@ ON_ENTRY = frozenset({"open", "copy_hud", "copy_curl", "copy_python"})
 class LogScreen(Screen[None]):
     VIEW = "log"
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
+    AUTO_FOCUS: ClassVar[str | None] = "RowList"
+    """Never the filter's field, out of sight as it is: the first key would be typed there."""
 
     def __init__(self, state: Path | None, now: float) -> None:
         """`state` is the directory that has the log, `now` Unix seconds for its ages."""

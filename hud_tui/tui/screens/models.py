@@ -35,6 +35,8 @@ from hud_tui.wire import Model
 class ModelsScreen(ModelsReading):
     VIEW = "models"
     BINDINGS: ClassVar[list[BindingType]] = bindings("models")
+    AUTO_FOCUS: ClassVar[str | None] = "RowList"
+    """Never the filter's field, out of sight as it is: the first key would be typed there."""
 
     def __init__(self) -> None:
         super().__init__()
