@@ -6,6 +6,7 @@ came, or so many times faster. It changes nothing: every write is refused.
 
 import asyncio
 import json
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from time import monotonic
@@ -152,14 +153,21 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         if self._began is None:
             self._began = self._clock()
         model_id = request.url.path.split("/")[-3]
-        headers = {"content-type": "text/event-stream", "x-last-event-id": "0"}
-        body = _Body(self._messages(model_id, self._now))
+        after = self._after(request.headers.get("last-event-id", ""))
+        headers = {"content-type": "text/event-stream", "x-last-event-id": str(after)}
+        body = _Body(self._messages(model_id, after))
         return httpx.Response(200, headers=headers, stream=body, request=request)
 
-    async def _messages(self, model_id: str, start: float) -> AsyncIterator[bytes]:
-        """The events from `start` on, each when it is due; then silence that is alive."""
+    def _after(self, asked: str) -> int:
+        """The place of the moment that a stream goes on after: as asked, else the last of now."""
+        if asked.removeprefix("-").isdecimal():
+            return int(asked)
+        return bisect_left(self._recording.moments, self._now, key=lambda one: one.at) - 1
+
+    async def _messages(self, model_id: str, after: int) -> AsyncIterator[bytes]:
+        """The events after that place, each when it is due; then silence that is alive."""
         for number, moment in enumerate(self._recording.moments):
-            if moment.model_id != model_id or moment.at < start:
+            if moment.model_id != model_id or number <= after:
                 continue
             while (wait := (moment.at - self._now) / self._speed) > 0:
                 await asyncio.sleep(min(wait, ALIVE_S))

@@ -3,11 +3,12 @@
 from contextlib import aclosing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.recorder import Recorder
-from hud_tui.client.replay import player, read_file, replay_client
+from hud_tui.client.replay import ReplayTransport, player, read_file, replay_client
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.events import JobChanged
 from hud_tui.rl.alarms.demo import demo
@@ -57,6 +58,29 @@ async def test_time_passes_as_fast_as_it_is_told_to() -> None:
     async with aclosing(client), aclosing(aiter(client.feed("demo"))) as events:
         assert (await anext(events)).type == "tree"
         assert await client.checkpoints("demo") == [], "the first step is half an hour away"
+
+
+async def test_a_stream_goes_on_where_it_is_asked_to_whatever_time_has_passed() -> None:
+    """The feed looks where the stream begins, reads the tree, and opens it after that place."""
+    now = [0.0]
+    transport = ReplayTransport(demo("healthy"), 1.0, lambda: now[0])
+    async with httpx.AsyncClient(transport=transport, base_url="http://replay.invalid") as http:
+        events = "/v1/models/demo/train/events"
+
+        async def begin(after: dict[str, str]) -> tuple[str, str]:
+            """Where a stream says that it begins, and its first id."""
+            async with http.stream("GET", events, headers=after) as answer:
+                async for line in answer.aiter_lines():
+                    if line.startswith("id: "):
+                        return answer.headers["x-last-event-id"], line.removeprefix("id: ")
+            raise AssertionError("the stream said nothing")
+
+        await begin({})
+        now[0] = 100.0
+        place, first = await begin({})
+        assert int(first) == int(place) + 1 > 0
+        now[0] = 300.0
+        assert await begin({"Last-Event-ID": place}) == (place, first)
 
 
 @pytest.mark.parametrize("name", ["zero-spread", "nan-loss", "reward-hacking"])
