@@ -9,16 +9,18 @@ import json
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import httpx
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.guard import Guard
 from hud_tui.errors import HudUsage
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.rl.alarms.demo import demo
 from hud_tui.rl.recording import Recording, read_recording
+from hud_tui.rl.safety import ReadOnly
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import Tree
 from hud_tui.settings import Settings
@@ -27,6 +29,7 @@ from hud_tui.wire import JobStatus
 URL = "http://replay.invalid"
 """Never resolved: the transport answers itself."""
 REFUSED = "a replay changes nothing"
+READ_ONLY = ReadOnly(REFUSED, "hud-tui --local starts a service in which everything can be changed")
 ALIVE_S = 5.0
 """Between two keep-alives."""
 FASTEST = 10_000.0
@@ -43,7 +46,9 @@ def replay_client(recording: Recording, speed: float) -> HudClient:
     if not 0 < speed <= FASTEST:
         raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
     settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
-    return HudClient(settings, ReplayTransport(recording, speed))
+    client = HudClient(settings, ReplayTransport(recording, speed))
+    client.wire.guard = Guard(lambda: READ_ONLY)
+    return client
 
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
@@ -59,7 +64,7 @@ def player(demo_name: str | None, file: str | None, speed: float) -> Connect:
     """
     if demo_name is not None and file is not None:
         raise HudUsage("--demo plays no file", "leave out one of the two")
-    recording = read_file(Path(file)) if file is not None else demo(demo_name or "")
+    recording = read_file(Path(file)) if file is not None else demo(demo_name or "", time())
     client = replay_client(recording, speed)
 
     async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> HudClient:

@@ -129,9 +129,9 @@ class HudApp(HelpingApp):
             self.connect_screen.action_retry()
 
     async def action_quit(self) -> None:
-        """Leave; ask first while a run trains."""
+        """Leave; ask first while a run trains, which no replayed one does."""
         job = self.run_now.job if self.run_now.training else None
-        if job is None or self._leaving:
+        if job is None or self._leaving or self.replays:
             self.exit()
         else:
             self.ask_to_quit(job)

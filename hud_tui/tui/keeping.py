@@ -50,9 +50,14 @@ class KeepingApp(GuardingApp):
             self.notify(line, severity="warning", markup=False, timeout=10)
 
     @property
+    def replays(self) -> bool:
+        """Whether a recording or a demo is played, which keeps less than a service does."""
+        return self.mode == "replay"
+
+    @property
     def scope(self) -> str | None:
         """Names what is kept of this account of this service; None where nothing is."""
-        if self.client is None or self.shelf.directory is None or self.mode == "replay":
+        if self.client is None or self.shelf.directory is None or self.replays:
             return None
         from hud_tui.scope import scope_of
 

@@ -1,7 +1,9 @@
 """Demos and replays in the app: a recording stands behind the same client as a service."""
 
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
+from time import time
 
 import httpx
 import pytest
@@ -9,14 +11,16 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.client.recorder import Recorder
 from hud_tui.client.replay import ReplayTransport, player, read_file, replay_client
-from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import JobChanged
+from hud_tui.rl.alarms.curves import STEP_S
 from hud_tui.rl.alarms.demo import demo
 from hud_tui.rl.alarms.pathologies import PATHOLOGIES
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.widgets.top_line import TopLine
 from tests.conftest import until
 
 FAST = 5000.0
@@ -49,8 +53,23 @@ async def test_a_recording_is_read_through_the_ordinary_client() -> None:
         assert await client.known_job("other") is None
         with pytest.raises(HudNotFound):
             await client.job("demo")
-        with pytest.raises(HudRefused, match="a replay changes nothing"):
+        with pytest.raises(HudReadOnly, match="a replay changes nothing"):
             await client.set_head("demo", "c1")
+
+
+async def test_a_demo_is_dated_as_if_it_had_just_happened() -> None:
+    before = time()
+    client = await player("healthy", None, FAST)("replay", None, print)
+    async with aclosing(client):
+        await played(client)
+        last = (await client.checkpoints("demo"))[-1]
+        job = await client.known_job("demo")
+    assert before <= datetime.fromisoformat(last.created_at or "").timestamp() + 1e-3
+    assert last.created_at is not None
+    assert last.created_at <= datetime.now(UTC).isoformat()
+    assert job is not None
+    assert job.created_at is not None
+    assert 0 < before - float(job.created_at) <= 300 * STEP_S
 
 
 async def test_time_passes_as_fast_as_it_is_told_to() -> None:
@@ -84,7 +103,11 @@ async def test_a_stream_goes_on_where_it_is_asked_to_whatever_time_has_passed() 
 
 
 @pytest.mark.parametrize("name", ["zero-spread", "nan-loss", "reward-hacking"])
-async def test_a_demo_raises_its_alarms_in_the_app(name: str) -> None:
+async def test_a_demo_raises_its_alarms_in_the_app(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(HudApp, "notify", lambda app, text, **more: said.append(text))
     app = HudApp(player(name, None, FAST), "replay", Start())
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: isinstance(app.screen, LiveScreen))
@@ -97,9 +120,10 @@ async def test_a_demo_raises_its_alarms_in_the_app(name: str) -> None:
         assert isinstance(view, AlarmsScreen)
         await until(lambda: view.alarm is not None)
         await pilot.press("H")
-        await until(lambda: len(app.screen_stack) > 1)
-        await pilot.press("y")
-        await until(lambda: "refused" in str(view.note.render()))
+        await until(lambda: any("a replay changes nothing" in one for one in said))
+        assert app.screen is view, "no dialog asked anything before"
+        top = view.query_one(TopLine)
+        await until(lambda: "read-only" in top.line.plain)
 
 
 async def test_what_the_app_records_plays_again(tmp_path: Path) -> None:
@@ -117,3 +141,12 @@ async def test_what_the_app_records_plays_again(tmp_path: Path) -> None:
         await until(lambda: again.run_now.alarms.steps == first.series.length)
         names = {alarm.name for alarm in again.run_now.alarms.alarms}
         assert {"non_finite", "grad_norm"} <= names
+
+
+async def test_a_replay_is_left_without_a_question() -> None:
+    """The run that is shown goes on nowhere."""
+    app = HudApp(player("healthy", None, 1.0), "replay", Start())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen) and app.run_now.training)
+        await pilot.press("q")
+        await until(lambda: not app.is_running)

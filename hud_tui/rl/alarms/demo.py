@@ -19,8 +19,12 @@ def demo_names() -> list[str]:
     return [HEALTHY.name, *PATHOLOGIES]
 
 
-def demo(name: str) -> Recording:
+def demo(name: str, ended: float | None = None) -> Recording:
     """The run that goes wrong in this way.
+
+    Args:
+        name: One of `demo_names`.
+        ended: Unix seconds at which all its steps are over; None dates it the same every time.
 
     Raises:
         HudUsage: There is no such way.
@@ -30,16 +34,17 @@ def demo(name: str) -> Recording:
         names = ", ".join(demo_names())
         raise HudUsage(f"--demo {one_line(name, 40)}: there is no such demo", f"one of {names}")
     model = Model(id=MODEL, model_name=f"demo/{name}", is_trainable=True)
+    began = BEGAN if ended is None else ended - pathology.steps * STEP_S
     moments = [Moment(0.0, MODEL, TreeRead(checkpoints=()))]
-    moments.append(Moment(0.0, MODEL, _job(pathology, 0)))
+    moments.append(Moment(0.0, MODEL, _job(pathology, 0, began)))
     last = pathology.silent_from or pathology.steps
     for step in range(1, last + 1):
-        moments += [Moment(step * STEP_S, MODEL, one) for one in _step(pathology, step)]
+        moments += [Moment(step * STEP_S, MODEL, one) for one in _step(pathology, step, began)]
     return Recording((model,), tuple(moments))
 
 
-def _step(pathology: Pathology, step: int) -> list[Event]:
-    at, metrics = BEGAN + step * STEP_S, pathology.metrics(step)
+def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
+    at, metrics = began + step * STEP_S, pathology.metrics(step)
     groups = _groups(step, metrics)
     node = Checkpoint(
         id=f"c{step}",
@@ -57,11 +62,11 @@ def _step(pathology: Pathology, step: int) -> list[Event]:
         CheckpointAdded(at=at, checkpoint=node),
         HeadMoved(at=at, checkpoint_id=node.id, previous=previous, cause="step"),
         StepTaken(at=at, step=step, checkpoint_id=node.id, metrics=metrics, groups=groups),
-        _job(pathology, step),
+        _job(pathology, step, began),
     ]
 
 
-def _job(pathology: Pathology, step: int) -> JobChanged:
+def _job(pathology: Pathology, step: int, began: float) -> JobChanged:
     over = step >= pathology.steps and pathology.silent_from is None
     job = JobStatus(
         status="succeeded" if over else "running",
@@ -70,10 +75,10 @@ def _job(pathology: Pathology, step: int) -> JobChanged:
         model_id=MODEL,
         step=step,
         steps=pathology.steps,
-        created_at=BEGAN,
+        created_at=began,
         parameters={"group_size": SIZE, "tasks_per_step": TASKS},
     )
-    return JobChanged(at=BEGAN + step * STEP_S, job=job)
+    return JobChanged(at=began + step * STEP_S, job=job)
 
 
 def _groups(step: int, metrics: dict[str, float]) -> list[Group]:
