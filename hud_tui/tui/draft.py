@@ -26,6 +26,8 @@ LEADS = {
     "type": "This service lists no tasksets: {launch.path} takes a taskset's name, or a file.",
     "checked": "{^launch.choose} submits the run below; {launch.form} edits it; "
     "{launch.leave} takes another taskset.",
+    "replay": "This is a replay: nothing can be checked or launched in it. "
+    "{app.view.live} shows its run.",
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
     "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
     "{launch.form} edits it first.",

@@ -7,6 +7,8 @@ from time import time
 
 import httpx
 import pytest
+from textual.screen import Screen
+from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.recorder import Recorder
@@ -19,7 +21,12 @@ from hud_tui.rl.alarms.pathologies import PATHOLOGIES
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.alarms import AlarmsScreen
+from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.jobs import JobsScreen
+from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns
 from hud_tui.tui.widgets.top_line import TopLine
 from tests.conftest import until
 
@@ -150,3 +157,37 @@ async def test_a_replay_is_left_without_a_question() -> None:
         await until(lambda: isinstance(app.screen, LiveScreen) and app.run_now.training)
         await pilot.press("q")
         await until(lambda: not app.is_running)
+
+
+async def test_views_say_what_a_replay_does_not_have() -> None:
+    """Neither a service's refusal nor the advice to launch a run, which cannot be."""
+    app = HudApp(player("reward-hacking", None, FAST), "replay", Start())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen))
+        live = app.screen
+        await until(lambda: bool(app.run_now.series.length) and not app.run_now.training)
+        await until(lambda: bool(live.query_one(GroupGrid).groups.rows))
+        await pilot.press("g", "enter")
+        await until(lambda: isinstance(app.screen, GroupScreen))
+        group = app.screen
+        await until(lambda: "A replay keeps the rewards" in said_in(group, "#group-prompt"))
+        columns = group.query_one(RolloutColumns)
+        await until(lambda: "Not kept." in drawn(columns))
+        assert "service" not in drawn(columns)
+        await pilot.press("escape", "5")
+        await until(lambda: isinstance(app.screen, JobsScreen))
+        jobs = app.screen
+        await until(lambda: "A replay lists no jobs" in said_in(jobs, "#jobs-empty"))
+        await pilot.press("2")
+        await until(lambda: isinstance(app.screen, LaunchScreen))
+        launch = app.screen
+        await until(lambda: "This is a replay" in said_in(launch, "#lead"))
+        assert "--local" in said_in(launch, "#summary")
+
+
+def said_in(screen: Screen[None], selector: str) -> str:
+    return str(screen.query_one(selector, Static).render())
+
+
+def drawn(columns: RolloutColumns) -> str:
+    return "\n".join(strip.text for strip in columns.draw(columns.width, range(columns.count)))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""
+REPLAYED = "A replay keeps the rewards of a group, not its task and not what its rollouts said."
+"""In the place of the task, for there is no service to ask."""
 FOOT = (
     "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
     "{group.group.-1} {group.group.1} group  {group.copy} copy  {group.leave} back"
@@ -46,11 +48,11 @@ class GroupScreen(Over[None]):
     def __init__(self, client: HudClient | None, step: StepGroups) -> None:
         """
         Args:
-            client: Reads the rollouts; None where there is no service.
+            client: Reads the rollouts; None in a replay, which has none.
             step: The groups that { and } go through.
         """
         super().__init__()
-        self.step, self.place = step, step.place
+        self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)
 
     @property
@@ -76,12 +78,14 @@ class GroupScreen(Over[None]):
     def show_group(self) -> None:
         """Show the group, then read its rollouts."""
         self.query_one("#group-facts", Static).update(facts(self.group, self.step.name))
-        self.query_one("#group-prompt", Static).update("")
+        self.query_one("#group-prompt", Static).update(REPLAYED if self.replayed else "")
+        self.columns.unread = "Not kept." if self.replayed else ""
         self.columns.picked = 0
         self.columns.answers = answers(self.group)
         self.columns.scroll_to(y=0, animate=False)
         self.columns.focus()
-        self.read_rollouts()
+        if not self.replayed:
+            self.read_rollouts()
 
     @work(exclusive=True, group="read")
     async def read_rollouts(self) -> None:

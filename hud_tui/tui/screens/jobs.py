@@ -125,7 +125,7 @@ class JobsScreen(RolloutReading):
         """Draw this level as it is known."""
         job = self.job
         if self.level is Level.JOBS:
-            self.browser.show_jobs(self.jobs, self.hud.clock())
+            self.browser.show_jobs(self.jobs, self.hud.clock(), self.hud.replays)
         elif self.level is Level.TRACES and job is not None:
             self.browser.show_part(self.part, job, self.following)
         else:

@@ -17,10 +17,12 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from hud_tui.keys import keyed
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import beyond, defaults, parameters
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.draft import LEADS
 from hud_tui.tui.file_suggester import FileSuggester
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.launch_checking import LaunchChecking
@@ -122,6 +124,8 @@ class LaunchScreen(LaunchChecking):
     @property
     def blocked(self) -> str:
         """Why the run cannot be submitted, in one line; empty when it can."""
+        if self.hud.replays:
+            return "to launch a run, start hud-tui with --local, or with a key of HUD"
         return self.draft.blocked(self.run, [] if self.form.read() else self.form.faults)
 
     def show_state(self) -> None:
@@ -138,6 +142,8 @@ class LaunchScreen(LaunchChecking):
         summary = draft.summary(self.run, self.form.read(), blocked)
         self.query_one("#summary", Static).update(summary)
         lead = draft.lead(self.first, bool(self.tasksets))
+        if self.hud.replays:
+            lead = keyed(LEADS["replay"])
         self.query_one("#lead", Static).update(lead)
 
     @on(RunForm.Changed)

@@ -159,4 +159,5 @@ class LivePanes(ChartingScreen):
         """Read the group of a task in the step that is shown, else in the last that had it."""
         found = self.query_one(GroupGrid).groups_of(message.task_slug)
         if found is not None:
-            self.app.push_screen(GroupScreen(self.hud.client, found))
+            client = None if self.hud.replays else self.hud.client
+            self.app.push_screen(GroupScreen(client, found))

@@ -35,6 +35,11 @@ class Level(IntEnum):
 
 FILTER = "filter by any text of the rows"
 SEARCH = "search the rollout; then n and N"
+NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
+REPLAYED = (
+    "A replay lists no jobs and keeps no rollouts. "
+    "{app.view.live} shows its run, {app.view.checkpoints} its checkpoints."
+)
 NAME_LEAST = 24
 """Cells that a job's name wants at least."""
 
@@ -101,15 +106,15 @@ class JobsBrowser(Vertical):
         if self.level is Level.JOBS:
             self.field.value, self.field.display = text, bool(text)
 
-    def show_jobs(self, jobs: Sequence[Job] | None, now: float) -> None:
-        """The jobs; None while they are being read."""
+    def show_jobs(self, jobs: Sequence[Job] | None, now: float, replayed: bool) -> None:
+        """The jobs; None while they are being read. A replay has none to list."""
         rows = job_rows(jobs or (), self.field.value, now)
         self.list_of(Level.JOBS).show(rows)
         empty = keyed("No job has this text. {^jobs.leave} shows all.")
         if jobs is None:
             empty = "reading the jobs …"
         elif not jobs:
-            empty = keyed("No jobs yet. Press {app.view.launch} to launch a run.")
+            empty = keyed(REPLAYED if replayed else NO_JOBS)
         self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
 
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:

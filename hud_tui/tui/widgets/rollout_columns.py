@@ -65,6 +65,8 @@ class RolloutColumns(LinesView, can_focus=True):
 
     answers: reactive[Sequence[Answer]] = reactive[Sequence[Answer]]((), repaint=False)
     picked: reactive[int] = reactive(0, repaint=False)
+    unread = ""
+    """Stands in place of the texts where none can be read."""
 
     def watch_answers(self) -> None:
         self.redraw()
@@ -152,7 +154,8 @@ class RolloutColumns(LinesView, can_focus=True):
 
     def _text(self, one: Answer) -> list[str]:
         if one.text is None:
-            said = "reading …" if one.trace_id else "The service does not say which rollout."
+            told = "reading …" if one.trace_id else "The service does not say which rollout."
+            said = self.unread or told
         else:
             said = clean(one.text).replace("\t", "    ") or "(nothing)"
         return [part.plain for part in Content(said).wrap(max(1, self.cell - 2))]
