@@ -36,6 +36,17 @@ def own(models: Iterable[Model]) -> list[Model]:
     return sorted(mine, key=lambda model: model.created_at or "", reverse=True)
 
 
+def origin(model: Model) -> str:
+    """Where a fork starts: ``forked from mixed-rl step-000017``.
+
+    Empty where the service does not say, and for a fork of the base that it names anyway.
+    """
+    told = model.forked_from or ""
+    if told in ("", model.base_model):
+        return ""
+    return f"forked from {' '.join(told.rsplit('@', 1))}"
+
+
 def free_name(source: str, models: Iterable[Model]) -> str:
     """A name for a fork that nobody has: ``mixed-rl`` for ``tiny/mixed-0.2M``, or ``mixed-rl-2``.
 

@@ -31,7 +31,7 @@ async def export(view: HudScreen) -> None:
     lines += [f"CSV, JSON: {sheet.name}, all rows, every digit"] if sheet else []
     lines += ["Report: the run in Markdown, with charts"] if reported else []
     lines.append(clean(f"into {directory.absolute()}; never over a file", 400))
-    dialog = ChoiceDialog("Export", lines, choices, yes="svg")
+    dialog = ChoiceDialog("Export", lines, choices, yes="svg", safe=True)
     chosen = await view.app.push_screen_wait(dialog)
     if chosen is None:
         return

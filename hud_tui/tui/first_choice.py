@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from hud_tui.keys import key, keyed
-from hud_tui.rl.catalog import Kind, free_name, kind, own
+from hud_tui.rl.catalog import Kind, free_name, kind, origin, own
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Model
 
@@ -49,7 +49,9 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
     name, enter = one_line(model.model_name, 50), key("models.choose")
     match kind(model):
         case Kind.OWN:
-            return Content.assemble((enter, "bold"), f"  follows {name}")
+            told = one_line(origin(model), 100)
+            began = (f"   {told}", "$text-muted") if told else ""
+            return Content.assemble((enter, "bold"), f"  follows {name}", began)
         case Kind.BASE if first_start:
             forks = Content.assemble((enter, "bold $accent"), f"  forks {name} as ")
             new = (free_name(model.model_name, models), "bold")

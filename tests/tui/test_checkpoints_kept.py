@@ -13,10 +13,11 @@ from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.compare_panel import ComparePanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.history_panel import HistoryPanel
+from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.try_panel import TryPanel
 from hud_tui.tui.shelf import Shelf
 from tests.conftest import Served
-from tests.tui.cockpit import Cockpit, cockpit, put_head
+from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
 from tests.tui.test_checkpoints import details_of, note, set_head, tree, tree_of, under_cursor
 
 
@@ -148,6 +149,28 @@ async def test_a_fork_starts_at_any_checkpoint(served: Served) -> None:
         assert forked["forked_from"].endswith("@step-000004")
         await flown.press("G", "B")
         await flown.until(lambda: "A fork starts at a checkpoint" in note(flown))
+
+
+async def test_a_fork_says_where_it_starts(served: Served) -> None:
+    async with tree_of(served) as (flown, source):
+        node = next(row for row in await flown.tree(source) if row.name == "step-000004")
+        body = {"source_model_id": source, "name": "from four", "checkpoint_id": node.id}
+        forked = (await flown.http.post("/v2/models/fork", json=body)).json()
+        told = "forked from arith-rl step-000004"
+        await flown.press("1")
+        await flown.until(lambda: isinstance(flown.app.screen, ModelsScreen))
+        models = flown.app.screen
+        await flown.until(lambda: any(row.key == forked["id"] for row in models.rows.rows))
+        models.rows.select(forked["id"])
+        await flown.until(lambda: told in flown.said("#note"))
+        await flown.press("enter")
+        await flown.until(lambda: flown.view.VIEW == "launch")
+        await flown.press("4")
+        await flown.until(lambda: flown.view.VIEW == "checkpoints" and flown.view.run.loaded)
+        await flown.until(lambda: f"The model is {told}." in flown.said("#tree-empty"))
+        await grow(flown.http, forked["id"])
+        await flown.press("r")
+        await flown.until(lambda: any(told in line(flown, row) for row in range(1, 4)))
 
 
 async def test_one_prompt_is_sampled_from_two_checkpoints(served: Served) -> None:

@@ -123,6 +123,18 @@ async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path)
         assert os.listdir(tmp_path) == before
 
 
+async def test_enter_writes_the_picture(served: Served, model: Any, tmp_path: Path) -> None:
+    async with opened(Connector(served), Start("status")) as app:
+        app.app.export_dir = tmp_path
+        await app.until_view("live")
+        await app.press("e")
+        await app.until_dialog()
+        await app.until(lambda: app.screen.focused and app.screen.focused.id == "svg")
+        await app.press("enter")
+        await app.until_notice("wrote ")
+        assert len([name for name in os.listdir(tmp_path) if name.endswith(".svg")]) == 1
+
+
 async def test_a_place_that_cannot_be_written_to_is_told(
     served: Served, model: Any, tmp_path: Path
 ) -> None:

@@ -373,7 +373,7 @@ async def test_a_rollout_is_copied_as_text_markdown_or_json(served: Served) -> N
     async with jobs_of(served) as flown:
         await one_rollout(flown)
         slug = screen(flown).trace.task_slug
-        for keys, begins in ((["y"], slug), (["right", "right", "enter"], f"## {slug}")):
+        for keys, begins in ((["enter"], slug), (["right", "enter"], f"## {slug}")):
             await flown.press("Y")
             await flown.until(lambda: isinstance(flown.app.screen, Dialog))
             await flown.until(lambda: flown.app.screen.focused)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.catalog import Kind, free_name, kind, name_problem, own
+from hud_tui.rl.catalog import Kind, free_name, kind, name_problem, origin, own
 from hud_tui.wire import Model
 
 
@@ -26,6 +26,20 @@ FORK = model("mixed-rl", is_trainable=True, base_model="tiny/mixed-0.2M", forked
 )
 def test_kind(one: Model, expected: Kind) -> None:
     assert kind(one) is expected
+
+
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        (None, ""),
+        ("tiny/mixed-0.2M", ""),
+        ("other/base", "forked from other/base"),
+        ("mixed-rl@step-000017", "forked from mixed-rl step-000017"),
+        ("me@home/rl@step-000017", "forked from me@home/rl step-000017"),
+    ],
+)
+def test_where_a_fork_starts(came: str | None, told: str) -> None:
+    assert origin(FORK.model_copy(update={"forked_from": came})) == told
 
 
 def test_own_models_newest_first() -> None:

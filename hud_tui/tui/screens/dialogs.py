@@ -1,4 +1,4 @@
-"""Dialogs: what is asked before anything changes. Cancel is the default; Esc leaves.
+"""Dialogs: what is asked before anything changes. Cancel is the default where it does; Esc leaves.
 
 Printable keys never change the service by themselves: they open one of these, which
 says what will happen. Lines may hold text from a server: they are never parsed.
@@ -124,11 +124,20 @@ class ChoiceDialog(Dialog[str | None]):
         choices: Sequence[tuple[str, str]],
         yes: str,
         keep: str = "Cancel",
+        safe: bool = False,
     ) -> None:
-        """`yes` is the id of the choice that the key y takes."""
+        """
+        Args:
+            yes: Id of the choice that the key y takes.
+            safe: Whether no choice changes what there is: then Enter takes that one too.
+        """
         marked = [(id_, f"{label}  (y)" if id_ == yes else label) for id_, label in choices]
         super().__init__(title, lines, marked, keep=keep)
-        self.yes = yes
+        self.yes, self.safe = yes, safe
+
+    def on_mount(self) -> None:
+        if self.safe:
+            self.query_one(f"#{self.yes}").focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(None if event.button.id == "cancel" else event.button.id)

@@ -108,7 +108,7 @@ class RolloutReading(JobsReading):
         choices = [(name, label) for name, (label, _) in FORMS.items()]
         lines = ["The whole rollout: its turns, its tool calls, its reward."]
         form = await self.app.push_screen_wait(
-            ChoiceDialog("Copy the rollout as", lines, choices, "text")
+            ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
         )
         if form is not None:
             self.hud.copy_to_clipboard(FORMS[form][1](trace, turns))

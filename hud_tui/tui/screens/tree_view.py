@@ -15,9 +15,11 @@ from textual.widgets import Input, Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.ages import coarse
+from hud_tui.rl.catalog import origin
 from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
+from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import HELDOUT
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
@@ -109,8 +111,9 @@ class TreeView(HudScreen):
         """The tree, or why there is none; what the tree holds, on the line under it."""
         run = self.run
         empty = keyed(NO_MODEL if run.model is None else EMPTY if run.loaded else READING)
+        came = one_line(origin(run.model), 100) if run.model is not None and run.loaded else ""
         self.set_class(not len(run.tree), "-empty")
-        self._empty.update(empty)
+        self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
         self.say()
 
     def say(self, said: Content | None = None) -> None:

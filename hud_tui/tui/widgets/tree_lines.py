@@ -7,6 +7,7 @@ from itertools import zip_longest
 from rich.segment import Segment
 from rich.style import Style
 
+from hud_tui.rl.catalog import origin
 from hud_tui.rl.counts import counted
 from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.metrics import short
@@ -121,9 +122,9 @@ def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[S
 
 
 def base_name(run: Run) -> str:
-    """What the base weights are called; empty where the service does not say."""
+    """What the base weights are: a base, or where the fork starts; empty where nobody says."""
     model = run.model
-    return one_line(model.forked_from or model.base_model or "", 60) if model else ""
+    return one_line(origin(model) or model.base_model or "", 100) if model else ""
 
 
 def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) -> list[float]:
