@@ -69,8 +69,15 @@ def _skipped(one: Skipped) -> Row:
     return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
 
 
-def alarm_text(alarm: Alarm, report: Report, book: AlarmBook) -> Iterator[Content]:
-    """All that is known of one alarm, a paragraph a piece of content."""
+def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> Iterator[Content]:
+    """All that is known of one alarm, a paragraph a piece of content.
+
+    Args:
+        alarm: One of the report's.
+        report: Of the run.
+        book: What the user has said of the model's alarms.
+        training: Whether the run goes on.
+    """
     state = "now" if alarm.active else f"until step {alarm.ended}" if alarm.ended else "left"
     yield Content.assemble(
         (alarm.title, "bold"),
@@ -84,16 +91,17 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook) -> Iterator[Conten
         )
     yield Content(alarm.meaning)
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
-    if said := _answered(alarm, report, book):
+    if said := _answered(alarm, report, book, training):
         yield Content.styled(said, "$text-muted")
 
 
-def _answered(alarm: Alarm, report: Report, book: AlarmBook) -> str:
+def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> str:
     """What the user has said to it."""
     until = book.snoozed_until(alarm.name)
     words = ["acknowledged"] if book.is_acknowledged(alarm) else []
     if until > report.steps:
-        words.append(f"snoozed for {until - report.steps} steps more")
+        going = f"snoozed for {until - report.steps} steps more"
+        words.append(going if training else f"snoozed until step {until}, if it trains on")
     return ", ".join(words)
 
 

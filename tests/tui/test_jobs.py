@@ -122,6 +122,12 @@ async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> 
         trace = screen(flown).trace
         assert trace is not None
         assert trace.id == keys[9]
+        for key, end in (("left_curly_bracket", "first"), ("right_curly_bracket", "last")):
+            for _ in range(len(keys)):
+                await flown.press(key)
+            said = f"That is the {end} rollout of the list."
+            await flown.until_notice(said)
+            assert flown.notices.count(said) == 1
 
 
 async def test_square_brackets_go_through_the_steps(served: Served) -> None:

@@ -140,6 +140,30 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
         assert stage.live.lens.span is None
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["0"], "All steps are shown."),
+        (["O"], "All steps are shown."),
+        (["left_square_bracket"], "All steps are shown: i shows fewer"),
+        (["i", "right_square_bracket"], "These are the newest steps."),
+        (["i", *["left_square_bracket"] * 3], "These are the first steps."),
+        (["i"] * 5, "No closer: at least 10 steps are shown."),
+    ],
+)
+async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so(
+    keys: list[str], said: str
+) -> None:
+    stage = Stage(runs.run_of(60))
+    async with stage.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press(*keys[:-1])
+        before = stage.live.lens.rows(60)
+        await pilot.press(keys[-1], keys[-1])
+        assert stage.live.lens.rows(60) == before
+        await until(lambda: len(stage._notifications) == 1)
+        assert said in next(iter(stage._notifications)).message
+
+
 async def test_outliers_leave_the_chart_and_are_counted() -> None:
     stage = Stage(runs.odd_metrics())
     async with stage.run_test(size=(120, 40)) as pilot:

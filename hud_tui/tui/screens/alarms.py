@@ -50,7 +50,8 @@ class AlarmsScreen(HudScreen):
         self.show()
 
     def watch_run(self, before: Run, run: Run) -> None:
-        if self.is_mounted and (run.alarms is not before.alarms or run.model is not before.model):
+        same = run.alarms is before.alarms and run.model is before.model
+        if self.is_mounted and not (same and run.training == before.training):
             self.show()
 
     @property
@@ -75,7 +76,7 @@ class AlarmsScreen(HudScreen):
         text = Content.styled(self._calm(), "$text-muted")
         if alarm is not None:
             report, book = self.run.alarms, self.hud.alarms.book
-            text = Content("\n").join(alarm_text(alarm, report, book))
+            text = Content("\n").join(alarm_text(alarm, report, book, self.run.training))
         self.text.update(text)
         self.refresh_bindings()
 

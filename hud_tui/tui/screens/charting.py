@@ -8,6 +8,7 @@ from dataclasses import replace
 from textual import on
 from textual.reactive import reactive
 
+from hud_tui.keys import keyed
 from hud_tui.rl.overlay import Overlay
 from hud_tui.rl.run import Run
 from hud_tui.rl.smoothing import WEIGHTS
@@ -16,12 +17,14 @@ from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.chart_list import ChartList
 from hud_tui.tui.screens.overlay_list import OverlayList
 from hud_tui.tui.widgets.focus_chart import FocusChart
-from hud_tui.tui.widgets.lens import Lens
+from hud_tui.tui.widgets.lens import LEAST, Lens
 from hud_tui.tui.widgets.metric_grid import MetricGrid
 from hud_tui.tui.widgets.sight import Sight
 
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""
+ALL = "All steps are shown."
+NO_PAN = "All steps are shown: {live.zoom.1} shows fewer, then there are others to go to."
 
 
 class ChartingScreen(HudScreen):
@@ -121,7 +124,7 @@ class ChartingScreen(HudScreen):
 
     @on(FocusChart.Panned)
     def pan_chart(self, message: FocusChart.Panned) -> None:
-        self.action_pan(message.halves)
+        self.lens = self.lens.panned(message.halves, self.shown.series.length)
 
     @on(FocusChart.Pointed)
     @on(MetricGrid.Pointed)
@@ -171,9 +174,10 @@ class ChartingScreen(HudScreen):
     def action_zoom(self, times: int) -> None:
         """Closer, or further away; 0 shows all of the run."""
         if times:
-            self.lens = self.lens.zoomed(times, self.shown.series.length, self.cursor)
+            lens = self.lens.zoomed(times, self.shown.series.length, self.cursor)
         else:
-            self.lens = replace(self.lens, span=None, end=None)
+            lens = replace(self.lens, span=None, end=None)
+        self._look(lens, f"No closer: at least {LEAST} steps are shown." if times > 0 else ALL)
 
     def action_charts(self) -> None:
         """Which metrics are shown, and in which order."""
@@ -187,4 +191,13 @@ class ChartingScreen(HudScreen):
         self.lens = replace(self.lens, overlay=overlay)
 
     def action_pan(self, halves: int) -> None:
-        self.lens = self.lens.panned(halves, self.shown.series.length)
+        lens = self.lens.panned(halves, self.shown.series.length)
+        end = "These are the first steps." if halves < 0 else "These are the newest steps."
+        self._look(lens, keyed(NO_PAN) if self.lens.span is None else end)
+
+    def _look(self, lens: Lens, why_not: str) -> None:
+        """Look at other steps; where the same ones stay in sight, say why."""
+        length = self.shown.series.length
+        if lens.rows(length) == self.lens.rows(length):
+            self.hud.say(why_not)
+        self.lens = lens

@@ -170,6 +170,8 @@ class JobsScreen(RolloutReading):
             at = keys.index(self.trace.id) + way
             if 0 <= at < len(keys):
                 self.open_trace(keys[at])
+            else:
+                self.hud.say(f"That is the {'last' if way > 0 else 'first'} rollout of the list.")
 
     def action_step(self, way: int) -> None:
         """An older or a newer step."""
