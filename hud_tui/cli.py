@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -107,7 +108,7 @@ def _app(args: argparse.Namespace) -> int:
 
     file = args.file if args.command == "replay" else None
     play = player(args.demo, file, args.speed if file else DEMO_SPEED)
-    return run(play, "replay", Start(), session)
+    return run(play, "replay", Start(), replace(session, clock=play.clock))
 
 
 def _serve(args: argparse.Namespace) -> int:

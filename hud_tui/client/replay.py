@@ -7,7 +7,7 @@ came, or so many times faster. It changes nothing: every write is refused.
 import asyncio
 import json
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -43,19 +43,51 @@ def replay_client(recording: Recording, speed: float) -> HudClient:
     Raises:
         HudUsage: The speed is none.
     """
+    return _client(_transport(recording, speed))
+
+
+def _transport(recording: Recording, speed: float) -> "ReplayTransport":
     if not 0 < speed <= FASTEST:
         raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
+    return ReplayTransport(recording, speed)
+
+
+def _client(transport: "ReplayTransport") -> HudClient:
     settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
-    client = HudClient(settings, ReplayTransport(recording, speed))
+    client = HudClient(settings, transport)
     client.wire.guard = Guard(lambda: READ_ONLY)
     return client
 
 
-Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
-"""As `hud_tui.cli.Connector`."""
+class Player:
+    """Connects the app to a recording, as `hud_tui.connector.Connector` does to a service."""
+
+    def __init__(self, recording: Recording, speed: float) -> None:
+        """
+        Raises:
+            HudUsage: The speed is none.
+        """
+        self._recording, self._speed = recording, speed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._transport = _transport(self._recording, self._speed)
+        self._client = _client(self._transport)
+
+    async def __call__(
+        self, mode: str, key: str | None, progress: Callable[[str], None]
+    ) -> HudClient:
+        """The client; a new one, which plays from the start, where the last was closed."""
+        if self._client.wire.http.is_closed:
+            self._begin()
+        return self._client
+
+    def clock(self) -> float:
+        """Unix seconds of what is played now, so that ages are those of then."""
+        return self._transport.present
 
 
-def player(demo_name: str | None, file: str | None, speed: float) -> Connect:
+def player(demo_name: str | None, file: str | None, speed: float) -> Player:
     """What connects the app to a recording: a demo's, or that of a file.
 
     Raises:
@@ -65,15 +97,7 @@ def player(demo_name: str | None, file: str | None, speed: float) -> Connect:
     if demo_name is not None and file is not None:
         raise HudUsage("--demo plays no file", "leave out one of the two")
     recording = read_file(Path(file)) if file is not None else demo(demo_name or "", time())
-    client = replay_client(recording, speed)
-
-    async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> HudClient:
-        nonlocal client
-        if client.wire.http.is_closed:
-            client = replay_client(recording, speed)
-        return client
-
-    return connect
+    return Player(recording, speed)
 
 
 def read_file(path: Path) -> Recording:
@@ -125,6 +149,12 @@ class ReplayTransport(httpx.AsyncBaseTransport):
     def _now(self) -> float:
         """Seconds into the recording."""
         return 0.0 if self._began is None else (self._clock() - self._began) * self._speed
+
+    @property
+    def present(self) -> float:
+        """Unix seconds of what is played; the real ones where nobody noted the recording's."""
+        began = self._recording.began
+        return time() if began is None else began + self._now
 
     def _past(self, model_id: str) -> list[Event]:
         """The model's events so far."""

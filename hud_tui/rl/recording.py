@@ -25,6 +25,8 @@ from hud_tui.wire import Model
 SCHEMA = "hud-tui-record/1"
 MOST_LINES, MOST_LINE = 2_000_000, 64 * 1024 * 1024
 """Lines of a recording, and characters of one."""
+LATEST = 4e9
+"""Unix seconds of the latest session that is believed to have been one."""
 LONGEST_S = 1e9
 """Seconds of a recording: more than thirty years are not one session."""
 
@@ -46,6 +48,8 @@ class Recording:
     models: tuple[Model, ...]
     moments: tuple[Moment, ...]
     """In the order in which they came."""
+    began: float | None = None
+    """Unix seconds; None where nobody noted when."""
 
     @property
     def seconds(self) -> float:
@@ -95,7 +99,9 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
             raise _bad(name, number, "an event before any model")
     if not models:
         raise _bad(name, 1, "there is no model in it: nothing was followed")
-    return Recording(tuple(models.values()), tuple(moments))
+    began = first.get("at")
+    dated = isinstance(began, float | int) and 0 < began <= LATEST
+    return Recording(tuple(models.values()), tuple(moments), began if dated else None)
 
 
 def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -177,7 +177,7 @@ class HudApp(HelpingApp):
         """Show what was changed from this machine."""
         from hud_tui.tui.screens.log import LogScreen
 
-        self.push_screen(LogScreen(self.shelf.directory, self.clock()))
+        self.push_screen(LogScreen(self.shelf.directory, time() if self.replays else self.clock()))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         """Views are there once there is a service."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudUsage
@@ -31,6 +32,8 @@ class Session:
     """What the config file says."""
     record: str | None = None
     """The file to write the session's events to."""
+    clock: Callable[[], float] = time
+    """Unix seconds, for ages on the screen."""
 
 
 def run(connect: Connect, mode: str | None, start: Start, session: Session) -> int:
@@ -52,7 +55,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     from hud_tui.tui.shelf import Shelf
 
     limits = None if session.config is None else session.config.alarms
-    app = HudApp(connect, mode, start, shelf=Shelf(session.state), thresholds=limits)
+    app = HudApp(connect, mode, start, session.clock, shelf=Shelf(session.state), thresholds=limits)
     app.settle = settle
     if session.config is not None:
         use_keymap(app, session.config.keys)

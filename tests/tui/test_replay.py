@@ -1,6 +1,7 @@
 """Demos and replays in the app: a recording stands behind the same client as a service."""
 
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
@@ -77,6 +78,21 @@ async def test_a_demo_is_dated_as_if_it_had_just_happened() -> None:
     assert job is not None
     assert job.created_at is not None
     assert 0 < before - float(job.created_at) <= 300 * STEP_S
+
+
+async def test_ages_are_those_of_the_time_that_is_played() -> None:
+    """A recording of last year is as old as it was then; one without a date counts from now."""
+    now, recording = [0.0], replace(demo("healthy"), began=1000.0)
+    transport = ReplayTransport(recording, 20.0, lambda: now[0])
+    assert transport.present == 1000.0
+    async with (
+        httpx.AsyncClient(transport=transport, base_url="http://replay.invalid") as http,
+        http.stream("GET", "/v1/models/demo/train/events"),
+    ):
+        now[0] = 3.0
+        assert transport.present == 1060.0
+    before = time()
+    assert ReplayTransport(replace(recording, began=None), 1.0).present >= before
 
 
 async def test_time_passes_as_fast_as_it_is_told_to() -> None:

@@ -37,6 +37,21 @@ def test_every_demo_survives_being_written_and_read(name: str) -> None:
     assert read.seconds == pytest.approx(recording.seconds)
 
 
+@pytest.mark.parametrize(
+    ("at", "began"),
+    [
+        ("1780000000.5", 1_780_000_000.5),
+        ("NaN", None),
+        ("1e300", None),
+        ('"x"', None),
+        ("-1", None),
+    ],
+)
+def test_when_it_began_is_read_where_that_can_be(at: str, began: float | None) -> None:
+    first = f'{{"schema": "hud-tui-record/1", "kind": "session", "version": "1", "at": {at}}}\n'
+    assert read_recording([first, MODEL], "f").began == began
+
+
 def test_nan_survives_too() -> None:
     read = read_recording(written(demo("nan-loss")), "f")
     last = [one.event for one in read.moments if isinstance(one.event, CheckpointAdded)][-1]

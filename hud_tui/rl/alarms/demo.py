@@ -33,14 +33,18 @@ def demo(name: str, ended: float | None = None) -> Recording:
     if pathology is None:
         names = ", ".join(demo_names())
         raise HudUsage(f"--demo {one_line(name, 40)}: there is no such demo", f"one of {names}")
-    model = Model(id=MODEL, model_name=f"demo/{name}", is_trainable=True)
     began = BEGAN if ended is None else ended - pathology.steps * STEP_S
+    model = Model(id=MODEL, model_name=f"demo/{name}", is_trainable=True, created_at=_iso(began))
     moments = [Moment(0.0, MODEL, TreeRead(checkpoints=()))]
     moments.append(Moment(0.0, MODEL, _job(pathology, 0, began)))
     last = pathology.silent_from or pathology.steps
     for step in range(1, last + 1):
         moments += [Moment(step * STEP_S, MODEL, one) for one in _step(pathology, step, began)]
-    return Recording((model,), tuple(moments))
+    return Recording((model,), tuple(moments), began)
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
@@ -50,7 +54,10 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
         id=f"c{step}",
         name=f"step-{step:06d}",
         prev_model_checkpoint_id=f"c{step - 1}" if step > 1 else None,
-        created_at=datetime.fromtimestamp(at, UTC).isoformat(),
+        created_at=_iso(at),
+        num_traces=TASKS * SIZE,
+        num_tokens=int(metrics["num_tokens"]),
+        learning_rate=metrics["learning_rate"],
         mean_reward=metrics["reward_mean"],
         loss_fn="importance_sampling",
         metrics=metrics,

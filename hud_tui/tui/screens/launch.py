@@ -125,7 +125,7 @@ class LaunchScreen(LaunchChecking):
     def blocked(self) -> str:
         """Why the run cannot be submitted, in one line; empty when it can."""
         if self.hud.replays:
-            return "to launch a run, start hud-tui with --local, or with a key of HUD"
+            return "hud-tui --local starts a service to launch a run in"
         return self.draft.blocked(self.run, [] if self.form.read() else self.form.faults)
 
     def show_state(self) -> None:

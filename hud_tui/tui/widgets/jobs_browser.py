@@ -36,10 +36,7 @@ class Level(IntEnum):
 FILTER = "filter by any text of the rows"
 SEARCH = "search the rollout; then n and N"
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
-REPLAYED = (
-    "A replay lists no jobs and keeps no rollouts. "
-    "{app.view.live} shows its run, {app.view.checkpoints} its checkpoints."
-)
+REPLAYED = "A replay lists no jobs. {app.view.live} shows its run."
 NAME_LEAST = 24
 """Cells that a job's name wants at least."""
 
