@@ -102,6 +102,7 @@ GROUP = (
     Action("group", "group(1)", "right_curly_bracket", "next group", "The step's next group."),
     Action("group", "group(-1)", "left_curly_bracket", "last group", "The step's group before."),
     Action("group", "copy", "y", "copy", "Copy what the rollout said."),
+    Action("group", "help", "question_mark,f1", "help", "All keys of the group; Enter runs one."),
     Action("group", "leave", "escape", "back", "Back to the run."),
 )
 OVERLAYS = (

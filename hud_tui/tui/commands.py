@@ -27,13 +27,14 @@ class Doable:
 
 
 def doable(screen: Screen[object]) -> list[Doable]:
-    """A screen's actions and the app's, as far as they can be done now."""
+    """A screen's actions, and under a view the app's, as far as they can be done now."""
     view: str | None = getattr(screen, "VIEW", None)
     app = screen.app
     found = [Doable(action, screen) for action in of_view(view or "")]
     if screen.focused is not None and hasattr(screen.focused, "action_move"):
         found += [Doable(action, screen.focused) for action in of_view("list")]
-    found += [Doable(action, app) for action in of_view("app")]
+    if not screen.is_modal:  # over a view, the app's keys do not work
+        found += [Doable(action, app) for action in of_view("app")]
     return [one for one in found if _can(one)]
 
 

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from textual.widgets import OptionList
 
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import TreeRead
 from hud_tui.rl.run import Run
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.help import HelpScreen
 from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
@@ -213,6 +215,26 @@ async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
         assert "3–4 in sight" in text_of(columns)
         await pilot.press("left", "left")
         await until(lambda: "1–2 in sight" in text_of(columns))
+
+
+async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
+    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    async with stage.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("g", "enter")
+        group = await opened(stage)
+        assert "? help" in str(group.query_one("#group-foot").render())
+        for keys in (["escape"], [*"next rollout", "enter"]):
+            await pilot.press("question_mark")
+            await until(lambda: isinstance(stage.screen, HelpScreen) and stage.screen.is_mounted)
+            listed = str([o.prompt for o in stage.screen.query_one(OptionList).options])
+            assert "The step's next group." in listed
+            assert "Watch the run." not in listed
+            await pilot.press(*keys)
+            await until(lambda: stage.screen is group)
+        await until(lambda: group.columns.picked == 1)
+        await pilot.press("left_curly_bracket", "left_curly_bracket")
+        said = [notice.message for notice in stage._notifications]
+        assert said == ["That is the step's first group."]
 
 
 async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:

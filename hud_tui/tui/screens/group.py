@@ -34,7 +34,8 @@ REPLAYED = "A replay keeps the rewards of a group, not its task and not what its
 """In the place of the task, for there is no service to ask."""
 FOOT = (
     "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
-    "{group.group.-1} {group.group.1} group  {group.copy} copy  {group.leave} back"
+    "{group.group.-1} {group.group.1} group  {group.copy} copy  "
+    "{group.help} help  {group.leave} back"
 )
 
 
@@ -116,6 +117,8 @@ class GroupScreen(Over[None]):
         if 0 <= place < len(self.step.groups):
             self.place = place
             self.show_group()
+        else:
+            self.notify(f"That is the step's {'last' if places > 0 else 'first'} group.")
 
     def action_move(self, rows: int) -> None:
         self.columns.scroll_rows(rows)
@@ -129,6 +132,10 @@ class GroupScreen(Over[None]):
         text = self.get_selected_text() or one.text or one.trace_id
         if text:
             self.app.copy_to_clipboard(text)
+
+    async def action_help(self) -> None:
+        """All keys of the group; the one that is chosen there is done."""
+        await self.app.run_action("app.help")
 
     def action_leave(self) -> None:
         self.dismiss()
