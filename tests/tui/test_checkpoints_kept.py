@@ -171,6 +171,9 @@ async def test_a_fork_says_where_it_starts(served: Served) -> None:
         await grow(flown.http, forked["id"])
         await flown.press("r")
         await flown.until(lambda: any(told in line(flown, row) for row in range(1, 4)))
+        await flown.until(lambda: flown.app.screen.focused is tree(flown))
+        await flown.press("end")
+        await flown.until(lambda: told in details_of(flown))
 
 
 async def test_one_prompt_is_sampled_from_two_checkpoints(served: Served) -> None:

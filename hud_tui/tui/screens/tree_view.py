@@ -113,6 +113,8 @@ class TreeView(HudScreen):
         empty = keyed(NO_MODEL if run.model is None else EMPTY if run.loaded else READING)
         came = one_line(origin(run.model), 100) if run.model is not None and run.loaded else ""
         self.set_class(not len(run.tree), "-empty")
+        if len(run.tree) and self.focused is None:  # out of sight, it could not have the focus
+            self.call_after_refresh(self.tree_list.focus)
         self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
         self.say()
 
