@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from textual import work
 
+from hud_tui.keys import keyed
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.following import FollowingApp
+from hud_tui.tui.telling import ALARM
 
 if TYPE_CHECKING:
     from hud_tui.rl.alarms.alarm import Alarm
@@ -88,7 +90,8 @@ class AlarmingApp(FollowingApp):
         """Show an alarm on whatever view there is."""
         from hud_tui.rl.alarms.alarm import Level
 
-        text = f"⚑ {alarm.title} since step {alarm.onset}\n{alarm.said}\n6 shows what to do"
+        what = keyed("{app.alarms} shows what to do")
+        text = f"{ALARM} {alarm.title} since step {alarm.onset}\n{alarm.said}\n{what}"
         self.notify(
             clean(text, 400),
             severity="error" if alarm.level is Level.CRITICAL else "warning",

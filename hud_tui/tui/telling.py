@@ -6,7 +6,7 @@ import sys
 
 from textual.app import App
 from textual.filter import Monochrome
-from textual.notifications import Notify
+from textual.notifications import Notification, Notify
 from textual.worker import WorkerFailed
 
 from hud_tui.errors import START_AGAIN, HudError
@@ -15,6 +15,8 @@ from hud_tui.rl.text import clean
 from hud_tui.tui.plain import PlainFilter
 from hud_tui.tui.widgets.palette import ascii_filter
 
+ALARM = "⚑"
+"""How the notice of an alarm begins."""
 MOST_NOTICES = 3
 """Seen at once: more would lie over what they are about."""
 
@@ -44,10 +46,16 @@ class TellingApp(App[None]):
         self.notify(clean(text, 200), markup=False)
 
     def on_notify(self, event: Notify) -> None:
-        """Make room for a notice: what says the same goes, and the oldest where there are many."""
-        new, shown = event.notification, list(self._notifications)
-        alike = [one for one in shown if (one.title, one.message) == (new.title, new.message)]
-        others = [one for one in shown if one not in alike]
+        """Make room for a notice: what tells of the same goes, then the oldest of too many.
+
+        Alarms go before the others, which answer a key, and stay in their own view.
+        """
+        subject, shown = _subject(event.notification), list(self._notifications)
+        alike = [one for one in shown if _subject(one) == subject]
+        others = sorted(
+            (one for one in shown if one not in alike),
+            key=lambda one: not one.message.startswith(ALARM),
+        )
         for old in (*alike, *others[: max(0, len(others) + 1 - MOST_NOTICES)]):
             self._unnotify(old, refresh=False)
 
@@ -65,3 +73,8 @@ class TellingApp(App[None]):
     def _fatal_error(self) -> None:
         """End. Textual would print the variables of every frame, and a key may be among them."""
         self._close_messages_no_wait()
+
+
+def _subject(notice: Notification) -> tuple[str, str]:
+    """What a notice is about: its first line, without the figures that follow."""
+    return notice.title, notice.message.partition("\n")[0]

@@ -136,6 +136,17 @@ async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[in
             assert toast.region.width <= 50
 
 
+async def test_an_alarm_is_shown_once_and_makes_room_for_the_answer_to_a_key() -> None:
+    app = still(StillClient(chain(60)))
+    async with app.run_test(size=(80, 24), notifications=True):
+        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+        for said in ("⚑ forgetting\n.123", "first", "⚑ slow\n2 s", "⚑ forgetting\n.122"):
+            app.say(said)
+        await until(lambda: told(app) == ["first", "⚑ slow\n2 s", "⚑ forgetting\n.122"])
+        app.say("second")
+        await until(lambda: told(app) == ["first", "⚑ forgetting\n.122", "second"])
+
+
 async def test_over_a_dialog_a_notice_is_at_the_top() -> None:
     app = still(StillClient(chain(60)))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
