@@ -9,8 +9,8 @@ from hud_tui.service.store import Db
 KEPT = 50_000
 """Events kept a model; a reader that is further behind is told to read the tree."""
 PRUNE_EVERY = 1_000
-FAR = 2_000
-"""Events from which on a reader that is so many behind is spared some."""
+FAR = 20_000
+"""Events from which on a reader that is so many behind is spared some: half a minute of a run."""
 
 Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged
 
