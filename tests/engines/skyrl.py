@@ -11,6 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 SERVE = Path(__file__).parents[1] / "live" / "skyrl" / "serve"
@@ -44,9 +45,10 @@ class SkyRL:
         until = time.monotonic() + START_S
         while not self.answers():
             said = (self.state / "server.log").read_text()[-2000:]
-            assert self._process.poll() is None, said
             assert time.monotonic() < until, said
-            time.sleep(0.1)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.1)
+                raise AssertionError(said)
 
     def answers(self) -> bool:
         """Whether it can be called."""

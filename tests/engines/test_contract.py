@@ -290,13 +290,15 @@ async def test_what_is_refused_says_why_and_leaves_the_gradients(
         await engine.forward(handle, datums)
 
 
-async def test_logprobs_are_tempered_as_they_were_sampled(trial: Trial) -> None:
-    if isinstance(trial.engine, TinkerEngine):
-        pytest.skip("Tinker's losses know no temperature: its logprobs are untempered throughout")
+async def test_logprobs_are_as_they_were_sampled(trial: Trial) -> None:
+    """Tempered where the engine's losses know the temperature; Tinker's know none."""
     handle, prompt = await trial.engine.open(trial.base.name), await trial.prompt()
     [said] = await trial.engine.sample(handle, [SampleRequest(prompt, 6, temperature=2.0)])
-    datum = Datum(prompt, said.tokens, said.logprobs, 1.0, temperature=2.0)
-    assert await trial.logprobs(handle, [datum]) == pytest.approx(said.logprobs, abs=CLOSE)
+    hot = Datum(prompt, said.tokens, said.logprobs, 1.0, temperature=2.0)
+    assert await trial.logprobs(handle, [hot]) == pytest.approx(said.logprobs, abs=CLOSE)
+    plain = await trial.logprobs(handle, [replace(hot, temperature=1.0)])
+    same = plain == pytest.approx(said.logprobs, abs=CLOSE)
+    assert same == isinstance(trial.engine, TinkerEngine)
 
 
 async def test_a_hot_sample_still_starts_at_a_ratio_of_one(trial: Trial) -> None:
