@@ -104,14 +104,20 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             await app.press("escape")
 
 
+async def known_at(served: Served, folder: Path) -> str:
+    """The URL of a service whose state is kept in the folder, and which answers no more."""
+    async with AsyncExitStack() as line:
+        url = await line.enter_async_context(on_socket(served.service))
+        app = await line.enter_async_context(session(Remote(url, served.api_key), folder))
+        await app.until_view("checkpoints")
+        await until_kept(folder, url, served.api_key)
+    return url
+
+
 async def test_what_was_known_is_there_when_the_service_is_not(
     served: Served, model: Any, tmp_path: Path
 ) -> None:
-    async with AsyncExitStack() as line:
-        url = await line.enter_async_context(on_socket(served.service))
-        app = await line.enter_async_context(session(Remote(url, served.api_key), tmp_path))
-        await app.until_view("checkpoints")
-        await until_kept(tmp_path, url, served.api_key)
+    url = await known_at(served, tmp_path)
     assert served.api_key not in text_of(kept_file(tmp_path, url, served.api_key))
     async with session(Remote(url, served.api_key), tmp_path) as app:
         await app.until_view("checkpoints")
@@ -178,11 +184,7 @@ def text_of(file: Path) -> str:
 async def test_another_account_is_shown_nothing_of_the_first(
     served: Served, model: Any, tmp_path: Path
 ) -> None:
-    async with AsyncExitStack() as line:
-        url = await line.enter_async_context(on_socket(served.service))
-        app = await line.enter_async_context(session(Remote(url, served.api_key), tmp_path))
-        await app.until_view("checkpoints")
-        await until_kept(tmp_path, url, served.api_key)
+    url = await known_at(served, tmp_path)
     async with session(Remote(url, "hud-another-key"), tmp_path) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
         assert app.app.catalog == ()
