@@ -20,7 +20,7 @@ from hud_tui.wire.base import (
     ServiceReady,
     T,
 )
-from hud_tui.wire.checkpoints import Checkpoint, CheckpointTrace, Group, SetHead
+from hud_tui.wire.checkpoints import Checkpoint, CheckpointTrace, Evaluation, Group, SetHead
 from hud_tui.wire.environments import EnvironmentConfig, RegistryItem, ScenarioRecord
 from hud_tui.wire.gateway import Chat, ChatChoice, ChatMessage, ChatReply
 from hud_tui.wire.models import Disk, EngineState, Fork, Model, Provider, TrainingDefaults
@@ -89,6 +89,7 @@ __all__ = [
     "Disk",
     "EngineState",
     "EnvironmentConfig",
+    "Evaluation",
     "Fork",
     "Forward",
     "ForwardBackward",

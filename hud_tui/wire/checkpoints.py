@@ -17,6 +17,21 @@ class Group(Response):
     """Generated tokens of each rollout, shape (G,)."""
 
 
+class Evaluation(Response):
+    """What one checkpoint's own weights scored on some tasks, without training on them."""
+
+    split: str = "heldout"
+    """Which tasks: ``heldout``, ``train`` or ``all`` of the taskset."""
+    mean_reward: float
+    """Mean over all rollouts, in the taskset's reward unit."""
+    num_tasks: int
+    num_traces: int
+    """Rollouts in all: tasks times samples per task."""
+    job_id: str | None = None
+    """The run whose rollouts these were."""
+    created_at: str | None = None
+
+
 class Checkpoint(Response):
     """One node of a model's checkpoint tree. Every optim-step appends one."""
 
@@ -34,7 +49,8 @@ class Checkpoint(Response):
     num_datums: int | None = None
     num_tokens: int | None = None
     mean_reward: float | None = None
-    """Mean over the step's rollouts, in the taskset's reward unit."""
+    """Mean over the rollouts that the step was trained on, in the taskset's reward unit. They were
+    sampled from the parent's weights: this is the reward of the step, not of the checkpoint."""
     learning_rate: float | None = None
     loss_fn: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -50,6 +66,8 @@ class Checkpoint(Response):
     with fresh Adam moments), ``expired`` (neither)."""
     pinned: bool = False
     """Embedded: whether its state is kept whatever the disk limit."""
+    evaluations: list[Evaluation] = Field(default_factory=list)
+    """Embedded: what rollouts from this checkpoint's own weights scored, oldest first."""
 
 
 class CheckpointTrace(Response):
