@@ -38,8 +38,8 @@ class Retention:
         """State paths that the engine could not thin."""
 
     async def disk(self, base: Base | None) -> Disk | None:
-        """What checkpoints of a base take; None where they are kept elsewhere."""
-        if base is None:
+        """What checkpoints of a base take; None where they are kept on a server."""
+        if base is None or self._engine.about().server is not None:
             return None
         size = await self._store.read(retention.measured, base.name) or base.state_bytes
         used = await self._store.read(retention.used)

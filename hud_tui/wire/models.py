@@ -43,6 +43,10 @@ class EngineState(Response):
     """Training runs that are open on the server now."""
     ttl_s: int | None = None
     """How long the server keeps a checkpoint; None: until it is deleted."""
+    saves_per_step: int = 0
+    """Checkpoints that every optimizer step leaves on `server`, which keeps (and may bill for)
+    them; 0 where there is no server. The tree, metrics, rewards and rollouts are kept on this
+    machine in either case; with a server, a checkpoint's file here only says where it is there."""
 
 
 class Model(Response):
@@ -64,7 +68,7 @@ class Model(Response):
     forked_from: str | None = None
     """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
     disk: Disk | None = None
-    """Embedded; None where checkpoints are kept elsewhere."""
+    """Embedded; None where checkpoints are kept on a server (`engine.server`)."""
     engine: EngineState | None = None
     """Embedded."""
 

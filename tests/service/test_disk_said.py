@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx
 
-from hud_tui.service.engines.base import Adam, Datum
+from hud_tui.service.engines.base import About, Adam, Datum
 from hud_tui.service.engines.tiny.bases import BASES
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.retention import DEFAULT_BYTES, size_of
@@ -12,6 +12,7 @@ from hud_tui.service.service import Service
 from tests.conftest import Served, ended, fork, submit
 from tests.service.clients import over_socket
 from tests.service.test_headless_terminal import at_a_terminal, trained
+from tests.toy_engine import ToyEngine
 
 
 async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
@@ -27,6 +28,16 @@ async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
     sizes = [size_of(path) for path in directories]
     assert row["disk"]["checkpoint_bytes"] in sizes
     assert (row["disk"]["used_bytes"], row["disk"]["max_bytes"]) == (sum(sizes), DEFAULT_BYTES)
+
+
+async def test_a_pointer_to_a_server_is_not_the_size_of_a_checkpoint(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    engine.place = About("tinker", "http://trainer:8000", saves_per_step=2)
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=2))
+    shown = (await http.get(f"/v2/models/{model['id']}")).json()
+    assert (shown["disk"], shown["engine"]["saves_per_step"]) == (None, 2)
 
 
 async def test_a_tiny_policy_takes_what_its_base_says(tmp_path: Path) -> None:

@@ -174,6 +174,8 @@ class About:
     """Training policies that are open on the server now."""
     ttl_s: int | None = None
     """How long the server keeps a checkpoint; None: until it is deleted."""
+    saves_per_step: int = 0
+    """Checkpoints that an optimizer step leaves on the server; 0 where there is none."""
 
 
 class Engine(Protocol):

@@ -14,6 +14,8 @@ from hud_tui.service.engines.tinker.pointer import Pointer
 from hud_tui.service.engines.tinker.presence import RETURN_S
 from hud_tui.tinker_settings import Options
 
+SAVES = 2
+"""A step is saved as a state, with the optimizer, and as weights for samplers."""
 START_S = 10.0
 """How long the server may be away when the service starts."""
 
@@ -34,7 +36,8 @@ class Connection:
     def about(self) -> About:
         """The server, and how its queue and its slots are by its last word."""
         queue, slots = self._state.get("queue", "active"), self._state.get("slots", 0)
-        return About("tinker", self._options.url, queue, slots, self._options.ttl_s)
+        place = self._options
+        return About("tinker", place.url, queue, slots, place.ttl_s, saves_per_step=SAVES)
 
     async def start(self) -> None:
         """Connect; where the server is away now, go by what it offered before.
