@@ -32,6 +32,10 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("same")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--campaign-size", type=int, help="rounds of each of tests/campaigns")
+
+
 @pytest.fixture
 def engine() -> ToyEngine:
     return ToyEngine()
