@@ -3,7 +3,7 @@
 from hud_tui.commands.parser import Add
 
 OFFLINE = (
-    *("doctor", "keys", "init", "convert", "translate"),
+    *("doctor", "keys", "init", "convert"),
     *("export", "report", "log", "protect"),
 )
 """Commands that run the same with the app or without."""
@@ -18,7 +18,6 @@ def add_offline(add: Add) -> None:
     _keys(add)
     _init(add)
     _convert(add)
-    _translate(add)
     _export(add)
     _report(add)
     _log(add)
@@ -80,17 +79,6 @@ def _convert(add: Add) -> None:
         action="store_true",
         help="do not ask; pushing without a terminal needs it",
     )
-
-
-def _translate(add: Add) -> None:
-    parser = add(
-        "translate",
-        "an RL configuration of hud 0.4 as today's run parameters, and what has no equivalent",
-        "translate config.json",
-        "--headless translate config.json",
-        "run tasks.jsonl --config config.json",
-    )
-    parser.add_argument("config_file", metavar="CONFIG", help="a .json with model, training, actor")
 
 
 def _export(add: Add) -> None:

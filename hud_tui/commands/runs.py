@@ -33,8 +33,7 @@ def add_runs(add: Add) -> None:
 def parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The run's parameters that were given, by their wire names."""
     given = vars(args)
-    flags = {name: given[name] for name in PARAMETERS if given.get(name) is not None}
-    return {**given.get("config_parameters", {}), **flags}
+    return {name: given[name] for name in PARAMETERS if given.get(name) is not None}
 
 
 def _preflight(add: Add) -> None:
@@ -64,8 +63,6 @@ def _run(add: Add) -> None:
     parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
     parser.add_argument("--temperature", type=_finite, metavar="X", help="of the rollouts")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="of one answer")
-    about = "an RL configuration of hud 0.4 to take parameters from; flags win"
-    parser.add_argument("--config", metavar="FILE", help=about)
     parser.add_argument("--seed", type=_seed, metavar="N")
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
     parser.add_argument(

@@ -7,16 +7,12 @@ from hud_tui.errors import HudUsage
 
 
 def fill_in(args: argparse.Namespace) -> None:
-    """Take the parameters of ``--config``; and without SOURCE, the lock file's primary data set.
+    """Take the lock file's primary data set where no SOURCE is given.
 
     Raises:
         HudUsage: A file cannot be read; or, headless, there is no SOURCE at all.
     """
     given = vars(args)
-    if given.get("config") is not None:
-        from hud_tui.headless.translate import parameters_of
-
-        args.config_parameters = parameters_of(args.config)
     if args.command in ("preflight", "run") and given.get("source") is None:
         from hud_tui.older.lock_file import primary_source
 

@@ -26,10 +26,6 @@ def run_offline(args: argparse.Namespace, paths: Callable[[], Paths], connect: C
             from hud_tui.headless.convert import convert
 
             return convert(args)
-        case "translate":
-            from hud_tui.headless.translate import show
-
-            return show(args)
         case "export":
             from hud_tui.headless.export import export
 

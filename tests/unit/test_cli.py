@@ -23,7 +23,6 @@ COMMANDS = [
     "doctor",
     "init",
     "convert",
-    "translate",
     "export",
     "report",
     "stop",
