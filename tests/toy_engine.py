@@ -222,10 +222,13 @@ class ToyEngine:
 
     def _sample(self, policy: ToyPolicy, request: SampleRequest) -> Sampled:
         ways = self.ways(request.prompt)
+        if request.top_logprobs:
+            raise EngineRefused("top_logprobs: the toy tells none")
         chances = policy.chances(request.temperature or 1.0)
         way = chances.index(max(chances))
         if request.temperature:
-            way = random.Random(str(request.seed)).choices(range(WAYS), chances)[0]
+            kept = [c if sum(b for b in chances if b > c) < request.top_p else 0 for c in chances]
+            way = random.Random(str(request.seed)).choices(range(WAYS), kept)[0]
         said = _until(ways[way], request.stop)
         cut = said[: request.max_tokens]
         logprobs = [math.log(chances[way])] + [0.0] * (len(cut) - 1)

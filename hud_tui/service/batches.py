@@ -173,7 +173,10 @@ def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
             return field, f"a token id is outside the vocabulary of {base.vocabulary}"
     if len(turn.prompt) + len(turn.output) > base.context:
         total = len(turn.prompt) + len(turn.output)
-        return "output_token_ids", f"{total} tokens do not fit the context of {base.context}"
+        return (
+            "output_token_ids",
+            f"{total} tokens do not fit this model's context of {base.context}",
+        )
     if len(turn.logprobs) != len(turn.output) and (turn.logprobs or loss_fn != CROSS_ENTROPY):
         counts = f"{len(turn.logprobs)} logprobs for {len(turn.output)} output tokens"
         return "output_logprobs", counts

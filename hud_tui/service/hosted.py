@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.service import gateway
+from hud_tui.service.completions import whole
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.ids import canonical, wanted_id
@@ -27,8 +28,15 @@ AT_ONCE = 64
 """Rollouts that are sampled together; the others wait in the order they came."""
 MOST = 100_000
 """Rollouts that may wait."""
-SAMPLED_WITH = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed")
-"""Of an agent's completion_kwargs, those that say how to sample."""
+OURS = frozenset(
+    {
+        *("model", "messages", "checkpoint", "tools", "n", "stream", "stream_options"),
+        *("prompt_token_ids", "continuation_from"),
+    }
+)
+"""Of an agent's completion_kwargs, those that a rollout has its own of."""
+TAKEN = frozenset({"reasoning_effort", "extra_body", "return_token_ids", "logprobs"})
+"""Those that are read here, or that every rollout is sampled with."""
 
 
 class Hosted:
@@ -44,22 +52,31 @@ class Hosted:
     async def submit(self, body: SubmitRollout) -> str:
         """Queue a rollout; its status. The same trace again changes nothing.
 
+        A refusal ends the rollout as an error under a job that the client has begun: nobody
+        else would end it.
+
         Raises:
-            Refused: 404 or 422: the model, the environment, the scenario or its args; an agent
-                that this service does not have; 429: too many wait.
+            Refused: 400, 404 or 422: the model, the environment, the scenario or its args; an
+                agent or a way to sample that this service does not have; 429: too many wait.
         """
         trace_id, job_id = wanted_id("trace", body.trace_id), wanted_id("job", body.job_id)
-        scenario = _scenario(body)
-        model = await self._parts.store.read(models.find, str(body.agent.config.get("model", "")))
-        chat = self._chat(body, scenario, model)
-        if len(self._tasks) >= MOST:
-            raise Refused(429, f"{MOST} rollouts wait already: try again later")
         entered = TraceEnter(
             group_id=body.group_id,
             task_slug=body.slug or body.task,
-            model=model.slug,
+            model=str(body.agent.config.get("model", ""))[:200],
             parent_trace_id=canonical(body.parent_trace_id or ""),
         )
+        try:
+            scenario = _scenario(body)
+            model = await self._parts.store.read(models.find, str(entered.model))
+            chat = self._chat(body, scenario, model)
+        except Refused as refused:
+            why = str(refused)
+            await self._parts.store.write(_refuse, trace_id, job_id, entered, why)
+            raise
+        if len(self._tasks) >= MOST:
+            raise Refused(429, f"{MOST} rollouts wait already: try again later")
+        entered = entered.model_copy(update={"model": model.slug})
         status = await self._parts.store.write(_queue, trace_id, job_id, entered)
         if status == "queued" and trace_id not in self._tasks:
             rollout = self._roll_out(trace_id, chat, lambda said: scenario.grade(body.args, said))
@@ -92,8 +109,8 @@ class Hosted:
             async with self._line:
                 if trace_id in self._stopped:
                     return
-                reply = await gateway.complete(self._parts, chat, trace_id)
-            ended = _graded(reply["choices"][0], grade)
+                answered = await gateway.complete(self._parts, chat, trace_id)
+            ended = _graded(whole(answered)["choices"][0], grade)
         except (Refused, EngineError) as error:
             ended = TraceExit(status="error", error=str(error))
         except Exception as error:
@@ -106,23 +123,40 @@ class Hosted:
         self._stopped.discard(trace_id)
 
     def _chat(self, body: SubmitRollout, scenario: Scenario, model: ModelRow) -> Chat:
-        """What the gateway is asked. Raises Refused, 422."""
+        """What the gateway is asked. Raises Refused, 400 or 422."""
         config = body.agent.config
-        given = config.get("completion_kwargs") or {}
-        if not isinstance(given, Mapping):
-            raise bad_field("agent.config.completion_kwargs", "expected an object")
+        given = _flat(config.get("completion_kwargs"))
         base = self._parts.base(model)
         effort = effort_tokens(str(given.get("reasoning_effort")), base)
         messages = [{"role": "user", "content": scenario.prompt(body.args)}]
         if config.get("system_prompt"):
             messages.insert(0, {"role": "system", "content": str(config["system_prompt"])})
         asked: dict[str, Any] = {"max_tokens": effort, "checkpoint": config.get("checkpoint")}
-        asked |= {name: given[name] for name in SAMPLED_WITH if given.get(name) is not None}
+        asked |= {name: value for name, value in given.items() if name not in TAKEN}
         try:
-            return Chat(model=model.id, messages=messages, **asked)
+            chat = Chat(model=model.id, messages=messages, **asked)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise bad_field(f"agent.config.{first['loc'][0]}", first["msg"]) from error
+        gateway.check(self._parts, chat)
+        return chat
+
+
+def _flat(given: object) -> dict[str, Any]:
+    """An agent's completion_kwargs as OpenAI's client sends them: ``extra_body`` among the rest.
+
+    Raises:
+        Refused: 422, they are no objects, or have what a rollout has its own of.
+    """
+    found = {} if given is None else given
+    extra = found.get("extra_body") or {} if isinstance(found, Mapping) else {}
+    if not isinstance(found, Mapping) or not isinstance(extra, Mapping):
+        raise bad_field("agent.config.completion_kwargs", "expected an object")
+    flat = {str(name): value for name, value in {**found, **extra}.items() if value is not None}
+    if taken := OURS & flat.keys():
+        named = f"agent.config.completion_kwargs.{min(taken)}"
+        raise bad_field(named, "a hosted rollout has its own")
+    return flat
 
 
 def _scenario(body: SubmitRollout) -> Scenario:
@@ -155,6 +189,14 @@ def _graded(choice: dict[str, Any], grade: Callable[[str], float]) -> TraceExit:
 def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
     jobs.enter(db, job_id, None, None, None)
     return traces.queue(db, trace_id, job_id, entered)
+
+
+def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -> None:
+    """Unless the rollout has ended already, or nobody waits for it under this job."""
+    known = traces.status(db, trace_id)
+    if jobs.exists(db, job_id) and known in (None, "running"):
+        traces.enter(db, trace_id, job_id, entered)
+        traces.leave(db, trace_id, TraceExit(status="error", error=why))
 
 
 def _end(db: Db, trace_id: str, ended: TraceExit) -> None:

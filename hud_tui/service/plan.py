@@ -137,7 +137,10 @@ def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int) -> Planned:
         raise bad_field(field, f"{where}: {error}") from error
     prompt = tokens.render([{"role": "user", "content": question}])
     if len(prompt) > room:
-        message = f"{where}: the prompt's {len(prompt)} tokens leave no room for an answer"
+        message = (
+            f"{where}: the prompt's {len(prompt)} tokens leave no room for an answer in this"
+            f" model's context of {room + 1}"
+        )
         raise bad_field(field, message)
     return Planned(index, task, scenario, question, prompt)
 

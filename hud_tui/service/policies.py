@@ -6,13 +6,21 @@ recently used is closed first. A policy in use is closed only when its last user
 """
 
 import asyncio
+import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hud_tui.service.engines.base import Engine, EngineLost, Handle, PolicyLost, StateGone
+from hud_tui.service.engines.base import (
+    Engine,
+    EngineError,
+    EngineLost,
+    Handle,
+    PolicyLost,
+    StateGone,
+)
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
 
@@ -80,13 +88,23 @@ class Policies:
             target = Path(source) if "://" in source else self._data_dir / source
         self._opening[source] += 1
         try:
-            return Policy(await self._engine.open(target), generation)
+            return Policy(await self._opened(target), generation)
         except EngineLost as error:
             if not isinstance(error, PolicyLost):
                 self._forget(generation)
             raise
         finally:
             self._opening[source] -= 1
+
+    async def _opened(self, target: str | Path) -> Handle:
+        """The engine's handle; where the caller gives up, it is closed as soon as it is there."""
+        opening = asyncio.ensure_future(self._engine.open(target))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with contextlib.suppress(EngineError):
+                await self._engine.close(await opening)
+            raise
 
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
         """Say that this policy trains the model and stands at `source` now."""

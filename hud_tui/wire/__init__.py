@@ -22,7 +22,15 @@ from hud_tui.wire.base import (
 )
 from hud_tui.wire.checkpoints import Checkpoint, CheckpointTrace, Evaluation, Group, SetHead
 from hud_tui.wire.environments import EnvironmentConfig, RegistryItem, ScenarioRecord
-from hud_tui.wire.gateway import Chat, ChatChoice, ChatMessage, ChatReply
+from hud_tui.wire.gateway import (
+    Chat,
+    ChatChoice,
+    ChatMessage,
+    ChatReply,
+    Completion,
+    Sampling,
+    StreamOptions,
+)
 from hud_tui.wire.models import Disk, EngineState, Fork, Model, Provider, TrainingDefaults
 from hud_tui.wire.runs import (
     JobConfig,
@@ -86,6 +94,7 @@ __all__ = [
     "ChatReply",
     "Checkpoint",
     "CheckpointTrace",
+    "Completion",
     "Disk",
     "EngineState",
     "EnvironmentConfig",
@@ -120,10 +129,12 @@ __all__ = [
     "Response",
     "RolloutAgent",
     "Sample",
+    "Sampling",
     "ScenarioRecord",
     "ServiceReady",
     "SetHead",
     "Settled",
+    "StreamOptions",
     "SubmitJob",
     "SubmitRollout",
     "SubmittedJob",

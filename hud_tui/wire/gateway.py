@@ -1,33 +1,48 @@
-"""The gateway: chat completions that carry tokens."""
+"""The gateway: chat and text completions that carry tokens."""
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from hud_tui.wire.base import COOLEST, Json, Many, Request, Response
 
 
-class Chat(Request):
-    """POST /chat/completions, the part of OpenAI's request that is used here."""
+class StreamOptions(Request):
+    include_usage: bool | None = None
+    """End the stream with a chunk that has no choices and the whole request's usage."""
+    include_obfuscation: bool | None = None
+    """Of no effect: nothing is padded here."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+
+class Sampling(Request):
+    """What chat and text completions ask for alike, by OpenAI's names.
+
+    What the embedded service does not do it refuses by name, see `service.gateway.NEUTRAL`;
+    what only labels a request for OpenAI's books it takes and forgets.
+    """
 
     model: str
-    messages: Many[Json]
-    stream: bool = False
-    logprobs: bool | None = None
-    return_token_ids: bool | None = None
-    tools: Many[Json] | None = None
     checkpoint: str | None = None
     """Sample this checkpoint and not the head."""
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
     n: int | None = Field(default=None, ge=1, le=64)
     max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=5)
-    top_p: float | None = None
-    """The embedded service samples from all tokens: it takes 1 only."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
     stop: str | Many[str] | None = None
     seed: int | None = None
-    prompt_token_ids: Many[int] | None = None
-    continuation_from: int | None = None
+
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    user: str | None = None
+    metadata: Json | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
 
     @field_validator("temperature")
     @classmethod
@@ -35,6 +50,46 @@ class Chat(Request):
         if value is not None and 0 < value < COOLEST:
             raise ValueError(f"0 takes the likeliest token; else at least {COOLEST}")
         return value
+
+
+class Chat(Sampling):
+    """POST /chat/completions."""
+
+    messages: Many[Json]
+    tools: Many[Json] | None = None
+    tool_choice: str | Json | None = None
+    chat_template_kwargs: Json | None = None
+    """The model's chat template's own options, e.g. ``{"enable_thinking": false}``."""
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    prompt_token_ids: Many[int] | None = None
+    """The exact tokens of the turns before: their prompt and what was answered."""
+    continuation_from: int | None = None
+    """How many messages those tokens are, without a system message."""
+
+    parallel_tool_calls: bool | None = None
+    response_format: Json | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    modalities: list[str] | None = None
+    audio: Json | None = None
+    prediction: Json | None = None
+    web_search_options: Json | None = None
+    functions: Many[Json] | None = None
+    function_call: str | Json | None = None
+
+
+class Completion(Sampling):
+    """POST /completions: a prompt as it is, with no chat template around it."""
+
+    prompt: str | Many[str] | Many[int] | Many[list[int]]
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    """How many of the likeliest tokens to tell beside each token's own logprob."""
+
+    echo: bool | None = None
+    best_of: int | None = None
+    suffix: str | None = None
 
 
 class ChatMessage(Response):

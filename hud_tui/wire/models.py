@@ -65,6 +65,8 @@ class Model(Response):
     """Embedded."""
     base_model: str | None = None
     """Embedded: the base whose architecture and vocabulary it has."""
+    context_length: int | None = None
+    """Embedded: most tokens of prompt and answer together."""
     forked_from: str | None = None
     """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
     disk: Disk | None = None

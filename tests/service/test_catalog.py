@@ -42,6 +42,7 @@ async def test_a_fork_is_trainable_and_private(http: httpx.AsyncClient) -> None:
     record = Model.model_validate(await fork(http, "My First Model!"))
     assert (record.model_name, record.name) == ("my-first-model", "My First Model!")
     assert (record.base_model, record.forked_from) == ("toy/four", "toy/four")
+    assert record.context_length == 128
     assert record.checkpoint_count == 0
     assert (await tree(http, record.id)) == []
 

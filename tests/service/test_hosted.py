@@ -171,3 +171,58 @@ async def test_what_waits_when_the_service_stops_ends_as_an_error(tmp_path: Path
         trace = await ended(http, asked["trace_id"])
         assert (trace["status"], trace["reward"]) == ("error", None)
         assert "was stopped" in trace["error"]
+
+
+async def test_a_refusal_ends_the_job_that_the_client_began(http: httpx.AsyncClient) -> None:
+    model = (await fork(http))["model_name"]
+    await http.post(f"/v2/trace/job/{JOB}/enter", json={"name": "eval"})
+    assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "pending"
+    asked = body(model, env="nowhere")
+    refused = await http.post("/v2/rollouts/submit", json=asked)
+    assert refused.status_code == 404
+    trace = (await http.get(f"/v2/trace/{asked['trace_id']}")).json()
+    assert (trace["status"], trace["error"]) == ("error", refused.json()["detail"])
+    job = (await http.get(f"/v2/jobs/{JOB}")).json()
+    assert job["status"] == "error"
+    assert job["metadata"]["reason"] == refused.json()["detail"]
+    [listed] = (await http.get("/v2/jobs")).json()["items"]
+    assert listed == job
+    good = body(model)
+    await submitted(http, good)
+    await ended(http, good["trace_id"])
+    assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "completed"
+
+
+async def test_a_refusal_leaves_what_nobody_began_and_what_has_ended(
+    http: httpx.AsyncClient,
+) -> None:
+    asked = body((await fork(http))["model_name"])
+    assert (await http.post("/v2/rollouts/submit", json={**asked, "env": "x"})).status_code == 404
+    assert (await http.get("/v2/jobs")).json()["total"] == 0
+    assert (await http.get(f"/v2/trace/{asked['trace_id']}")).status_code == 404
+    await submitted(http, asked)
+    before = await ended(http, asked["trace_id"])
+    assert (await http.post("/v2/rollouts/submit", json={**asked, "env": "x"})).status_code == 404
+    assert await ended(http, asked["trace_id"]) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        ({"response_format": {"type": "json_object"}}, 400, "response_format is not supported"),
+        ({"extra_body": {"top_k": 4}}, 422, "top_k"),
+        ({"n": 3}, 422, "completion_kwargs"),
+    ],
+)
+async def test_no_way_to_sample_is_left_out_in_silence(
+    http: httpx.AsyncClient, given: dict[str, Any], status: int, said: str
+) -> None:
+    model = (await fork(http))["model_name"]
+    config = {"model": model, "completion_kwargs": given}
+    asked = body("", agent={"type": "openai_compatible", "config": config})
+    answer = await http.post("/v2/rollouts/submit", json=asked)
+    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    fine = {"extra_body": {"return_token_ids": True}, "top_p": 0.9, "reasoning_effort": "low"}
+    config["completion_kwargs"] = fine
+    await submitted(http, asked)
+    assert (await ended(http, asked["trace_id"]))["status"] == "completed"

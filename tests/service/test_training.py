@@ -210,7 +210,7 @@ REFUSED = [
     (broken("output_logprobs", [-1.0]), "1 logprobs for 2 output tokens"),
     (broken("output_logprobs", []), "0 logprobs for 2 output tokens"),
     (broken("output_logprobs", [-1.0, float("nan")]), "not finite"),
-    (broken("prompt_token_ids", [65] * 200), "202 tokens do not fit the context of 128"),
+    (broken("prompt_token_ids", [65] * 200), "202 tokens do not fit this model's context of 128"),
     ({**broken("prompt_token_ids", [65]), "reward": float("nan")}, "reward must be finite"),
     ({**broken("prompt_token_ids", [65]), "reward": float("inf")}, "reward must be finite"),
     ({**broken("prompt_token_ids", [65]), "reward": 1e308}, "reward must be finite"),

@@ -11,9 +11,12 @@ all losses are sums over tokens.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
+
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 Handle = str
 """Names an open policy; meaningless to any other engine process."""
@@ -73,6 +76,10 @@ class SampleRequest:
     max_tokens: int
     temperature: float = 1.0
     """0 takes the likeliest token."""
+    top_p: float = 1.0
+    """Sample from the fewest tokens that together have this share of the tempered probability."""
+    top_logprobs: int = 0
+    """How many of the likeliest tokens are told at each place."""
     seed: tuple[int, ...] = (0,)
     """The generator is this request's own: same seed, same tokens, whatever runs beside it;
     as far as a server behind the engine keeps to it."""
@@ -87,8 +94,12 @@ class Sampled:
     tokens: list[int]
     logprobs: list[float]
     """Under the policy that sampled, tempered as it sampled; at temperature 0, and with an engine
-    whose losses know no temperature, untempered."""
+    whose losses know no temperature, untempered. What `top_p` cuts off is not taken out of them:
+    they are what training computes again, so that ratios start at 1."""
     finish_reason: Literal["stop", "length"]
+    top: list[list[tuple[int, float]]] = field(default_factory=list)
+    """At each of T places the `top_logprobs` likeliest tokens, likeliest first, with logprobs as
+    above; empty where none were asked for."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +152,31 @@ class Tokenizer(Protocol):
     vocabulary: int
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Prompt ids of a conversation, ending where the assistant's answer begins."""
+        """Prompt ids of a conversation, ending where the assistant's answer begins.
+
+        Args:
+            messages: In OpenAI's form.
+            tools: That the answer may call.
+            options: The chat template's own, e.g. ``enable_thinking``.
+
+        Raises:
+            ValueError: The template does not take a message, a tool or an option.
+        """
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text."""
 
-    def follow(self, messages: Sequence[Mapping[str, Any]], covered: int) -> list[int]:
+    def follow(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        covered: int,
+        options: Mapping[str, Any] = NO_OPTIONS,
+    ) -> list[int]:
         """Ids of what `render` puts after the first `covered` messages and their ends."""
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -206,7 +234,13 @@ class Engine(Protocol):
     async def close(self, handle: Handle) -> None:
         """Forget a policy and its gradients. Unknown handles are ignored."""
 
-    async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]: ...
+    async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        """One completion a request, in order.
+
+        Raises:
+            EngineRefused: A request makes no sense, or wants `top_logprobs` that the engine,
+                or the server behind it, does not tell.
+        """
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         """Current logprobs of the output tokens, one list of shape (T,) a datum."""

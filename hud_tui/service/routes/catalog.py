@@ -156,6 +156,7 @@ def record(
         "status": "ready" if base else "unavailable",
         "provider": {"name": model.base.partition("/")[0]},
         "base_model": model.base,
+        "context_length": base.context if base else None,
         "forked_from": model.forked_from,
         "checkpoint_count": model.checkpoint_count,
         "created_at": iso(model.created_at),

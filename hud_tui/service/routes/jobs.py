@@ -89,6 +89,8 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
             "sampled_step": row["sampled_step"],
             "reason": reason(runner.status(row)) or None,
         }
+    elif row["shown_status"] == "error":
+        metadata = {"kind": row["kind"], "reason": row["first_error"]}
     return {
         "id": row["id"],
         "name": row["name"],

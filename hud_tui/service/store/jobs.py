@@ -10,17 +10,22 @@ from hud_tui.service.store import Db, insert
 _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status IN ('running', 'queued'))
         THEN 'running'
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id) THEN 'completed'
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status != 'error') THEN 'completed'
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id) THEN 'error'
     ELSE 'pending' END"""
-"""HUD has no "job exit": a reported job is over when its traces are."""
+"""HUD has no "job exit": a reported job is over when its traces are. It is an error where no
+rollout of it came to anything."""
 _COLUMNS = f"job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name"
 _FROM = """FROM job LEFT JOIN model ON model.id = job.model_id
     LEFT JOIN taskset ON taskset.id = job.taskset_id"""
 SELECT = f"SELECT {_COLUMNS} {_FROM}"
 _LISTED = f"""SELECT {_COLUMNS},
     (SELECT count(*) FROM trace WHERE job_id = job.id) AS num_traces,
-    (SELECT max(step) FROM trace WHERE job_id = job.id) AS sampled_step {_FROM}"""
-"""With what its rollouts say of it; both are read from an index."""
+    (SELECT max(step) FROM trace WHERE job_id = job.id) AS sampled_step,
+    CASE WHEN {_STATUS} = 'error' AND job.kind != 'training' THEN
+        (SELECT error FROM trace WHERE job_id = job.id AND error IS NOT NULL ORDER BY rowid LIMIT 1)
+        END AS first_error {_FROM}"""
+"""With what its rollouts say of it, read from an index."""
 
 
 def unfinished(db: Db) -> list[sqlite3.Row]:
@@ -66,6 +71,11 @@ def enter(db: Db, job_id: str, name: str | None, group: int | None, taskset_id: 
         group_size=group,
         taskset_id=taskset_id,
     )
+
+
+def exists(db: Db, job_id: str) -> bool:
+    """Whether anybody has begun a job of this id."""
+    return db.execute("SELECT 1 FROM job WHERE id = ?", (job_id,)).fetchone() is not None
 
 
 def rename(db: Db, job_id: str, name: str) -> None:

@@ -24,6 +24,8 @@ def as_asked(request: SampleRequest, tokens: ChatTokenizer) -> dict[str, Any]:
         "prompt": list(request.prompt),
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_logprobs": request.top_logprobs,
         "seed": seed_of(request.seed),
         "stop": stop,
         "ends": tokens.ends,

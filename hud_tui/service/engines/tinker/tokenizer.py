@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hud_tui.service.engines.base import Call, EngineError
+from hud_tui.service.engines.base import NO_OPTIONS, Call, EngineError
 from hud_tui.service.engines.tinker.tool_calls import split, with_arguments
 
 QUIET = {
@@ -18,6 +18,15 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+OURS = frozenset(
+    {
+        *("conversation", "messages", "tools", "documents", "chat_template", "tokenize"),
+        *("add_generation_prompt", "continue_final_message", "padding", "truncation"),
+        *("max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask"),
+        "tokenizer_kwargs",
+    }
+)
+"""Arguments of transformers' `apply_chat_template` that are no options of a template."""
 PLAIN = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
@@ -37,19 +46,27 @@ class ChatTokenizer:
         self._template = tokenizer.chat_template or PLAIN
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
         """Prompt ids of a conversation. Raises ValueError: the template does not take it."""
-        return self._ids(self._text(messages, tools, True))
+        return self._ids(self._text(messages, tools, options, True))
 
-    def follow(self, messages: Sequence[Mapping[str, Any]], covered: int) -> list[int]:
+    def follow(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        covered: int,
+        options: Mapping[str, Any] = NO_OPTIONS,
+    ) -> list[int]:
         """Ids after the first `covered` messages, from the end of the last of them on."""
         if covered == 0:
-            return self.render(messages)
-        whole = self._text(messages, (), True)
-        before = self._text(messages[:covered], (), False).rstrip()
+            return self.render(messages, (), options)
+        whole = self._text(messages, (), options, True)
+        before = self._text(messages[:covered], (), options, False).rstrip()
         if not whole.startswith(before):  # a template that rewrites what came before
-            return self.render(messages[covered:])
+            return self.render(messages[covered:], (), options)
         return self._ids(whole[len(before) :])
 
     def encode(self, text: str) -> list[int]:
@@ -72,8 +89,14 @@ class ChatTokenizer:
         return [int(id_) for id_ in self._tokenizer.encode(text, add_special_tokens=False)]
 
     def _text(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], ask: bool
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        options: Mapping[str, Any],
+        ask: bool,
     ) -> str:
+        if taken := OURS & options.keys():
+            raise ValueError(f"chat_template_kwargs cannot set {', '.join(sorted(taken))}")
         for place, message in enumerate(messages):
             _check(place, message)
         try:
@@ -84,6 +107,7 @@ class ChatTokenizer:
                     chat_template=self._template,
                     add_generation_prompt=ask,
                     tokenize=False,
+                    **options,
                 )
             )
         except Exception as error:  # templates raise what they like

@@ -16,6 +16,8 @@ CONFIG_DEFAULTS: dict[str, dict[str, float]] = {
     "cross_entropy": {},
 }
 """Each loss's config keys. Source: Tinker's documentation; cispo's bounds are those of ppo."""
+MOST_TOP = 20
+"""Most likeliest tokens that are told at a place. Source: OpenAI's chat completions."""
 COOLEST, HOTTEST = 0.01, 100.0
 """Temperatures above 0 that still leave numbers to work with."""
 
@@ -59,6 +61,10 @@ def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> N
             raise EngineRefused(f"{name}: seeds must not be negative")
         if any(not stop for stop in request.stop):
             raise EngineRefused(f"{name}: a stop sequence is empty")
+        if not 0 < request.top_p <= 1:
+            raise EngineRefused(f"{name}: top_p must be above 0 and at most 1")
+        if not 0 <= request.top_logprobs <= MOST_TOP:
+            raise EngineRefused(f"{name}: top_logprobs must be from 0 to {MOST_TOP}")
         if request.temperature != 0:
             _temperature(name, request.temperature, "0 or ")
 

@@ -6,7 +6,7 @@ are read once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.engines.tiny.layers import MASKED, Array, Ids, rms_norm, softmax_in_place
 from hud_tui.service.engines.tiny.policy import Config, Weights, forward
 from hud_tui.service.engines.tiny.tokenizer import END
-from hud_tui.service.engines.tiny.training import log_probabilities
+from hud_tui.service.engines.tiny.training import Floats, log_probabilities
 
 DENSE = 0.75
 """Rows are packed anew when fewer than this share of them is still being written."""
@@ -43,19 +43,23 @@ class Row:
         self.room = min(request.max_tokens, context - len(request.prompt))
         self.chances = np.random.default_rng(request.seed).random(self.room)
         self.temperature = request.temperature
+        self.top_p, self.top_logprobs = request.top_p, request.top_logprobs
         self.sampled = Sampled([], [], "length")
 
     def chance(self) -> float:
         """The number in [0, 1) that the next token is drawn with."""
         return float(self.chances[min(len(self.sampled.tokens), self.room - 1)])
 
-    def add(self, token: int, logprob: float) -> bool:
-        """Append a token; whether the completion goes on."""
+    def add(self, token: int, logp: Array) -> bool:
+        """Append a token, given all tokens' logprobs, shape (V,); whether it goes on."""
         tokens = self.sampled.tokens
         tokens.append(token)
-        self.sampled.logprobs.append(logprob)
+        self.sampled.logprobs.append(float(logp[token]))
+        if self.top_logprobs:
+            likeliest = np.argsort(-logp, kind="stable")[: self.top_logprobs]
+            self.sampled.top.append([(int(one), float(logp[one])) for one in likeliest])
         if any(tokens[-len(stop) :] == stop for stop in self.stop):
-            self.sampled = Sampled(tokens, self.sampled.logprobs, "stop")
+            self.sampled = replace(self.sampled, finish_reason="stop")
             return False
         return len(tokens) < self.room
 
@@ -69,9 +73,9 @@ def sample(weights: Weights, config: Config, requests: Sequence[SampleRequest]) 
     live = np.ones(len(rows), bool)
     logits, cache = _read(weights, config, requests)
     while True:
-        tokens, logprobs = _draw(logits, rows)
+        tokens, logp = _draw(logits, rows)
         for b in np.flatnonzero(live):
-            live[b] = rows[b].add(int(tokens[b]), float(logprobs[b]))
+            live[b] = rows[b].add(int(tokens[b]), logp[b])
         if not live.any():
             return [row.sampled for row in everyone]
         if live.mean() < DENSE:
@@ -131,12 +135,32 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
 
 
 def _draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
-    """The next token of each row and its logprob under what it was drawn from, shapes (B,)."""
+    """The next token of each row, shape (B,), and all tokens' tempered logprobs, (B, V)."""
     temperature = np.array([row.temperature for row in rows])[:, None]
     greedy = temperature[:, 0] == 0
     logp = log_probabilities(logits, np.where(temperature == 0, 1.0, temperature))
-    total = np.cumsum(np.exp(logp.astype(np.float64)), axis=1)
+    chances = np.exp(logp.astype(np.float64))
+    top_p = np.array([row.top_p for row in rows])
+    if (top_p < 1).any():
+        chances = _nucleus(chances, top_p)
+    total = np.cumsum(chances, axis=1)
     chance = np.array([row.chance() for row in rows])
     drawn = (total < chance[:, None] * total[:, -1:]).sum(axis=1)
-    tokens = np.where(greedy, logp.argmax(axis=1), drawn)
-    return tokens, logp[np.arange(len(rows)), tokens]
+    return np.where(greedy, logp.argmax(axis=1), drawn), logp
+
+
+def _nucleus(chances: Floats, top_p: Floats) -> Floats:
+    """Chances, shape (B, V), without the tokens beyond the fewest that have `top_p`, shape (B,),
+    of them together.
+
+    Source: Holtzman et al. 2020 (arXiv:1904.09751), section 3.1.
+    """
+    order = np.argsort(-chances, axis=1, kind="stable")
+    ranked = np.take_along_axis(chances, order, axis=1)
+    likelier = np.cumsum(ranked, axis=1) - ranked
+    # The likeliest stays; where all are wanted, rounding takes none of them.
+    beyond = (likelier >= top_p[:, None] * ranked.sum(axis=1, keepdims=True)) & (likelier > 0)
+    beyond &= top_p[:, None] < 1
+    kept = chances.copy()
+    np.put_along_axis(kept, order, np.where(beyond, 0.0, ranked), axis=1)
+    return kept

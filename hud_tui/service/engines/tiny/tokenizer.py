@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hud_tui.service.engines.base import Call
+from hud_tui.service.engines.base import NO_OPTIONS, Call
 
 VOCABULARY = 128
 PAD, END, SYSTEM, USER, ASSISTANT, TOOL, TOOLS, CALL = range(8)
@@ -49,14 +49,19 @@ class CharTokenizer:
     vocabulary = VOCABULARY
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
         """Prompt ids of a conversation in OpenAI's form, ending where the answer begins.
 
         Raises:
             ValueError: A role is unknown, a content is not text, or a tool or a call is not
-                of that form; names the place.
+                of that form; names the place. An option but ``enable_thinking: false``.
         """
+        if any(name != "enable_thinking" or on for name, on in options.items()):
+            raise ValueError("chat_template_kwargs: this model's chat template has no options")
         shown = "\n".join(_signature(f"tools[{n}]", tool) for n, tool in enumerate(tools))
         ids = [TOOLS, *self.encode(shown), END] if tools else []
         for index, message in enumerate(messages):
@@ -71,9 +76,14 @@ class CharTokenizer:
         """Ids of plain text; a character outside the vocabulary becomes UNKNOWN."""
         return [ord(char) if ord(char) in TEXT_IDS else UNKNOWN for char in text]
 
-    def follow(self, messages: Sequence[Mapping[str, Any]], covered: int) -> list[int]:
+    def follow(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        covered: int,
+        options: Mapping[str, Any] = NO_OPTIONS,
+    ) -> list[int]:
         """Ids of the messages after the first `covered`. Raises ValueError as `render` does."""
-        return self.render(messages[covered:])
+        return self.render(messages[covered:], (), options)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
