@@ -26,6 +26,7 @@ from hud_tui.service.engines.base import (
     Sampled,
     SampleRequest,
     Saved,
+    StateDamaged,
 )
 from hud_tui.service.engines.tiny import checks
 from hud_tui.service.engines.tiny.tokenizer import END, VOCABULARY, CharTokenizer
@@ -257,7 +258,7 @@ def _load(path: Path) -> ToyPolicy:
     try:
         return ToyPolicy(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise EngineError(f"{path.name} is not a whole state: {error}") from error
+        raise StateDamaged(f"{path.name} is not a whole state: {error}") from error
 
 
 def _until(tokens: list[int], stops: Sequence[Sequence[int]]) -> list[int]:

@@ -7,7 +7,7 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     kl<.01             a metric whose key contains it
     step:100..200      a range, both ends included; either end may be left out
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
-    is:pinned          pinned, noted, alarm, expired, weights, head
+    is:pinned          pinned, noted, alarm, expired, damaged, weights, head
 """
 
 import operator
@@ -54,6 +54,7 @@ TRAITS: Mapping[str, Predicate] = {
     "pinned": lambda c: c.pinned,
     "head": lambda c: c.is_active,
     "expired": lambda c: c.state == "expired",
+    "damaged": lambda c: c.state == "damaged",
     "weights": lambda c: c.state == "weights",
 }
 _TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")

@@ -12,8 +12,10 @@ from hud_tui.rl.tree import ROOT, Tree, label
 from hud_tui.wire import Checkpoint, JobStatus
 
 EXPIRED = "expired"
+DAMAGED = "damaged"
 WEIGHTS = "weights"
-"""What a service keeps of a checkpoint (`Checkpoint.state`): nothing, or no optimizer state."""
+"""What a service has of a checkpoint (`Checkpoint.state`): nothing, nothing that can be loaded, or
+no optimizer state."""
 
 
 class Relation(StrEnum):
@@ -120,9 +122,16 @@ def only_trained(before: Run, run: Run) -> bool:
 
 def refusal(checkpoint: Checkpoint) -> str:
     """Why a checkpoint cannot be served, in a sentence; empty where it can."""
-    if checkpoint.state != EXPIRED:
-        return ""
-    return f"{name(checkpoint)} has expired: its weights are kept no longer, so it cannot serve."
+    if checkpoint.state == DAMAGED:
+        return (
+            f"{name(checkpoint)} is damaged: its weights are missing or corrupted, so it cannot"
+            " serve. Put its file back from a backup and restart the service, or choose another."
+        )
+    if checkpoint.state == EXPIRED:
+        return (
+            f"{name(checkpoint)} has expired: its weights are kept no longer, so it cannot serve."
+        )
+    return ""
 
 
 def name(checkpoint: Checkpoint | None) -> str:

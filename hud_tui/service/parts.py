@@ -13,6 +13,7 @@ from hud_tui.service.store import Store, retention
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.temperatures import Temperatures
 from hud_tui.service.trees import Trees
+from hud_tui.service.weights import Weights
 
 TRAINING = 4
 """Training policies kept open for the next call."""
@@ -27,8 +28,11 @@ class Parts:
         self.temperatures = Temperatures()
         self.frames = Frames()
         self.store = Store(data_dir / "service.db", self.hub.grew, self.trees.touch)
-        self.policies = Policies(engine, data_dir, self._gone)
-        self.retention = Retention(self.store, engine, self.policies, data_dir, max_disk)
+        self.weights = Weights(self.store, data_dir)
+        self.policies = Policies(engine, data_dir, self.weights, self._gone)
+        self.retention = Retention(
+            self.store, engine, self.policies, self.weights, data_dir, max_disk
+        )
         self._sessions: dict[str, Session] = {}
 
     async def _gone(self, state_path: str) -> None:
@@ -44,6 +48,7 @@ class Parts:
                 self.store,
                 self.engine,
                 self.policies,
+                self.weights,
                 self.data_dir,
                 self.retention.wake,
             )

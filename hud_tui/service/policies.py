@@ -19,10 +19,12 @@ from hud_tui.service.engines.base import (
     EngineLost,
     Handle,
     PolicyLost,
+    StateDamaged,
     StateGone,
 )
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
+from hud_tui.service.weights import Weights
 
 OPEN = 8
 """Policies kept open for sampling, beside those that train."""
@@ -51,17 +53,20 @@ class Policies:
         self,
         engine: Engine,
         data_dir: Path,
+        weights: Weights,
         on_gone: Callable[[str], Awaitable[object]] = _nothing,
     ) -> None:
         """
         Args:
             engine: What opens them.
             data_dir: What state paths are relative to.
+            weights: Checks a state's file before it is opened.
             on_gone: Told of a state that is no longer where it was saved.
         """
         self._on_gone = on_gone
         self._engine = engine
         self._data_dir = data_dir
+        self._weights = weights
         self._sampling: OrderedDict[str, Policy] = OrderedDict()
         self._training: dict[str, tuple[str, Policy]] = {}
         self._opening: Counter[str] = Counter()
@@ -81,17 +86,26 @@ class Policies:
         return node.state_path if node else model.state_path or model.base
 
     async def open(self, source: str, model: ModelRow) -> Policy:
-        """Open weights under a handle of their own."""
+        """Open weights under a handle of their own.
+
+        Raises:
+            Refused: 410, their file is missing or damaged.
+        """
         generation = self._generation
         target: str | Path = source
         if source != model.base:
             target = Path(source) if "://" in source else self._data_dir / source
         self._opening[source] += 1
         try:
+            if source != model.base:
+                await self._weights.check(source)
             return Policy(await self._opened(target), generation)
         except EngineLost as error:
             if not isinstance(error, PolicyLost):
                 self._forget(generation)
+            raise
+        except StateDamaged as error:
+            await self._weights.unreadable(source, str(error))
             raise
         finally:
             self._opening[source] -= 1

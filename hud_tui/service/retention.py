@@ -13,8 +13,11 @@ from pathlib import Path
 from hud_tui.service.engines.base import Base, Engine, EngineError
 from hud_tui.service.ids import new_id
 from hud_tui.service.policies import Policies
+from hud_tui.service.refusals import Refused
+from hud_tui.service.steps import saved_file
 from hud_tui.service.store import Store, retention
 from hud_tui.service.store.nodes import Node
+from hud_tui.service.weights import Weights
 from hud_tui.wire import Disk
 
 log = logging.getLogger(__name__)
@@ -24,12 +27,19 @@ DEFAULT_BYTES = 10 * 10**9
 
 class Retention:
     def __init__(
-        self, store: Store, engine: Engine, policies: Policies, data_dir: Path, limit: int
+        self,
+        store: Store,
+        engine: Engine,
+        policies: Policies,
+        weights: Weights,
+        data_dir: Path,
+        limit: int,
     ) -> None:
         """`limit`: bytes that all checkpoints' files may have together."""
         self._store = store
         self._engine = engine
         self._policies = policies
+        self._weights = weights
         self._data_dir = data_dir
         self._limit = limit
         self._task: asyncio.Task[None] | None = None
@@ -95,10 +105,13 @@ class Retention:
         await asyncio.to_thread(directory.mkdir)
         done = False
         try:
+            await self._weights.check(node.state_path)
             path = await self._engine.slim(self._data_dir / node.state_path, directory)
-            size = await asyncio.to_thread(size_of, directory)
             place = str(Path(path).relative_to(self._data_dir))
-            done = await self._store.write(retention.slimmed, model_id, node, place, size)
+            saved = await asyncio.to_thread(saved_file, self._data_dir, directory, place)
+            done = await self._store.write(retention.slimmed, model_id, node, saved)
+        except Refused as error:
+            log.warning("%s cannot be thinned: %s", node.name, error)
         except EngineError as error:
             log.warning("%s cannot be thinned: %s", node.name, error)
             self._unreadable.add(node.state_path)
@@ -106,8 +119,3 @@ class Retention:
             if not done:
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         return done
-
-
-def size_of(directory: Path) -> int:
-    """Bytes of a directory's files."""
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

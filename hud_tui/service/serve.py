@@ -19,9 +19,10 @@ import uvicorn
 
 from hud_tui.service.app import create_app
 from hud_tui.service.claims import CannotServe, bound_to, is_loopback, locked
+from hud_tui.service.data_dir import Unusable
 from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.routes.telemetry import PREFIX
-from hud_tui.service.service import Service, Unusable
+from hud_tui.service.service import Service
 from hud_tui.service.store import TooNew
 from hud_tui.wire import ServiceReady
 

@@ -28,6 +28,7 @@ from hud_tui.service.store import Db, Store, heads, nodes
 from hud_tui.service.store.heads import Seen
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
+from hud_tui.service.weights import Weights
 
 
 class Session:
@@ -39,6 +40,7 @@ class Session:
         store: Store,
         engine: Engine,
         policies: Policies,
+        weights: Weights,
         data_dir: Path,
         on_step: Callable[[], None],
     ) -> None:
@@ -50,6 +52,7 @@ class Session:
         self._store = store
         self._engine = engine
         self._policies = policies
+        self._weights = weights
         self._data_dir = data_dir
         self._on_step = on_step
         self._opened = Opened(model, store, policies)
@@ -126,7 +129,7 @@ class Session:
         await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
         async with StepFailures(self, policy, directory):
-            saved, size = await steps.take(
+            saved, file = await steps.take(
                 self._engine, policy.handle, adam, directory, self._data_dir
             )
             train_s = self._accumulated.seconds + perf_counter() - start
@@ -134,7 +137,7 @@ class Session:
             parent = self._opened.node
             place = (self._model.id, parent.id if parent else None, job_id)
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
-            new = replace(new, bytes=size)
+            new = replace(new, bytes=file.bytes, sha256=file.sha256)
             node = await self._store.write(steps.append, new, self.passes.waiting(), also)
         self._accumulated = Accumulated()
         self.forwards.clear()
@@ -147,8 +150,10 @@ class Session:
         """Serve another node; the gradients go, and training goes on from there.
 
         Raises:
-            Refused: As `heads.set_head`.
+            Refused: As `heads.set_head`; 410, its weights are missing or damaged.
         """
+        chosen = await self._store.read(nodes.find, self._model.id, checkpoint_id)
+        await self._weights.check(chosen.state_path)
         node = await self._store.write(_set_head, self._model.id, checkpoint_id, seen)
         await self.drop()
         return node

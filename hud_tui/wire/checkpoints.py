@@ -63,7 +63,8 @@ class Checkpoint(Response):
     """Embedded: the step's rewards by task."""
     state: str | None = None
     """Embedded: what is kept of it: ``full``, ``weights`` (served; training from it starts
-    with fresh Adam moments), ``expired`` (neither)."""
+    with fresh Adam moments), ``expired`` (neither), ``damaged`` (its file is missing,
+    or not the one that was saved)."""
     pinned: bool = False
     """Embedded: whether its state is kept whatever the disk limit."""
     evaluations: list[Evaluation] = Field(default_factory=list)

@@ -1,9 +1,12 @@
 """Short ways to say what the service's tests say often."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
+
+from hud_tui.service.data_dir import MARK
 
 Json = dict[str, Any]
 QUESTION = "3 + 4 = ?"
@@ -64,6 +67,11 @@ async def step(http: httpx.AsyncClient, model: Json) -> Json:
 async def tree(http: httpx.AsyncClient, model_id: str) -> list[Json]:
     """The checkpoint tree."""
     return list((await http.get(f"/v2/models/{model_id}/checkpoints")).json())
+
+
+def saved_steps(data_dir: Path) -> list[Path]:
+    """The directories that hold checkpoints' files."""
+    return [path for path in (data_dir / "checkpoints").iterdir() if path.name != MARK]
 
 
 async def set_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -> httpx.Response:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.conftest import Process, ended, fork, serve_process, submit, until
+from tests.service.calls import saved_steps
 
 KILLS = 30
 STEPS = 400
@@ -62,7 +63,7 @@ async def _check(
     assert [row["prev_model_checkpoint_id"] for row in tree] == [None, *ids[:-1]]
     assert [row["is_active"] for row in tree] == [False] * (len(tree) - 1) + [True]
     assert [row["step"] for row in tree] == list(range(1, len(tree) + 1))
-    assert {path.name for path in (data / "checkpoints").iterdir()} == set(ids)
+    assert {path.name for path in saved_steps(data)} == set(ids)
     assert all((data / row["checkpoint_name"]).stat().st_size > 0 for row in tree)
     status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
     assert (status["status"], status["step"]) == ("interrupted", len(tree))

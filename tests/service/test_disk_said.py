@@ -7,9 +7,11 @@ import httpx
 from hud_tui.service.engines.base import About, Adam, Datum
 from hud_tui.service.engines.tiny.bases import BASES
 from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.retention import DEFAULT_BYTES, size_of
+from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.service import Service
+from hud_tui.service.steps import size_of
 from tests.conftest import Served, ended, fork, submit
+from tests.service.calls import saved_steps
 from tests.service.clients import over_socket
 from tests.service.test_headless_terminal import at_a_terminal, trained
 from tests.toy_engine import ToyEngine
@@ -24,8 +26,7 @@ async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
     assert before["disk"] is None, "nothing was measured, and this engine does not say"
     await ended(http, await submit(http, model["id"], steps=2))
     [row] = [m for m in (await http.get("/v2/models")).json()["items"] if m["id"] == model["id"]]
-    directories = [path for path in (service.data_dir / "checkpoints").iterdir()]
-    sizes = [size_of(path) for path in directories]
+    sizes = [size_of(path) for path in saved_steps(service.data_dir)]
     assert row["disk"]["checkpoint_bytes"] in sizes
     assert (row["disk"]["used_bytes"], row["disk"]["max_bytes"]) == (sum(sizes), DEFAULT_BYTES)
 

@@ -10,11 +10,11 @@ import pytest
 from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.retention import size_of
 from hud_tui.service.service import Service
+from hud_tui.service.steps import size_of
 from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork
-from tests.service.calls import Json, chat, detail, set_head, step, tree
+from tests.service.calls import Json, chat, detail, saved_steps, set_head, step, tree
 from tests.service.clients import in_process
 from tests.service.test_trace_inputs import rollout
 from tests.toy_engine import ToyEngine
@@ -51,7 +51,7 @@ async def pin(http: httpx.AsyncClient, model: Json, id_: str, method: str) -> ht
 
 
 def directories(service: Service) -> set[str]:
-    return {path.name for path in (service.data_dir / "checkpoints").iterdir()}
+    return {path.name for path in saved_steps(service.data_dir)}
 
 
 async def test_the_oldest_go_first_and_by_stages(http: httpx.AsyncClient, service: Service) -> None:
@@ -207,8 +207,8 @@ async def test_a_state_that_cannot_be_read_does_not_keep_others_from_thinning(
         taken = [await step(http, model) for _ in range(3)]
     (tmp_path / taken[0]["state_path"]).write_text("{")
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
-        assert await states(http, service, model) == ["full", "expired", "full"]
-    assert "step-000001 cannot be thinned" in caplog.text
+        assert await states(http, service, model) == ["damaged", "expired", "full"]
+    assert "step-000001 cannot be thinned" in caplog.text  # nor is it thrown away
 
 
 async def test_followers_hear_of_it(http: httpx.AsyncClient, service: Service) -> None:

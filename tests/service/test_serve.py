@@ -14,8 +14,9 @@ import httpx
 import pytest
 import uvicorn
 
+from hud_tui.service.data_dir import load_key
 from hud_tui.service.serve import _serve
-from hud_tui.service.service import Service, load_key
+from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
 from tests.toy_engine import ToyEngine
 
@@ -90,7 +91,7 @@ def test_a_broken_database_is_said(tmp_path: Path) -> None:
     (tmp_path / "service.db").write_text("this is no database, and long enough to be read as one")
     result = serve("--data-dir", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
-    assert "cannot open" in result.stderr
+    assert "is damaged, or no database" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -100,7 +101,7 @@ def test_checkpoints_of_something_else_are_refused_and_left_alone(tmp_path: Path
     foreign.write_text("x")
     result = serve("--data-dir", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
-    assert "no service.db beside it" in result.stderr
+    assert "has no service.db beside it" in result.stderr
     assert foreign.read_text() == "x"
     assert not (tmp_path / "service.db").exists()
 

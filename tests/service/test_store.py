@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from hud_tui.service.clock import now
-from hud_tui.service.ids import new_id
-from hud_tui.service.service import Service, sweep
+from hud_tui.service.service import Service
 from hud_tui.service.store import (
     Db,
     TooNew,
@@ -19,15 +18,13 @@ from hud_tui.service.store import (
     heads,
     insert,
     models,
-    retention,
     runs,
 )
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.schema import MIGRATIONS
 from hud_tui.wire import JobError
 from tests.conftest import fork
-from tests.service.calls import step
-from tests.toy_engine import ToyEngine
+from tests.service.calls import saved_steps, step
 
 
 @pytest.fixture
@@ -134,29 +131,6 @@ async def test_a_failed_change_leaves_nothing(service: Service) -> None:
     assert await store.read(lambda db: db.execute(query).fetchone()[0]) == 0
 
 
-async def test_leftovers_of_unfinished_steps_are_swept(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    async with Service(data, ToyEngine()) as service:
-        directory = data / "checkpoints"
-        (directory / new_id()).mkdir()
-        (unfinished := directory / new_id()).mkdir()
-        (unfinished / "half.tmp").write_text("…")
-        (directory / "somebody's").mkdir()
-        (directory / "stray").write_text("…")
-        assert service.api_key
-    async with Service(data, ToyEngine()):
-        assert {path.name for path in directory.iterdir()} == {"somebody's", "stray"}
-
-
-async def test_the_trees_files_are_kept(http: httpx.AsyncClient, service: Service) -> None:
-    taken = await step(http, await fork(http))
-    directory = service.data_dir / "checkpoints"
-    (directory / new_id()).mkdir()
-    sweep(directory, await service.parts.store.read(retention.kept))
-    assert [path.name for path in directory.iterdir()] == [taken["checkpoint_id"]]
-    assert (service.data_dir / taken["state_path"]).is_file()
-
-
 async def test_a_step_that_cannot_be_saved_leaves_the_head(
     http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +144,7 @@ async def test_a_step_that_cannot_be_saved_leaves_the_head(
         patch.setattr(checkpoints, "append", full)
         with pytest.raises(sqlite3.OperationalError):
             await step(http, model)
-    files = [path.name for path in (service.data_dir / "checkpoints").iterdir()]
+    files = [path.name for path in saved_steps(service.data_dir)]
     assert files == [first["checkpoint_id"]]
     second = await step(http, model)
     rows = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from textual.geometry import Region
 
-from hud_tui.service.store import nodes, retention
+from hud_tui.service.store import nodes, retention, weights
+from hud_tui.service.store.weights import File
 from hud_tui.start import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
@@ -373,7 +374,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
         await flown.press("down", "down")
         for kept, word in ((retention.slimmed, "weights only"), (retention.expired, "expired")):
             node = await store.read(nodes.find, model_id, "step-000004")
-            more = (node.state_path, 1) if kept is retention.slimmed else ()
+            more = (File(node.state_path, 1, None),) if kept is retention.slimmed else ()
             assert await store.write(kept, model_id, node, *more)
             await flown.until(lambda word=word: word in details_of(flown))
         assert "◌" in tree(flown).render_line(3).text
@@ -381,6 +382,19 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
         await flown.until(lambda: "step-000004 has expired" in note(flown))
         await flown.press("p")
         await flown.until(lambda: "nothing left of it to keep" in note(flown))
+        assert flown.net.sent == []
+
+
+async def test_a_damaged_checkpoint_says_so_and_is_not_served(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        store = served.service.parts.store
+        await flown.press("down", "down")
+        node = await store.read(nodes.find, model_id, "step-000004")
+        await store.write(weights.mark, node.state_path, "its file is missing")
+        await flown.until(lambda: "✘ damaged" in details_of(flown))
+        assert "✘" in tree(flown).render_line(3).text
+        await flown.press("H")
+        await flown.until(lambda: "step-000004 is damaged" in note(flown))
         assert flown.net.sent == []
 
 
@@ -394,7 +408,8 @@ async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
 
         async def expires(model_id: str, target: str, **seen: object) -> None:
             node = await store.read(nodes.find, model_id, target)
-            assert await store.write(retention.slimmed, model_id, node, node.state_path, 1)
+            file = File(node.state_path, 1, None)
+            assert await store.write(retention.slimmed, model_id, node, file)
             assert await store.write(retention.expired, model_id, node)
             await set_for_real(model_id, target, **seen)
 

@@ -42,6 +42,10 @@ class StateGone(EngineError):
     """What was saved is no longer there: it expired, or was deleted."""
 
 
+class StateDamaged(EngineError):
+    """The file of a saved state is missing, or not whole."""
+
+
 @dataclass(frozen=True)
 class Defaults:
     """Where a run on a base starts from."""
@@ -228,7 +232,8 @@ class Engine(Protocol):
         """Open a base by name, or a state path with its optimizer state.
 
         Raises:
-            EngineError: No such base or state, or the file is not whole.
+            StateDamaged: There is no such state, or its file is not whole.
+            EngineError: No such base.
         """
 
     async def close(self, handle: Handle) -> None:

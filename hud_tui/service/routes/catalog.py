@@ -57,6 +57,9 @@ async def fork(request: Request) -> Response:
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
     start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
+    state, _ = await parts.store.read(models.start, source, start)
+    if state is not None:
+        await parts.weights.check(state)
     made = await parts.store.write(models.fork, source, body.name, start)
     return reply(record(made, base, parts.engine.about()), 201)
 

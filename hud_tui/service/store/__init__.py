@@ -59,10 +59,10 @@ class Store:
         self._thread = ThreadPoolExecutor(1, "store")
         self._db: Db | None = None
 
-    async def open(self) -> None:
-        """Open the file and bring its tables up to date."""
+    async def open(self, id_: str | None = None) -> None:
+        """Open the file and bring its tables up to date; `id_` as for `connect`."""
         self._loop = asyncio.get_running_loop()
-        self._db = await self._loop.run_in_executor(self._thread, connect, self._path)
+        self._db = await self._loop.run_in_executor(self._thread, connect, self._path, id_)
 
     async def close(self) -> None:
         if self._db is not None:
@@ -126,18 +126,34 @@ def insert_all(
         db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", rows)
 
 
-def connect(path: Path) -> Db:
-    """Open a store's file and run the migrations it lacks."""
+def connect(path: Path, id_: str | None = None) -> Db:
+    """Open a store's file and run the migrations it lacks.
+
+    Args:
+        path: The file; made when missing.
+        id_: Its id where it has none yet. It is then in the file itself, so that a copy without
+            the log beside it has it too.
+    """
     db = sqlite3.connect(path, isolation_level=None, factory=Db)
-    db.row_factory = sqlite3.Row
-    db.executescript(
-        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
-        "PRAGMA busy_timeout=5000"
-    )
+    try:
+        db.row_factory = sqlite3.Row
+        db.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+            "PRAGMA busy_timeout=5000"
+        )
+        _migrate(db, path)
+        if id_ and db.execute("SELECT 1 FROM identity").fetchone() is None:
+            db.execute("INSERT INTO identity VALUES (?)", (id_,))
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _migrate(db: Db, path: Path) -> None:
     [version] = db.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
-        db.close()
         raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         db.executescript(f"BEGIN; {script}; PRAGMA user_version={number}; COMMIT")
-    return db

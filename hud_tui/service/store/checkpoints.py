@@ -41,6 +41,8 @@ class NewCheckpoint:
     job_id: str | None = None
     bytes: int = 0
     """Of its files here."""
+    sha256: str | None = None
+    """Of the file at state_path; None where it is not on this machine."""
 
 
 class HeadHasMoved(Exception):
@@ -69,6 +71,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         state_path=new.state_path,
         job_id=new.job_id,
         bytes=new.bytes,
+        sha256=new.sha256,
         reward=new.mean_reward,
         body=row.model_dump_json(exclude=UNKEPT),
     )
@@ -104,7 +107,8 @@ def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
     return sorted((row["step"], _dump(row)) for row in found)
 
 
-_ROW = """SELECT step, body, state, pinned, checkpoint.id IS head.checkpoint_id AS is_active
+_ROW = f"""SELECT step, body, {nodes.STATE} AS state, pinned,
+    checkpoint.id IS head.checkpoint_id AS is_active
     FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id"""
 _FLAGS = ("false", "true")
 
@@ -114,6 +118,15 @@ def _dump(row: sqlite3.Row) -> bytes:
     active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
     now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},'
     return (now + body[1:]).encode()
+
+
+def announce(db: Db, model_id: str, checkpoint_id: str) -> bytes:
+    """Tell who follows the model what a row is now; the row as JSON."""
+    db.touch(model_id, checkpoint_id)
+    [(_, row)] = rows(db, model_id, [checkpoint_id])
+    changed = CheckpointAdded(at=now(), checkpoint=Checkpoint.model_validate_json(row))
+    events.append(db, model_id, [changed])
+    return row
 
 
 def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -> list[sqlite3.Row]:

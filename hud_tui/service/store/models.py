@@ -88,7 +88,7 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
         raise Refused(422, "the name is blank")
     if db.execute(taken, (name.casefold(),) * 2).fetchone():
         raise Refused(409, f"a model named {name} exists already: choose another name")
-    state, origin = _start(db, source, checkpoint)
+    state, origin = start(db, source, checkpoint)
     id_ = new_id()
     insert(
         db,
@@ -106,8 +106,12 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
     return find(db, id_)
 
 
-def _start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None, str]:
-    """The state that a fork starts from, and what that is called."""
+def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None, str]:
+    """The state that a fork starts from, None for the base's weights, and what that is called.
+
+    Raises:
+        Refused: 404, the source has no such checkpoint; 410, that has expired.
+    """
     if checkpoint is not None:
         node = nodes.find(db, source.id, checkpoint)
         node.refuse_expired()

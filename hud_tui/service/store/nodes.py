@@ -18,7 +18,7 @@ class Node:
     state_path: str
     """Where its weights are."""
     state: str = "full"
-    """What is kept of it: full, weights or expired."""
+    """What is kept of it: full, weights or expired; damaged, where its file is not whole."""
 
     def refuse_expired(self) -> None:
         """Raises Refused, 410, where its weights are gone."""
@@ -46,4 +46,6 @@ def find(db: Db, model_id: str, ref: str) -> Node:
     raise not_found("checkpoint", ref[:200])
 
 
-_SELECT = "SELECT id, step, name, sampler_path, state_path, state FROM checkpoint"
+STATE = "iif(damage IS NOT NULL AND state != 'expired', 'damaged', state)"
+"""What a checkpoint's row says of its files."""
+_SELECT = f"SELECT id, step, name, sampler_path, state_path, {STATE} FROM checkpoint"

@@ -1,19 +1,17 @@
 """What is kept of checkpoints: whole states, weights alone, or nothing but the row."""
 
-import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from hud_tui.events import CheckpointAdded
-from hud_tui.service.clock import now
-from hud_tui.service.store import Db, checkpoints, events, nodes
+from hud_tui.service.store import Db, checkpoints, nodes
 from hud_tui.service.store.nodes import Node
-from hud_tui.wire import Checkpoint
+from hud_tui.service.store.weights import File
 
 _PROTECTED = """c.pinned
     OR EXISTS (SELECT 1 FROM head WHERE head.model_id = c.model_id AND checkpoint_id = c.id)
     OR (SELECT count(*) FROM checkpoint AS below WHERE below.parent_id = c.id) > 1
     OR EXISTS (SELECT 1 FROM model WHERE model.state_path = c.state_path)
-    OR c.id = (SELECT id FROM checkpoint AS best WHERE best.model_id = c.model_id
+    OR c.id = (SELECT id FROM checkpoint AS best
+        WHERE best.model_id = c.model_id AND best.damage IS NULL
         ORDER BY reward DESC, step DESC LIMIT 1)"""
 """Never thinned: what is pinned, a head, a branch point, a fork's origin, the best of a model."""
 
@@ -41,7 +39,8 @@ def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
     """
     for state in ("full", "weights"):
         query = f"""SELECT model_id, id, step, name, sampler_path, state_path, state
-            FROM checkpoint AS c WHERE state = ? AND bytes > 0 AND NOT ({_PROTECTED})
+            FROM checkpoint AS c
+            WHERE state = ? AND bytes > 0 AND damage IS NULL AND NOT ({_PROTECTED})
             ORDER BY rowid"""
         for model_id, *node in db.execute(query, (state,)):
             if node[4] not in opened:
@@ -49,10 +48,10 @@ def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
     return None
 
 
-def slimmed(db: Db, model_id: str, node: Node, state_path: str, size: int) -> bool:
-    """Only weights are kept from now on, at this path; False where it is protected by now."""
-    change = "state = 'weights', state_path = ?, bytes = ?"
-    return _change(db, model_id, node, change, (state_path, size))
+def slimmed(db: Db, model_id: str, node: Node, saved: File) -> bool:
+    """Only weights are kept from now on, in this file; False where it is protected by now."""
+    change = "state = 'weights', state_path = ?, bytes = ?, sha256 = ?"
+    return _change(db, model_id, node, change, (saved.path, saved.bytes, saved.sha256))
 
 
 def expired(db: Db, model_id: str, node: Node) -> bool:
@@ -72,7 +71,7 @@ def gone(db: Db, state_path: str) -> None:
     query = "SELECT model_id, id FROM checkpoint WHERE state_path = ? AND state != 'expired'"
     for model_id, id_ in db.execute(query, (state_path,)).fetchall():
         db.execute("UPDATE checkpoint SET state = 'expired', bytes = 0 WHERE id = ?", (id_,))
-        _log(db, model_id, id_)
+        checkpoints.announce(db, model_id, id_)
 
 
 def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
@@ -85,32 +84,12 @@ def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     if pinned:
         node.refuse_expired()
     db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
-    return _log(db, model_id, node.id)
-
-
-def kept(db: Db) -> set[str]:
-    """Names of the directories that checkpoints' files are in: others are leftovers."""
-    query = "SELECT id, state_path FROM checkpoint WHERE state != 'expired'"
-    return {name for row in db.execute(query) for name in _names(row)}
-
-
-def _names(row: sqlite3.Row) -> Iterator[str]:
-    parts = str(row["state_path"]).split("/")
-    yield parts[1] if len(parts) > 1 else row["id"]
+    return checkpoints.announce(db, model_id, node.id)
 
 
 def _change(db: Db, model_id: str, node: Node, change: str, values: tuple[object, ...]) -> bool:
     query = f"UPDATE checkpoint AS c SET {change} WHERE id = ? AND NOT ({_PROTECTED})"
     done = db.execute(query, (*values, node.id)).rowcount == 1
     if done:
-        _log(db, model_id, node.id)
+        checkpoints.announce(db, model_id, node.id)
     return done
-
-
-def _log(db: Db, model_id: str, checkpoint_id: str) -> bytes:
-    """The row as it is now, told to who follows the model."""
-    db.touch(model_id, checkpoint_id)
-    [(_, row)] = checkpoints.rows(db, model_id, [checkpoint_id])
-    changed = CheckpointAdded(at=now(), checkpoint=Checkpoint.model_validate_json(row))
-    events.append(db, model_id, [changed])
-    return row

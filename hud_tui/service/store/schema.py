@@ -171,5 +171,14 @@ MIGRATIONS = [
     -- Why a run ended well before its last step.
     ALTER TABLE job ADD COLUMN reason TEXT
     """,
+    """
+    -- One row: the id that is in the checkpoints' directory too.
+    CREATE TABLE identity (id TEXT NOT NULL) STRICT;
+    -- The checksum of the file at state_path; NULL where an older version saved it.
+    ALTER TABLE checkpoint ADD COLUMN sha256 TEXT;
+    -- What is wrong with that file; NULL where nothing is.
+    ALTER TABLE checkpoint ADD COLUMN damage TEXT;
+    CREATE INDEX checkpoint_by_path ON checkpoint (state_path)
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

@@ -28,7 +28,12 @@ METRIC = 18
 """Cells of a metric's title."""
 COLUMN = 36
 """Cells of one column of lines; a pane with room for two has two."""
-STATES = {"full": "whole state", "weights": "◐ weights only", "expired": "◌ expired"}
+STATES = {
+    "full": "whole state",
+    "weights": "◐ weights only",
+    "expired": "◌ expired",
+    "damaged": "✘ damaged: its file is missing or corrupted",
+}
 GROUPS_MOST = 6
 """Groups that are named, of those that fell and of those that rose."""
 GROUP_NAME = 18

@@ -30,7 +30,7 @@ from hud_tui.tui.widgets.tree_columns import (
 
 SPARK = 24
 """Cells of a folded run's curve, at most."""
-KEPT = {"weights": "◐", "expired": "◌"}
+KEPT = {"weights": "◐", "expired": "◌", "damaged": "✘"}
 """A node's glyph where not its whole state is kept."""
 PINNED, NOTED = "◆", "✎"
 ONSET = "⚑ "

@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hud_tui.service.engines.base import EngineError
+from hud_tui.service.engines.base import EngineError, StateDamaged
 
 FILE = "tinker.json"
 
@@ -53,19 +53,20 @@ def write(directory: Path, pointer: Pointer) -> Path:
 
 
 def read(path: Path) -> Pointer:
-    """What a file says. Raises EngineError: there is none, or it is not whole."""
+    """What a file says. Raises StateDamaged: there is none, or it is not whole."""
     try:
         return Pointer(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise EngineError(f"no such state, or it is not whole: {path.name}") from error
+        raise StateDamaged(f"no such state, or it is not whole: {path.name}") from error
 
 
 def states(checkpoints: Path) -> set[str]:
-    """Every state that a checkpoint here points to.
+    """Every state that a checkpoint here points to, or one that was moved aside at a start.
 
     Raises:
         EngineError: One of them cannot be read.
         OSError: There is no such directory.
     """
     checkpoints.stat()
-    return {str(read(path).state_path) for path in checkpoints.glob(f"*/{FILE}")}
+    aside = checkpoints.parent.glob(f"leftovers-*/*/{FILE}")
+    return {str(read(path).state_path) for path in (*checkpoints.glob(f"*/{FILE}"), *aside)}

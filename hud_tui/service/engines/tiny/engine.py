@@ -21,6 +21,7 @@ from hud_tui.service.engines.base import (
     Sampled,
     SampleRequest,
     Saved,
+    StateDamaged,
     Tokenizer,
 )
 from hud_tui.service.engines.tiny import checks, slices
@@ -70,7 +71,12 @@ class TinyEngine:
         path = source if isinstance(source, Path) else _base_path(source)
         self._count += 1
         handle = f"tiny-{self._count}"
-        told = await self._ask("open", handle, path=str(path))
+        try:
+            told = await self._ask("open", handle, path=str(path))
+        except EngineLost:
+            raise
+        except EngineError as error:
+            raise StateDamaged(str(error)) from error
         self._opened[handle] = Opened(**told)
         return handle
 

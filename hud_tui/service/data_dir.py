@@ -1,0 +1,304 @@
+"""The data directory: whether its database and its checkpoints belong together.
+
+One id is in both, made when the directory is first served. A database that is empty, damaged,
+another program's or another directory's is refused before anything is changed, and nothing is
+deleted because a database does not know it: what a crash left, or what an older database does
+not know, is moved into ``leftovers-DATE`` beside it.
+"""
+
+import errno
+import logging
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import chain, count
+from pathlib import Path
+from time import monotonic
+from urllib.parse import quote
+from uuid import uuid4
+
+from hud_tui.service.ids import canonical
+from hud_tui.service.store import TooNew, identity
+from hud_tui.service.store.schema import MIGRATIONS
+
+log = logging.getLogger(__name__)
+
+DATABASE = "service.db"
+CHECKPOINTS = "checkpoints"
+MARK = "service.id"
+"""In the checkpoints' directory: the id of the database that it belongs to."""
+LEFTOVERS = "leftovers"
+OURS = {"model", "checkpoint", "head", "event"}
+"""Tables of every version of the database."""
+CHECK_S = 10.0
+"""Longest check of a database at a start: about 10 GB that are in memory, 2 on a slow disk."""
+RESTORE = (
+    "Restore it from a backup; or save what can be read:"
+    " sqlite3 service.db .recover | sqlite3 recovered.db, then put that in its place;"
+    " or serve another directory: --data-dir"
+)
+BELONG = (
+    "Nothing was changed. Put back the service.db or the checkpoints that belong together,"
+    " or serve another directory: --data-dir"
+)
+
+
+class Unusable(Exception):
+    """The data directory cannot be served; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a database says of the checkpoints' directory."""
+
+    id: str | None = None
+    """None where an older version wrote it, or nobody."""
+    is_new: bool = True
+    """Whether there is nothing in it."""
+    kept: frozenset[str] = frozenset()
+    """Names of the directories whose files are needed."""
+    thinned: frozenset[str] = frozenset()
+    """Of those whose files it let go, on purpose."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the checkpoints' directory holds."""
+
+    id: str | None = None
+    steps: frozenset[str] = frozenset()
+    """Directories that are named as a step's are."""
+    others: frozenset[str] = field(default_factory=frozenset)
+    """What somebody else put there; it is left alone."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data directory that may be served."""
+
+    key: str
+    """The service's bearer key."""
+    id: str
+    """Of database and checkpoints."""
+    known: Known
+
+
+def prepare(data_dir: Path) -> Prepared:
+    """Make a data directory what a service needs, unless it may not be served.
+
+    Raises:
+        Unusable: Its database cannot be used, or belongs to other checkpoints.
+        OSError: It cannot be written to.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    known, held = refuse_foreign(data_dir)
+    (data_dir / CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
+    key = load_key(data_dir / "service.key")
+    _keep_private(data_dir / DATABASE)
+    adopted = held.id if held.steps else None
+    return Prepared(key, known.id or adopted or str(uuid4()), known)
+
+
+def refuse_foreign(data_dir: Path) -> tuple[Known, Held]:
+    """What database and directory say of each other; nothing is changed.
+
+    Raises:
+        Unusable: They do not belong together, or the database cannot be used.
+    """
+    database, held = data_dir / DATABASE, _look(data_dir / CHECKPOINTS)
+    if not database.exists():
+        if held.steps or held.others:
+            raise Unusable(f"{data_dir / CHECKPOINTS} has no {DATABASE} beside it. {BELONG}")
+        return Known(), held
+    known = read_database(database)
+    if why := _apart(known, held):
+        raise Unusable(f"{database} and {data_dir / CHECKPOINTS} do not belong together: {why}")
+    return known, held
+
+
+def read_database(path: Path) -> Known:
+    """Check a database, and read what it says of the checkpoints. It is not written to.
+
+    Raises:
+        Unusable: It is damaged, another program's, or a newer version's.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            return _known(db, path)
+    except TooNew as error:
+        raise Unusable(f"{path}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise
+        raise Unusable(f"{path} is damaged, or no database: {error}. {RESTORE}") from error
+
+
+def mark(data_dir: Path, id_: str) -> None:
+    """Write the database's id into the checkpoints' directory, where it is not there."""
+    if _look(data_dir / CHECKPOINTS).id != id_:
+        _write(data_dir / CHECKPOINTS / MARK, f"{id_}\n")
+
+
+def tidy(data_dir: Path, known: Known) -> None:
+    """Let go of files that the database thinned; move aside those that it does not know."""
+    directory = data_dir / CHECKPOINTS
+    unknown = []
+    for name in sorted(_look(directory).steps - known.kept):
+        path = directory / name
+        if name in known.thinned:
+            shutil.rmtree(path, ignore_errors=True)
+        elif not _drop_empty(path):
+            unknown.append(path)
+    if unknown:
+        _set_aside(data_dir, unknown)
+
+
+def load_key(path: Path) -> str:
+    """The bearer key of a data directory, made when missing; only the user can read it.
+
+    Raises:
+        Unusable: The file holds something else.
+    """
+    try:
+        key = path.read_text("ascii").strip()
+    except FileNotFoundError:
+        key = ""
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{path.name} holds no key: remove it, and a new one is made") from error
+    if key:
+        return key
+    key = f"hud-local-{secrets.token_urlsafe(24)}"
+    _write(path, key)
+    return key
+
+
+def leftovers(data_dir: Path) -> list[Path]:
+    """The directories that starts have moved unknown files into, oldest first."""
+    return sorted(path for path in data_dir.glob(f"{LEFTOVERS}-*") if path.is_dir())
+
+
+def _known(db: sqlite3.Connection, path: Path) -> Known:
+    [version] = db.execute("PRAGMA user_version").fetchone()
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if version > len(MIGRATIONS):
+        raise TooNew(f"written by a newer hud-tui (schema {version}): update")
+    if not tables and version == 0:
+        return Known()
+    if OURS - tables:
+        raise Unusable(f"{path} is another program's database. {BELONG}")
+    _quick_check(db, path)
+    kept, thinned = identity.directories(db, version)
+    id_ = identity.read(db) if "identity" in tables else None
+    return Known(id_, False, frozenset(kept), frozenset(thinned))
+
+
+def _quick_check(db: sqlite3.Connection, path: Path) -> None:
+    """Look at every page, for a while. Raises Unusable: one is damaged."""
+    until = monotonic() + CHECK_S
+    db.set_progress_handler(lambda: monotonic() > until, 100_000)
+    try:
+        [said] = db.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        log.warning("%s is large: only what was read in %.0f s is checked", path, CHECK_S)
+        return
+    finally:
+        db.set_progress_handler(None, 0)
+    if said != "ok":
+        raise Unusable(f"{path} is damaged: {' '.join(said.split())[:300]}. {RESTORE}")
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _apart(known: Known, held: Held) -> str:
+    """Why they do not belong together; empty where they do."""
+    if known.id and held.id:
+        if known.id == held.id:
+            return ""
+        return f"the database's id is {known.id}, the checkpoints' is {held.id[:100]}. {BELONG}"
+    named = held.steps & (known.kept | known.thinned)
+    if named or not (held.steps or (known.is_new and held.others)):
+        return ""
+    what = "the database is empty" if known.is_new else "the database knows none of them"
+    return f"there are {len(held.steps) or len(held.others)} checkpoints, and {what}. {BELONG}"
+
+
+def _look(directory: Path) -> Held:
+    """Raises Unusable: it is no directory."""
+    if not directory.exists():
+        return Held()
+    if not directory.is_dir():
+        raise Unusable(f"{directory} is not a directory. {BELONG}")
+    steps: set[str] = set()
+    others: set[str] = set()
+    for entry in os.scandir(directory):
+        if entry.name.partition(".tmp")[0] == MARK:
+            continue
+        ours = canonical(entry.name) == entry.name and entry.is_dir(follow_symlinks=False)
+        (steps if ours else others).add(entry.name)
+    try:
+        id_ = (directory / MARK).read_text("utf-8", "replace").strip()
+    except FileNotFoundError:
+        id_ = ""
+    return Held(id_ or None, frozenset(steps), frozenset(others))
+
+
+def _set_aside(data_dir: Path, unknown: Iterable[Path]) -> None:
+    place = data_dir / f"{LEFTOVERS}-{date.today().isoformat()}"
+    moved = 0
+    for path in unknown:
+        try:
+            place.mkdir(exist_ok=True, mode=0o700)
+            path.rename(_free(place / path.name))
+            moved += 1
+        except OSError as error:
+            why = "another disk" if error.errno == errno.EXDEV else error.strerror
+            log.warning("%s is not known to %s, and left where it is: %s", path, DATABASE, why)
+    if moved:
+        log.warning(
+            "%d checkpoint directories that %s does not know (a crash left them, or it is an"
+            " older copy) were moved to %s; nothing was deleted",
+            *(moved, DATABASE, place),
+        )
+
+
+def _free(path: Path) -> Path:
+    """The path, or with a number where that is taken."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(free for free in chain([path], numbered) if not os.path.lexists(free))
+
+
+def _drop_empty(path: Path) -> bool:
+    """Remove a directory in which nothing is; False where something is."""
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file for the user alone, whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.tmp")
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def _keep_private(database: Path) -> None:
+    """Only the user can read it, nor the log beside it, which takes on its mode."""
+    database.touch(mode=0o600)
+    for path in database.parent.glob(f"{database.name}*"):
+        path.chmod(0o600)

@@ -1,0 +1,183 @@
+"""A checkpoint whose file is missing or another one says so, and is neither served nor trained."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.service.service import Service
+from tests.conftest import calling, fork
+from tests.service.calls import Json, chat, detail, optim, set_head, step, tree
+from tests.toy_engine import ToyEngine
+
+Damage = Callable[[Path], object]
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _flip(path: Path) -> None:
+    body = bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 1
+    path.write_bytes(body)
+
+
+WAYS: list[Damage] = [Path.unlink, _cut, _flip]
+
+
+@pytest.fixture
+async def data(tmp_path: Path) -> Path:
+    async with Service(tmp_path / "data", ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        for _ in range(3):
+            await step(http, model)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+async def http(data: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        yield http
+
+
+async def _model(http: httpx.AsyncClient) -> Json:
+    return dict((await http.get("/v2/models")).json()["items"][1])
+
+
+def _file(data: Path, row: Json) -> Path:
+    return data / str(row["checkpoint_name"])
+
+
+async def _sample(http: httpx.AsyncClient, model: Json, row: Json) -> httpx.Response:
+    body = {"model": model["id"], "checkpoint": row["id"], "messages": [{"role": "user"}]}
+    return await http.post("/chat/completions", json=body)
+
+
+async def _serve(http: httpx.AsyncClient, model: Json, row: Json) -> httpx.Response:
+    return await set_head(http, model["id"], row["id"])
+
+
+async def _fork(http: httpx.AsyncClient, model: Json, row: Json) -> httpx.Response:
+    body = {"source_model_id": model["id"], "name": "child", "checkpoint_id": row["id"]}
+    return await http.post("/v2/models/fork", json=body)
+
+
+USES: list[Callable[[httpx.AsyncClient, Json, Json], Awaitable[httpx.Response]]] = [
+    _sample,
+    _serve,
+    _fork,
+]
+
+
+@pytest.mark.parametrize("damage", WAYS)
+@pytest.mark.parametrize("use", USES)
+async def test_it_is_refused_until_its_file_is_back(
+    http: httpx.AsyncClient,
+    data: Path,
+    damage: Damage,
+    use: Callable[[httpx.AsyncClient, Json, Json], Awaitable[httpx.Response]],
+) -> None:
+    model = await _model(http)
+    first, second, _ = await tree(http, model["id"])
+    whole = _file(data, first).read_bytes()
+    damage(_file(data, first))
+    refused = await use(http, model, first)
+    assert refused.status_code == 410
+    said = detail(refused)
+    assert "step-000001 of arith-rl is damaged" in said
+    assert _file(data, first).name in said
+    assert f"choose a checkpoint that is whole: {second['name']}" in said
+    rows = await tree(http, model["id"])
+    assert [row["state"] for row in rows] == ["damaged", "full", "full"]
+    assert [row["is_active"] for row in rows] == [False, False, True]
+    _file(data, first).write_bytes(whole)
+    assert (await use(http, model, first)).status_code in (200, 201)
+    assert [row["state"] for row in await tree(http, model["id"])] == ["full"] * 3
+
+
+async def test_training_from_a_damaged_head_is_refused(http: httpx.AsyncClient, data: Path) -> None:
+    model = await _model(http)
+    *_, head = await tree(http, model["id"])
+    _flip(_file(data, head))
+    body = {"messages": [{"role": "user"}], "model": model["id"]}
+    assert (await http.post("/chat/completions", json=body)).status_code == 410
+    served = await set_head(http, model["id"], (await tree(http, model["id"]))[1]["id"])
+    assert served.status_code == 200
+    await chat(http, model["id"])
+    await step(http, model)
+
+
+async def test_followers_hear_of_it(tmp_path: Path, data: Path) -> None:
+    from hud_tui.service.store import events
+
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await _model(http)
+        first, *_ = await tree(http, model["id"])
+        last = await service.parts.store.read(events.newest)
+        _flip(_file(data, first))
+        for _ in range(2):
+            await _sample(http, model, first)
+        logged = await service.parts.store.read(events.after, model["id"], last)
+    assert ['"state":"damaged"' in event.body for event in logged] == [True]
+
+
+@pytest.mark.parametrize("damage", WAYS)
+async def test_a_start_looks_for_every_file_and_reads_the_heads(
+    data: Path, damage: Damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await _model(http)
+        first, _, head = await tree(http, model["id"])
+    bodies = {row["id"]: _file(data, row).read_bytes() for row in (first, head)}
+    _file(data, first).unlink()
+    damage(_file(data, head))
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        states = [row["state"] for row in await tree(http, model["id"])]
+        assert states == ["damaged", "full", "damaged"]
+    assert "step-000001 of arith-rl is damaged" in caplog.text
+    for row in (first, head):
+        _file(data, row).write_bytes(bodies[row["id"]])
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        assert [row["state"] for row in await tree(http, model["id"])] == ["full"] * 3
+
+
+async def test_a_file_of_an_older_version_has_no_checksum_and_is_judged_by_the_engine(
+    data: Path,
+) -> None:
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await _model(http)
+        first, second, _ = await tree(http, model["id"])
+        forget = "UPDATE checkpoint SET sha256 = NULL"
+        await service.parts.store.write(lambda db: db.execute(forget))
+        await chat(http, model["id"], checkpoint=second["id"])
+        _cut(_file(data, first))
+        assert (await _sample(http, model, first)).status_code == 410
+        states = [row["state"] for row in await tree(http, model["id"])]
+        assert states == ["damaged", "full", "full"]
+
+
+async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Path) -> None:
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await _model(http)
+        first, *_ = await tree(http, model["id"])
+        _flip(_file(data, first))
+    async with Service(data, ToyEngine(), max_disk=0) as service, calling(service) as http:
+        await service.parts.retention.settled()
+        states = [row["state"] for row in await tree(http, model["id"])]
+        assert states == ["damaged", "expired", "full"]
+    assert _file(data, first).exists()
+
+
+async def test_gradients_that_wait_are_kept_by_a_refused_head(
+    http: httpx.AsyncClient, data: Path
+) -> None:
+    from tests.service.calls import pass_, payloads
+
+    model = await _model(http)
+    first, *_ = await tree(http, model["id"])
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    _flip(_file(data, first))
+    assert (await set_head(http, model["id"], first["id"])).status_code == 410
+    assert (await optim(http, model["id"])).status_code == 200

@@ -1,0 +1,213 @@
+"""A start deletes nothing that its database does not know, and serves no directory by mistake."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hud_tui.service.data_dir import MARK, Unusable, leftovers, refuse_foreign
+from hud_tui.service.ids import new_id
+from hud_tui.service.service import Service
+from hud_tui.service.store import connect
+from tests.conftest import calling, fork
+from tests.service.calls import chat, saved_steps, step, tree
+from tests.toy_engine import ToyEngine
+
+STEPS = 4
+
+
+@pytest.fixture
+async def data(tmp_path: Path) -> Path:
+    """A data directory in which a model was trained; `older.db` is as it was half way."""
+    data = tmp_path / "data"
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        for number in range(STEPS):
+            if number == STEPS // 2:
+                await service.parts.store.read(lambda db: _copy(db, tmp_path / "older.db"))
+            await step(http, model)
+    return data
+
+
+def _copy(db: sqlite3.Connection, place: Path) -> None:
+    with closing(sqlite3.connect(place)) as copy:
+        db.backup(copy)
+
+
+def contents(data: Path) -> dict[str, bytes]:
+    """Every file of the checkpoints, and the database."""
+    files = [*(data / "checkpoints").rglob("*"), data / "service.db"]
+    return {str(path.relative_to(data)): path.read_bytes() for path in files if path.is_file()}
+
+
+def empty(data: Path) -> None:
+    (data / "service.db").write_bytes(b"")
+
+
+def foreign(data: Path) -> None:
+    (data / "service.db").unlink()
+    with closing(sqlite3.connect(data / "service.db")) as db:
+        db.execute("CREATE TABLE bookmarks (url TEXT)")
+
+
+def another(data: Path) -> None:
+    (data / "service.db").unlink()
+    connect(data / "service.db", new_id()).close()
+
+
+def anothers_of_an_older_version(data: Path) -> None:
+    another(data)
+    _forget_ids(data)
+
+
+def text(data: Path) -> None:
+    (data / "service.db").write_text("Dear diary, " * 1000)
+
+
+def cut_off(data: Path) -> None:
+    whole = (data / "service.db").read_bytes()
+    (data / "service.db").write_bytes(whole[: len(whole) // 2])
+
+
+def damaged_page(data: Path) -> None:
+    with (data / "service.db").open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * 4096)
+
+
+def missing(data: Path) -> None:
+    (data / "service.db").unlink()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (empty, "the database is empty"),
+        (foreign, "another program's database"),
+        (another, "the database's id is"),
+        (anothers_of_an_older_version, "knows none of them"),
+        (text, "is damaged, or no database"),
+        (cut_off, "is damaged"),
+        (damaged_page, "is damaged"),
+        (missing, "has no service.db beside it"),
+    ],
+)
+async def test_a_database_that_is_not_theirs_is_refused_and_nothing_touched(
+    data: Path, wrong: Callable[[Path], None], said: str
+) -> None:
+    wrong(data)
+    before = contents(data)
+    with pytest.raises(Unusable, match=said) as refused:
+        async with Service(data, ToyEngine()):
+            pass
+    assert "--data-dir" in str(refused.value)
+    assert contents(data) == before
+    assert leftovers(data) == []
+
+
+async def test_what_an_older_copy_does_not_know_is_moved_aside(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {path.name for path in saved_steps(data)}
+    shutil.copy(tmp_path / "older.db", data / "service.db")
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        rows = await tree(http, (await http.get("/v2/models")).json()["items"][1]["id"])
+        assert [row["state"] for row in rows] == ["full"] * (STEPS // 2)
+    [place] = leftovers(data)
+    moved = {path.name for path in place.iterdir()}
+    assert {path.name for path in saved_steps(data)} == before - moved == {r["id"] for r in rows}
+    assert len(moved) == STEPS - STEPS // 2
+    assert all(any(path.iterdir()) for path in place.iterdir())
+    assert str(place) in caplog.text
+    assert "nothing was deleted" in caplog.text
+
+
+async def test_a_copy_without_its_log_moves_aside_what_it_does_not_know(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        for _ in range(STEPS):
+            await step(http, model)
+        shutil.copytree(data, copy, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    async with Service(copy, ToyEngine()):
+        pass
+    held = [*saved_steps(copy), *(path for place in leftovers(copy) for path in place.iterdir())]
+    assert len(held) == STEPS
+
+
+async def test_what_a_crash_left_is_moved_aside_and_what_is_not_ours_stays(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = data / "checkpoints"
+    (directory / (nothing := new_id())).mkdir()
+    (half := directory / new_id()).mkdir()
+    (half / "half.tmp").write_text("…")
+    (directory / "somebody's").mkdir()
+    (directory / "stray").write_text("…")
+    for _ in range(2):
+        async with Service(data, ToyEngine()):
+            pass
+    names = {path.name for path in saved_steps(data)}
+    assert {"somebody's", "stray"} <= names
+    assert not {nothing, half.name} & names
+    [place] = leftovers(data)
+    assert [path.name for path in place.iterdir()] == [half.name]
+    assert caplog.text.count("nothing was deleted") == 1
+
+
+async def test_the_same_name_twice_is_numbered(data: Path) -> None:
+    name = new_id()
+    for _ in range(2):
+        (data / "checkpoints" / name).mkdir()
+        (data / "checkpoints" / name / "half.tmp").write_text("…")
+        async with Service(data, ToyEngine()):
+            pass
+    [place] = leftovers(data)
+    assert sorted(path.name for path in place.iterdir()) == [name, f"{name}-2"]
+
+
+def _forget_ids(data: Path) -> None:
+    """As an older version left it: no id on either side."""
+    (data / "checkpoints" / MARK).unlink()
+    with closing(sqlite3.connect(data / "service.db")) as db:
+        db.executescript(
+            """DROP INDEX checkpoint_by_path; DROP TABLE identity; PRAGMA user_version = 6;
+            ALTER TABLE checkpoint DROP COLUMN sha256; ALTER TABLE checkpoint DROP COLUMN damage"""
+        )
+
+
+async def test_a_directory_of_an_older_version_is_adopted(data: Path) -> None:
+    before = saved_steps(data)
+    _forget_ids(data)
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = (await http.get("/v2/models")).json()["items"][1]
+        rows = await tree(http, model["id"])
+        for row in rows:
+            assert row["state"] == "full"
+            await chat(http, model["id"], checkpoint=row["id"])
+    assert sorted(saved_steps(data)) == sorted(before)
+    known, held = refuse_foreign(data)
+    assert known.id == held.id is not None
+
+
+async def test_the_id_is_made_anew_in_a_directory_that_lost_it(data: Path) -> None:
+    known, _ = refuse_foreign(data)
+    (data / "checkpoints" / MARK).unlink()
+    async with Service(data, ToyEngine()):
+        pass
+    assert (data / "checkpoints" / MARK).read_text().strip() == known.id
+
+
+async def test_a_fresh_start_where_the_database_was_removed_with_all_checkpoints(
+    data: Path,
+) -> None:
+    for path in saved_steps(data):
+        shutil.rmtree(path)
+    (data / "service.db").unlink()
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        await step(http, await fork(http))
+    async with Service(data, ToyEngine()):
+        assert len(saved_steps(data)) == 1
