@@ -15,6 +15,9 @@ NAME = "commands.jsonl"
 MOST = 1_000_000
 """Bytes after which the file is put aside; the one put aside before is gone then."""
 
+REPORTS = frozenset({"enter trace", "exit trace"})
+"""Said of every rollout of a training loop: they change no model, and would soon fill the file."""
+
 
 class CommandLog:
     """The file, for adding to it and for reading it."""
@@ -30,6 +33,8 @@ class CommandLog:
 
     def add(self, written: Written) -> None:
         """Write a line down. That it cannot be is no reason to stop: what it says was done."""
+        if written.verb in REPORTS:
+            return
         line = to_line(replace(written, by=self._by)).encode("ascii")
         with suppress(OSError):
             self._append(line)

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from hud_tui.client.client import HudClient
+from hud_tui.command_log import CommandLog
 from hud_tui.errors import (
     HudError,
     HudMalformed,
@@ -34,6 +35,8 @@ ANSWER_S = 15.0
 async def connect_local(paths: Paths, progress: Progress) -> HudClient:
     """A client of the embedded service, which is started in the background where none runs.
 
+    What it changes is kept in the command log of `paths`.
+
     Raises:
         HudUnreachable: It does not start, and the message ends with what it logged last; or
             one lives that does not answer.
@@ -45,7 +48,9 @@ async def connect_local(paths: Paths, progress: Progress) -> HudClient:
         with usable_directories():
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
-    return _client(ready)
+    client = _client(ready)
+    client.wire.writing.observe = CommandLog(paths.state, "python").add
+    return client
 
 
 async def stop(paths: Paths) -> int | None:

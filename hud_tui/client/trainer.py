@@ -139,10 +139,14 @@ class TrainingClient(TrainingSession):
         group_size: int | None = None,
         reward_scale: float = 1.0,
         num_substeps: int = 1,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> OptimStepResult:
         """`forward_backward`, then `optim_step`; both are checked before either is sent."""
-        adam = checked(OptimStep, learning_rate=learning_rate, weight_decay=weight_decay)
+        numbers = {"beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
+        adam = checked(OptimStep, learning_rate=learning_rate, **numbers)
         await self.forward_backward(
             inputs,
             loss_fn=loss_fn,

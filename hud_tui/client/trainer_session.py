@@ -20,9 +20,11 @@ from hud_tui.client.trainer_outcome import (
     look,
 )
 from hud_tui.client.trainer_reports import Reports
+from hud_tui.client.writing import untold
+from hud_tui.command_log import CommandLog
 from hud_tui.errors import HudError, HudRefused
 from hud_tui.rl.names import find_checkpoint
-from hud_tui.settings import read_settings
+from hud_tui.settings import read_paths, read_settings
 from hud_tui.wire import Checkpoint, Model, Settled
 
 LOOKS_S = (0.5, 1.0, 2.0)
@@ -34,6 +36,9 @@ class TrainingSession:
 
     def __init__(self, model: str, client: HudClient | None = None) -> None:
         """
+        What it changes is kept in this machine's command log, for ``hud-tui log``, unless the
+        client tells somebody else already.
+
         Args:
             model: Its id, name or slug.
             client: A service, which stays open; None for HUD by its settings (HUD_API_KEY …).
@@ -43,6 +48,8 @@ class TrainingSession:
         """
         self.model = model
         self.client = client or HudClient(read_settings())
+        if self.client.wire.writing.observe is untold:
+            self.client.wire.writing.observe = CommandLog(read_paths().state, "python").add
         self.reports = Reports(self.client)
         """The loop's job, and its rollouts that were not graded yet."""
         self._is_own = client is None

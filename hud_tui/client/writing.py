@@ -15,6 +15,10 @@ BODY_MOST = 4000
 TEXT_MOST = 300
 
 
+def untold(written: Written) -> None:
+    """Nobody asked to be told."""
+
+
 @dataclass
 class Writing:
     """Tells an observer of each write, once. What it tells has no key in it."""
@@ -22,7 +26,7 @@ class Writing:
     service: str
     local: bool
     without_key: Callable[[str], str]
-    observe: Callable[[Written], None] = lambda written: None
+    observe: Callable[[Written], None] = untold
     """Is told of each request that changed something, or may have."""
     names: dict[str, str] = field(default_factory=dict)
     """What models are called, by id, as far as anybody has asked."""

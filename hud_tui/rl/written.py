@@ -52,7 +52,7 @@ class Written:
     """E.g. ``HUD local``."""
     local: bool = False
     by: str = ""
-    """What sent it: ``app`` or ``headless``."""
+    """What sent it: ``app``, ``headless`` or ``python``."""
     method: str = ""
     url: str = ""
     body: str = ""

@@ -1,9 +1,17 @@
 """The command line on a served service, for tests that need no more than a model."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.conftest import Served
 from tests.service.headless import Command, commands
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written into the user's own state directory."""
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
 
 
 @pytest.fixture

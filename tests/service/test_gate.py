@@ -75,6 +75,10 @@ async def test_the_bound_address_is_known(
 async def test_unknown_paths_and_methods_have_details(http: httpx.AsyncClient) -> None:
     missing = await http.get("/v2/nothing/here")
     assert (missing.status_code, "/v2/nothing/here" in detail(missing)) == (404, True)
+    for path in ("models/x/results", "models/a/b/logs", "jobs/active", "jobs/enriched"):
+        lacked = await http.get(f"/v2/{path}")
+        assert lacked.status_code == 404
+        assert detail(lacked).startswith(f"this service has no /v2/{path}: GET /v2/")
     wrong = await http.delete("/v2/models")
     assert (wrong.status_code, "DELETE" in detail(wrong)) == (405, True)
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from hud_tui.client import HudClient, Rollout, TrainingClient
+from hud_tui.command_log import CommandLog
 from hud_tui.errors import (
     HudBadInput,
     HudConflict,
@@ -19,6 +20,7 @@ from hud_tui.errors import (
     HudRefused,
     HudUsage,
 )
+from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
 from hud_tui.wire import Payload
@@ -26,6 +28,7 @@ from tests.conftest import Served, bearer
 from tests.service.calls import QUESTION, chat
 from tests.service.clients import fork_of
 from tests.service.losing import Losing
+from tests.toy_engine import ToyEngine
 
 
 @pytest.fixture
@@ -167,6 +170,60 @@ async def test_several_passes_make_one_step(trainer: TrainingClient) -> None:
     step = await trainer.optim_step(learning_rate=0.1, beta1=0.8, beta2=0.9, weight_decay=0.01)
     [node] = await trainer.checkpoints()
     assert (node.id, node.num_datums, step.step) == (step.checkpoint_id, 4, 1)
+
+
+async def test_a_whole_step_takes_all_of_adam_s_numbers(
+    trainer: TrainingClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optim_step, taken = engine.optim_step, []
+
+    async def noted(handle: str, adam: Adam, directory: Path) -> Saved:
+        taken.append(adam)
+        return await optim_step(handle, adam, directory)
+
+    monkeypatch.setattr(engine, "optim_step", noted)
+    batch = await graded(trainer, 1.0, 0.0)
+    numbers = {"beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.01}
+    await trainer.step(batch, learning_rate=0.1, **numbers)
+    await trainer.step(await graded(trainer, 1.0, 0.0), learning_rate=0.2)
+    assert taken == [Adam(learning_rate=0.1, **numbers), Adam(learning_rate=0.2)]
+    with pytest.raises(HudBadInput, match="eps"):
+        await trainer.step(batch, learning_rate=0.1, eps=float("nan"))
+
+
+async def test_its_writes_are_in_the_command_log(
+    client: HudClient, tmp_path: Path, line: Losing
+) -> None:
+    model = await fork_of(client)
+    async with TrainingClient("arith rl", client) as trainer:
+        step = await trainer.step(await graded(trainer, 1.0, 0.0), learning_rate=0.1)
+        await trainer.set_head(step.checkpoint_id)
+        with pytest.raises(HudConflict):
+            await trainer.optim_step(learning_rate=0.1)
+    kept, unreadable = CommandLog(tmp_path / "state").read()
+    told = [(one.verb, one.outcome, one.model, one.by) for one in kept]
+    assert told == [
+        ("enter job", "done", "", "python"),
+        ("forward-backward", "done", model.id, "python"),
+        ("optim step", "done", model.id, "python"),
+        ("set head", "done", model.id, "python"),
+        ("optim step", "refused", model.id, "python"),
+    ]
+    assert kept[2].after == kept[3].after == step.checkpoint_id
+    assert not unreadable
+
+
+async def test_who_is_told_of_its_writes_already_keeps_them(
+    client: HudClient, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    client.wire.writing.observe = lambda written: told.append(written.verb)
+    await fork_of(client)
+    async with TrainingClient("arith rl", client) as trainer:
+        await trainer.forward_backward(await graded(trainer, 1.0, 0.0))
+    assert told[0] == "fork"
+    assert "forward-backward" in told
+    assert not (tmp_path / "state").exists()
 
 
 async def test_loss_config_and_scale_arrive(trainer: TrainingClient) -> None:

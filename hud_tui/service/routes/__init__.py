@@ -1,8 +1,12 @@
 """Routes: parse, call, dump; one file an area, each with its list of ROUTES."""
 
+from collections.abc import Awaitable, Callable
+
 from starlette.requests import Request
+from starlette.responses import Response
 
 from hud_tui.service.parts import Parts
+from hud_tui.service.refusals import Refused
 from hud_tui.service.service import Service
 
 
@@ -21,3 +25,12 @@ def parts_of(request: Request) -> Parts:
 def path(request: Request, name: str) -> str:
     """A part of the path."""
     return str(request.path_params[name])
+
+
+def absent(instead: str) -> Callable[[Request], Awaitable[Response]]:
+    """The handler of a path that HUD has and this service does not; says what to ask instead."""
+
+    async def refuse(request: Request) -> Response:
+        raise Refused(404, f"this service has no {request.url.path[:200]}: {instead}")
+
+    return refuse

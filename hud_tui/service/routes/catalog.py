@@ -12,12 +12,13 @@ from hud_tui.service.engines.base import About, Base
 from hud_tui.service.ids import canonical, named_id
 from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import not_found
-from hud_tui.service.routes import parts_of, path
+from hud_tui.service.routes import absent, parts_of, path
 from hud_tui.service.store import checkpoints, models, retention
 from hud_tui.service.store.heads import Seen
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Disk, Fork, SetHead
 
+IN_THE_TREE = "GET /v2/models/{id}/checkpoints has each step's rewards by task"
 FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh Adam moments"
 
 
@@ -28,7 +29,7 @@ async def me(request: Request) -> Response:
 
 
 async def catalog(request: Request) -> Response:
-    parts, (limit, offset) = parts_of(request), window(request)
+    parts, (limit, offset) = parts_of(request), window(request, default=100)
     rows, total = await parts.store.read(models.catalog, limit, offset)
     bases = parts.bases()
     disks = {name: await parts.retention.disk(base) for name, base in bases.items()}
@@ -182,5 +183,8 @@ ROUTES = [
     ),
     Route("/v2/models/{model_id:path}/checkpoints", tree),
     Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),
+    Route("/v2/models/{model_id:path}/results", absent(IN_THE_TREE)),
+    Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),
+    Route("/v2/models/{model_id:path}/logs", absent("GET /v2/trace/{id}/events has each turn")),
     Route("/v2/models/{model_id:path}", get_model),
 ]

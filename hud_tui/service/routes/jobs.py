@@ -13,11 +13,13 @@ from hud_tui.service.bodies import number, page, read, reply, window
 from hud_tui.service.clock import iso
 from hud_tui.service.ids import canonical, wanted_id
 from hud_tui.service.records import trace_record
-from hud_tui.service.routes import parts_of, path, service_of
+from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.runner import Runner
 from hud_tui.service.store import jobs, traces
 from hud_tui.wire import JobEnter
 from hud_tui.wire import Request as Body
+
+IN_THE_LIST = "GET /v2/jobs has every job with its status"
 
 
 class Renamed(Body):
@@ -107,6 +109,7 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
 
 ROUTES = [
     Route("/v2/jobs", list_jobs),
+    *(Route(f"/v2/jobs/{name}", absent(IN_THE_LIST)) for name in ("active", "enriched")),
     Route("/v2/jobs/{job_id}", get_job),
     Route("/v2/jobs/{job_id}", rename, methods=["PATCH"]),
     Route("/v2/jobs/{job_id}/traces", job_traces),
