@@ -1,6 +1,6 @@
 """CommandLog: what was changed from this machine, a line of JSON each, in the state directory.
 
-Lines are only added, each in one write, so that several programs can share the file. A
+Lines are only added, by one program at a time, so that several can share the file. A
 line that cannot be read is passed over. When the file is full it is put aside, once.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hud_tui.rl.written import Written, read_lines, to_line
+from hud_tui.storage import PRIVATE, locked
 
 NAME = "commands.jsonl"
 MOST = 1_000_000
@@ -37,7 +38,13 @@ class CommandLog:
             return
         line = to_line(replace(written, by=self._by)).encode("ascii")
         with suppress(OSError):
-            self._append(line)
+            try:
+                with locked(self.file.parent):
+                    self._append(line)
+                    if self.file.stat().st_size > MOST:
+                        self.file.replace(self.before)
+            except TimeoutError:  # a line is whole without the lock too
+                self._append(line)
 
     def read(self) -> tuple[list[Written], int]:
         """All that is kept, oldest first, and how many lines cannot be read."""
@@ -49,15 +56,13 @@ class CommandLog:
         return read_lines(lines)
 
     def _append(self, line: bytes) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.file, flags, 0o600)
+        descriptor = os.open(self.file, flags, PRIVATE)
         try:
-            os.fchmod(descriptor, 0o600)
+            os.fchmod(descriptor, PRIVATE)
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
             os.write(descriptor, (b"\n" if torn else b"") + line)
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if size + len(line) > MOST:
-            self.file.replace(self.before)

@@ -6,7 +6,6 @@ counts as none.
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hud_tui.storage import write_atomic
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 FORMAT = 1
@@ -81,14 +81,8 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> Non
         text = text.replace(json.dumps(secret)[1:-1], "***")
     if len(text) > MOST_BYTES:
         return
-    fresh = file.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh.unlink(missing_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as out:
-            out.write(text)
-        fresh.replace(file)
+        write_atomic(file, text)
         _forget_oldest(file.parent)
 
 

@@ -1,13 +1,12 @@
 """Notebook: what the user wrote of one model's checkpoints, and where its head was set.
 
 One JSON file a model, in the state directory of this machine: nothing of it goes to a
-service. It is read again before it is written, so that two apps do not undo each other.
+service. It is read again while nobody else writes it, so that two apps do not undo each other.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.rl.moves import Move
+from hud_tui.storage import change_atomic
 
 MOVES_MOST = 500
 """Moves of the head that are remembered."""
@@ -69,18 +69,25 @@ class Notebook:
         self._change(change)
 
     def _change(self, change: Callable[[], None]) -> None:
-        self._read()
-        change()
+        made = False
+
+        def changed() -> str:
+            nonlocal made
+            self._read()
+            change()
+            made = True
+            moves = [[m.before, m.after, m.ours, m.at] for m in self._moves]
+            return json.dumps({"notes": self._notes, "moves": moves})
+
         if self._file is None:
+            change()
             return
-        body = {
-            "notes": self._notes,
-            "moves": [[m.before, m.after, m.ours, m.at] for m in self._moves],
-        }
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = self._file.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(body, ensure_ascii=True), "utf-8")
-        fresh.replace(self._file)
+        try:
+            change_atomic(self._file, changed)
+        except OSError:
+            if not made:  # it is there for the session all the same
+                change()
+            raise
 
     def _read(self) -> None:
         """Take in the file. One that cannot be read is put aside, not overwritten."""

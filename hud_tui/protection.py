@@ -5,13 +5,13 @@ program protects is protected in all of them at once.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
+from hud_tui.storage import change_atomic
 
 NAME = "protected.json"
 
@@ -50,22 +50,16 @@ class Protection:
         Raises:
             HudUsage: The file cannot be read, or cannot be written.
         """
-        models = {**self.models}
-        models.pop(model_id, None)
-        if on:
-            models[model_id] = name
+
+        def changed() -> dict[str, str]:
+            others = {id_: known for id_, known in self.models.items() if id_ != model_id}
+            return {**others, model_id: name} if on else others
+
         if self._file is None:
-            self._models = models
+            self._models = changed()
             return
         try:
-            self._write(self._file, json.dumps({"models": models}))
+            change_atomic(self._file, lambda: json.dumps({"models": changed()}))
         except OSError as error:
             what = f"{one_line(self._file, 300)} cannot be written: {one_line(error, 200)}"
             raise HudUsage(what, "make room there, or give another --state-dir") from error
-
-    def _write(self, file: Path, text: str) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = file.with_suffix(f".{os.getpid()}")
-        fresh.touch(0o600)
-        fresh.write_text(text, "utf-8")
-        fresh.replace(file)

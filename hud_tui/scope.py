@@ -9,6 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from hud_tui.storage import PRIVATE, change_atomic
+
 SALT = "accounts.salt"
 """The file with the secret, in the state directory."""
 BYTES = 32
@@ -43,9 +45,16 @@ def _salt(file: Path) -> bytes:
         found = _read(file)
         if len(found) == BYTES:
             return found
-        file.unlink(missing_ok=True)
-    _make(file)
+    change_atomic(file, lambda: None if _is_whole(file) else os.urandom(BYTES))
     return _read(file)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether another program was quicker; then its secret is taken."""
+    try:
+        return len(_read(file)) == BYTES
+    except FileNotFoundError:
+        return False
 
 
 def _read(file: Path) -> bytes:
@@ -56,28 +65,5 @@ def _read(file: Path) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with open(descriptor, "rb") as opened:
         if os.fstat(descriptor).st_mode & 0o077:
-            os.fchmod(descriptor, 0o600)
+            os.fchmod(descriptor, PRIVATE)
         return opened.read(BYTES + 1)
-
-
-def _make(file: Path) -> None:
-    """Put a new secret there, whole; where another program was quicker, its own is taken."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = file.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as out:
-            out.write(os.urandom(BYTES))
-        with suppress(FileExistsError):
-            _claim(fresh, file)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def _claim(fresh: Path, file: Path) -> None:
-    try:
-        os.link(fresh, file)
-    except FileExistsError:
-        raise
-    except OSError:  # a disk without hard links
-        fresh.replace(file)

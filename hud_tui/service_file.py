@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths
+from hud_tui.storage import change_atomic, locked, write_atomic
 from hud_tui.wire import ServiceReady
 
 
@@ -35,30 +36,27 @@ def usable_directories() -> Iterator[None]:
 
 def register(paths: Paths, ready: ServiceReady) -> None:
     """Make this service the one that ``--local`` finds."""
-    file = paths.service_file
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as out:
-        out.write(ready.model_dump_json() + "\n")
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
+    write_atomic(paths.service_file, _line(ready))
 
 
 def offer(paths: Paths, ready: ServiceReady) -> None:
     """`register`, unless another service that runs is registered."""
-    known = read_ready(paths)
-    if known is None or not alive(known.pid):
-        register(paths, ready)
+
+    def change() -> str | None:
+        known = read_ready(paths)
+        return _line(ready) if known is None or not alive(known.pid) else None
+
+    change_atomic(paths.service_file, change)
 
 
 def forget(paths: Paths, pid: int | None = None) -> None:
     """Remove service.json; with `pid`, only where it names that process."""
-    ready = read_ready(paths)
-    if pid is None or (ready is not None and ready.pid == pid):
-        paths.service_file.unlink(missing_ok=True)
+    if not paths.service_file.exists():
+        return
+    with locked(paths.service_file.parent):
+        ready = read_ready(paths)
+        if pid is None or (ready is not None and ready.pid == pid):
+            paths.service_file.unlink(missing_ok=True)
 
 
 def read_ready(paths: Paths) -> ServiceReady | None:
@@ -67,6 +65,10 @@ def read_ready(paths: Paths) -> ServiceReady | None:
         return ServiceReady.model_validate_json(paths.service_file.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def _line(ready: ServiceReady) -> str:
+    return ready.model_dump_json() + "\n"
 
 
 def alive(pid: int) -> bool:

@@ -4,8 +4,8 @@ A head's weights never change, so what it did on a task stays true until the tas
 """
 
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
 from math import inf
@@ -17,6 +17,7 @@ from hud_tui.rl.signal_progress import Asked
 from hud_tui.rl.signal_report import Pace
 from hud_tui.rl.strict_json import parse
 from hud_tui.rl.tasks import Task, digest
+from hud_tui.storage import change_atomic
 
 FILES = 50
 """Heads that are remembered; those used longest ago are forgotten."""
@@ -58,24 +59,10 @@ class SignalCache:
         self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
     ) -> None:
         """Keep what was sampled; a cache that cannot be written is done without."""
-        by_slug = {task.slug: task for task in tasks}
-        file = self._file(asked)
-        kept = self._load(file)
-        for signal in signals:
-            if signal.outcomes and signal.basis == "sampled":
-                rows = [list(astuple(outcome)) for outcome in signal.outcomes]
-                kept[_key(by_slug[signal.slug])] = {"at": signal.at, "outcomes": rows}
-        if pace.rollouts:
-            at = pace.at or datetime.now(UTC).isoformat(timespec="seconds")
-            kept[PACE] = {"rollouts": pace.rollouts, "seconds": pace.seconds, "at": at}
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            unfinished = file.with_suffix(f".{os.getpid()}.tmp")
-            unfinished.write_text(json.dumps(kept))
-            unfinished.replace(file)
+        file, added = self._file(asked), _rows({t.slug: t for t in tasks}, signals, pace)
+        with suppress(OSError):
+            change_atomic(file, lambda: json.dumps({**self._load(file), **added}))
             self._forget()
-        except OSError:
-            return
 
     def _load(self, file: Path) -> dict[str, Any]:
         try:
@@ -99,6 +86,19 @@ class SignalCache:
 def _key(task: Task) -> str:
     """Names a task by all that its rollouts depend on."""
     return digest([task.env, task.scenario, task.args, task.more])
+
+
+def _rows(slugs: Mapping[str, Task], signals: Iterable[TaskSignal], pace: Pace) -> dict[str, Any]:
+    """What the file keeps of what was sampled."""
+    rows: dict[str, Any] = {}
+    for signal in signals:
+        if signal.outcomes and signal.basis == "sampled":
+            outcomes = [list(astuple(outcome)) for outcome in signal.outcomes]
+            rows[_key(slugs[signal.slug])] = {"at": signal.at, "outcomes": outcomes}
+    if pace.rollouts:
+        at = pace.at or datetime.now(UTC).isoformat(timespec="seconds")
+        rows[PACE] = {"rollouts": pace.rollouts, "seconds": pace.seconds, "at": at}
+    return rows
 
 
 def _signal(row: object, task: Task) -> TaskSignal | None:

@@ -18,7 +18,6 @@ from hud_tui.headless.alarms import judge, thresholds
 from hud_tui.headless.main import Connect
 from hud_tui.headless.output import emit, tell
 from hud_tui.headless.status import named, newest, silent_s
-from hud_tui.new_files import check_new, write_folder, write_named, write_numbered
 from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.export.names import plain_name
 from hud_tui.rl.export.report import FILE, Kept, report_files
@@ -35,6 +34,7 @@ from hud_tui.rl.preflight import count
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths
+from hud_tui.storage import check_new, write_folder, write_named, write_numbered
 
 T = TypeVar("T")
 KIND = "export"

@@ -25,6 +25,7 @@ from uuid import uuid4
 from hud_tui.service.ids import canonical
 from hud_tui.service.store import TooNew, identity
 from hud_tui.service.store.schema import MIGRATIONS
+from hud_tui.storage import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ def read_database(path: Path) -> Known:
 def mark(data_dir: Path, id_: str) -> None:
     """Write the database's id into the checkpoints' directory, where it is not there."""
     if _look(data_dir / CHECKPOINTS).id != id_:
-        _write(data_dir / CHECKPOINTS / MARK, f"{id_}\n")
+        write_atomic(data_dir / CHECKPOINTS / MARK, f"{id_}\n")
 
 
 def tidy(data_dir: Path, known: Known) -> None:
@@ -174,7 +175,7 @@ def load_key(path: Path) -> str:
     if key:
         return key
     key = f"hud-local-{secrets.token_urlsafe(24)}"
-    _write(path, key)
+    write_atomic(path, key)
     return key
 
 
@@ -285,16 +286,6 @@ def _drop_empty(path: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file for the user alone, whole or not at all."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 def _keep_private(database: Path) -> None:

@@ -9,11 +9,8 @@ the usual terminals'; tmux drops what is above 1 MiB (INPUT_BUF_DEFAULT_SIZE), k
 
 from __future__ import annotations
 
-import os
 from asyncio import to_thread
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 from textual import work
 from textual.events import Event, Key
@@ -21,6 +18,7 @@ from textual.widgets import Input
 
 from hud_tui.keys import VIEWS, keyed, of_view
 from hud_tui.rl.text import WHOLE, clean, one_line
+from hud_tui.storage import write_atomic
 from hud_tui.tui.theming import ThemingApp
 
 MOST_BYTES = 74_994
@@ -85,8 +83,10 @@ class CopyingApp(ThemingApp):
         said = f"Nothing was copied: {size(count)} are more than a terminal takes for sure "
         said += f"({size(MOST_BYTES)})."
         directory = self.shelf.directory
+        file = None if directory is None else directory / FILE
         try:
-            file = directory and await to_thread(write_private, directory / FILE, text)
+            if file is not None:
+                await to_thread(write_atomic, file, text)
         except OSError as error:
             said += f" Nor could it be written: {one_line(error, 200)}"
         else:
@@ -100,25 +100,6 @@ def copying_keys() -> set[str]:
     used = (action for view in (*VIEWS, "app", "group") for action in of_view(view))
     copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
     return {key for keys in copying for key in keys}
-
-
-def write_private(file: Path, text: str) -> Path:
-    """Replace a file whole, readable by its owner only.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = file.with_suffix(f".{os.getpid()}")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    try:
-        number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(number, "w", encoding="utf-8", newline="") as out:
-            out.write(text)
-        return fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _advice() -> str:

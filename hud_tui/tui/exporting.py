@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudError
-from hud_tui.new_files import write_folder, write_numbered
 from hud_tui.rl.export.names import plain_name
 from hud_tui.rl.export.sheet import csv_pieces, json_pieces
 from hud_tui.rl.text import clean
+from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ mending: it is left as it is, the defaults hold, and a line says what to do abou
 """
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from hud_tui.rl.text import one_line
+from hud_tui.storage import change_atomic
 
 VERSION = 1
 MOST = 4_000_000
@@ -66,9 +66,9 @@ class Shelf:
         """Write what waits, a file at a time, so that a crash leaves the old file or the new."""
         waiting, self._waiting = self._waiting, {}
         for name, values in waiting.items():
-            found = self._load(name)
-            if name not in self._left and {**found, **values} != found:
-                self._replace(name, {"version": VERSION, **found, **values})
+            if self.directory is not None:
+                with suppress(OSError):
+                    change_atomic(self._file(name), partial(self._changed, name, values))
 
     def leave(self, name: str, what: str, cure: str = "correct it, or remove it") -> None:
         """Touch this file no more, and have it said what is wrong with it.
@@ -118,15 +118,9 @@ class Shelf:
             raise ValueError(file)
         return json.loads(file.read_text("utf-8"))
 
-    def _replace(self, name: str, body: dict[str, Any]) -> None:
-        path = self._file(name)
-        fresh = path.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as out:
-                out.write(json.dumps(body))
-            fresh.replace(path)
-        except OSError:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
+    def _changed(self, name: str, values: dict[str, Any]) -> str | None:
+        """The file with these values; None where it has them, or is left as it is."""
+        found = self._load(name)
+        if name in self._left or {**found, **values} == found:
+            return None
+        return json.dumps({"version": VERSION, **found, **values})

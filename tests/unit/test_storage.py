@@ -1,0 +1,262 @@
+"""Files are written whole or not at all, by one writer at a time, never in another's place."""
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui import storage
+from hud_tui.command_log import NAME as LOG
+from hud_tui.command_log import CommandLog
+from hud_tui.errors import HudUsage
+from hud_tui.notebook import Notebook
+from hud_tui.protection import NAME, Protection
+from hud_tui.rl.export.names import LONGEST, plain_name
+from hud_tui.rl.written import Written, to_line
+from hud_tui.storage import (
+    change_atomic,
+    check_new,
+    locked,
+    write_atomic,
+    write_folder,
+    write_named,
+    write_numbered,
+)
+from hud_tui.tui.shelf import Shelf
+from tests.unit.storage_writers import LONG, NOTES
+
+
+@given(st.text())
+def test_a_name_from_any_text_is_one_plain_file(text: str) -> None:
+    name = plain_name(text)
+    assert Path(name).name == name
+    assert name[0] not in "-."
+    assert name.isascii()
+    assert name.isprintable()
+    assert 0 < len(name) <= LONGEST
+
+
+def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    files = [write_numbered(place, "run", ".csv", [str(n), "!"]) for n in range(3)]
+    assert [file.name for file in files] == ["run.csv", "run-2.csv", "run-3.csv"]
+    assert [file.read_text() for file in files] == ["0!", "1!", "2!"]
+    assert sorted(os.listdir(place)) == ["run-2.csv", "run-3.csv", "run.csv"]
+
+
+def test_a_link_that_points_nowhere_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").symlink_to(tmp_path / "elsewhere")
+    assert write_numbered(tmp_path, "run", ".csv", ["x"]).name == "run-2.csv"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_that_is_named_is_not_written_over(tmp_path: Path) -> None:
+    file = write_named(tmp_path / "a.csv", ["one"])
+    with pytest.raises(HudUsage, match="exists"):
+        write_named(file, ["two"])
+    with pytest.raises(HudUsage, match="exists"):
+        check_new(file)
+    check_new(tmp_path)
+    check_new(tmp_path / "b.csv")
+    assert file.read_text() == "one"
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
+def test_what_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    def pieces() -> Iterator[str]:
+        yield "half"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_numbered(tmp_path, "run", ".csv", pieces())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    files = [write_numbered(tmp_path, "run", ".csv", ["x"]) for _ in range(2)]
+    assert sorted(os.listdir(tmp_path)) == ["run-2.csv", "run.csv"]
+    assert [file.read_text() for file in files] == ["x", "x"]
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+    folders = [write_folder(tmp_path, "run", {"a.md": "A", "b.svg": "B"}) for _ in range(2)]
+    assert [folder.name for folder in folders] == ["run", "run-2"]
+    assert sorted(os.listdir(folders[1])) == ["a.md", "b.svg"]
+    with pytest.raises(FileNotFoundError):
+        (tmp_path / "run" / "c").read_text()
+    assert sorted(os.listdir(tmp_path)) == ["run", "run-2"]
+
+
+def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HudUsage, match="file"):
+        write_numbered(tmp_path / "file", "run", ".csv", ["x"])
+    with pytest.raises(HudUsage, match="file"):
+        write_folder(tmp_path / "file", "run", {"a": ""})
+
+
+def writer(what: str, file: Path, name: str) -> subprocess.Popen[str]:
+    """One of `tests.unit.storage_writers`, in a process of its own."""
+    argv = [sys.executable, "-m", "tests.unit.storage_writers", what, str(file), name]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def all_of(what: str, file: Path, names: str) -> None:
+    """Writers that begin together, to their ends."""
+    running = [writer(what, file, name) for name in names]
+    for one in running:
+        assert one.communicate(timeout=60) == ("", None)
+        assert one.returncode == 0
+
+
+def test_six_that_protect_at_once_keep_six(tmp_path: Path) -> None:
+    all_of("protect", tmp_path / NAME, "abcdef")
+    assert sorted(Protection(lambda: tmp_path).models) == list("abcdef")
+
+
+def test_four_that_take_fifty_notes_keep_two_hundred(tmp_path: Path) -> None:
+    file = tmp_path / "models" / "m.json"
+    all_of("notes", file, "abcd")
+    assert len(Notebook(file).notes) == 4 * NOTES == 200
+    assert os.listdir(file.parent) == ["m.json"]
+
+
+def test_what_several_choose_is_kept(tmp_path: Path) -> None:
+    all_of("choose", tmp_path / "choices.json", "abc")
+    assert len(Shelf(lambda: tmp_path).read("choices")) == 3 * NOTES
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    for writes in range(1, 6):
+        killed = writer("rewrite", file, "ab")
+        assert killed.stdout is not None
+        for _ in range(writes):
+            assert killed.stdout.readline() in ("a\n", "b\n")
+        killed.kill()
+        killed.communicate()
+        body = file.read_text()
+        assert (len(body), len(set(body))) == (LONG, 1)
+    write_atomic(file, "done")
+    assert os.listdir(tmp_path) == ["state.json"], "what the killed ones left is gone"
+
+
+def test_a_file_is_its_owners_alone_whatever_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "state.json"
+    file.parent.mkdir()
+    file.write_text("old")
+    file.chmod(0o644)
+    write_atomic(file, ["ä", "b"])
+    assert (file.read_text("utf-8"), stat.S_IMODE(file.stat().st_mode)) == ("äb", 0o600)
+    book = Notebook(file.with_name("notes.json"))
+    book.write("c", "note")
+    assert stat.S_IMODE(file.with_name("notes.json").stat().st_mode) == 0o600
+
+
+def test_what_is_on_disk_is_whole_before_it_has_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda opened: (done.append("fsync"), fsync(opened)))
+    monkeypatch.setattr(Path, "replace", lambda *to: (done.append("replace"), replace(*to))[1])
+    write_atomic(tmp_path / "state.json", "x")
+    assert done == ["fsync", "replace", "fsync"], "the draft, the name, the directory"
+
+
+def test_what_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    write_atomic(file, "old")
+
+    def full() -> Iterator[str]:
+        yield "half"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        change_atomic(file, full)
+    assert (file.read_text(), os.listdir(tmp_path)) == ("old", ["state.json"])
+    change_atomic(file, lambda: None)
+    assert file.read_text() == "old"
+
+
+@pytest.mark.parametrize("locks", ["of the kernel", "none", "none of this disk"])
+def test_one_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    if locks == "none":
+        monkeypatch.setattr(storage, "fcntl", None)
+    elif locks != "of the kernel":
+        monkeypatch.setattr(storage.fcntl, "flock", unsupported)
+    file, inside = tmp_path / "count.json", Event()
+
+    def count() -> None:
+        for _ in range(20):
+            change_atomic(file, one_more)
+
+    def one_more() -> str:
+        assert not inside.is_set()
+        inside.set()
+        number = int(json.loads(file.read_text())) if file.exists() else 0
+        inside.clear()
+        return str(number + 1)
+
+    threads = [Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (file.read_text(), os.listdir(tmp_path)) == ("80", ["count.json"])
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_writer_that_never_ends_is_said_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool
+) -> None:
+    monkeypatch.setattr(storage, "LOCK_S", 0.0)
+    if not kernel:
+        monkeypatch.setattr(storage, "fcntl", None)
+    with locked(tmp_path), pytest.raises(TimeoutError, match="does not end"):
+        write_atomic(tmp_path / "state.json", "x")
+    with locked(tmp_path), pytest.raises(HudUsage, match="cannot be written"):
+        Protection(lambda: tmp_path).protect("m", "m", True)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_that_a_killed_program_left_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "fcntl", None)
+    (tmp_path / ".lock").touch()
+    os.utime(tmp_path / ".lock", (0, 0))
+    write_atomic(tmp_path / "state.json", "x")
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_a_log_that_is_full_is_put_aside_by_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that found it full at once would put a new one in the place of the one put aside."""
+    line = len(to_line(Written(1.0, "fork")))
+    monkeypatch.setattr("hud_tui.command_log.MOST", line - 1)
+    log = CommandLog(tmp_path)
+    log.add(Written(1.0, "fork"))
+    assert os.listdir(tmp_path) == [f"{LOG}.1"]
+    monkeypatch.setattr(storage, "LOCK_S", 0.0)
+    with locked(tmp_path):
+        log.add(Written(2.0, "fork"))
+    assert sorted(os.listdir(tmp_path)) == [LOG, f"{LOG}.1"]
+    assert [one.at for one in log.read()[0]] == [1.0, 2.0], "a line is never lost to the lock"
