@@ -37,7 +37,6 @@ AREAS = (
     keyed,
     rollouts,
     runs,
-    chat,
     tasksets,
     environments,
     projects,
@@ -45,6 +44,7 @@ AREAS = (
     traces,
     telemetry,
     events,
+    chat,  # last: names of models may have slashes, so that theirs could be any path
 )
 
 

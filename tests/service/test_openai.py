@@ -278,6 +278,8 @@ async def test_the_models_are_listed_as_openai_lists_them(http: httpx.AsyncClien
     one = (await http.get(f"/v1/models/{model['model_name']}")).json()
     assert one in found["data"]
     assert (await http.get("/v1/models/toy/four")).json()["id"] == "toy/four"
+    losses = await http.get("/v1/models/toy/four/train/losses")
+    assert "ppo" in losses.json()["losses"]
     missing = await http.get("/v1/models/nobody")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
 
