@@ -1,6 +1,8 @@
 """Parts: what every area of the service works with."""
 
+import asyncio
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
 from hud_tui.service.frames import Frames
@@ -34,6 +36,7 @@ class Parts:
             self.store, engine, self.policies, self.weights, data_dir, max_disk
         )
         self._sessions: dict[str, Session] = {}
+        self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def _gone(self, state_path: str) -> None:
         """The tree says of a state that its server no longer has it."""
@@ -53,6 +56,10 @@ class Parts:
                 self.retention.wake,
             )
         return session
+
+    def answering(self, scope: str, key: str) -> asyncio.Lock:
+        """Held while a write with this key is done and answered."""
+        return self._answering.setdefault((scope, key), asyncio.Lock())
 
     async def rest(self) -> None:
         """Close the training policies that were left longest ago and hold no gradients."""

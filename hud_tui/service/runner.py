@@ -23,7 +23,9 @@ from hud_tui.wire import JobStatus, SubmitJob
 log = logging.getLogger(__name__)
 
 Also = Callable[[Db, str], object]
-"""A change that belongs in the same transaction as a submission."""
+"""A change that belongs in the same transaction as a submission, given the run's id."""
+Keep = Callable[[Db, JobStatus], object]
+"""The same for a run that goes on, given its status."""
 STOP_S = 10.0
 """Longest wait for a run to end after it was asked to."""
 RETRY_S = (0.5, 30.0)
@@ -63,8 +65,12 @@ class Runner:
         self._start(Run(self._parts, model, job_id, plan))
         return job_id
 
-    async def resume(self, job_id: str) -> JobStatus:
+    async def resume(self, job_id: str, keep: Keep) -> JobStatus:
         """Go on with a run that ended short of its steps, from the model's head.
+
+        Args:
+            job_id: The run's.
+            keep: Written in the same transaction.
 
         Raises:
             Refused: 404; 409 it succeeded, is running, or another run trains the model.
@@ -75,7 +81,7 @@ class Runner:
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
-        status = await store.write(runs.requeue, job["id"])
+        status = await store.write(_requeue, job["id"], keep)
         done = (job["step"], job["iteration"], job["attempt"])
         run = Run(self._parts, model, job["id"], plan, *done)
         self._start(run)
@@ -197,6 +203,12 @@ class Runner:
 
 def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
     return make_plan(json.loads(job["parameters"]), json.loads(job["tasks"]), base, tokens)
+
+
+def _requeue(db: Db, job_id: str, keep: Keep) -> JobStatus:
+    status = runs.requeue(db, job_id)
+    keep(db, status)
+    return status
 
 
 def _submit(db: Db, submission: runs.Submission, also: Also) -> None:

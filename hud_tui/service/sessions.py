@@ -146,15 +146,22 @@ class Session:
         self._on_step()
         return node
 
-    async def set_head(self, checkpoint_id: str, seen: Seen | None = None) -> Node:
+    async def set_head(
+        self, checkpoint_id: str, seen: Seen | None = None, also: Also | None = None
+    ) -> Node:
         """Serve another node; the gradients go, and training goes on from there.
+
+        Args:
+            checkpoint_id: The node's.
+            seen: What the caller takes for the head; None where it does not say.
+            also: Written in the same transaction, given the node.
 
         Raises:
             Refused: As `heads.set_head`; 410, its weights are missing or damaged.
         """
         chosen = await self._store.read(nodes.find, self._model.id, checkpoint_id)
         await self._weights.check(chosen.state_path)
-        node = await self._store.write(_set_head, self._model.id, checkpoint_id, seen)
+        node = await self._store.write(_set_head, self._model.id, checkpoint_id, seen, also)
         await self.drop()
         return node
 
@@ -236,6 +243,11 @@ class Session:
         return await self._opened.get()
 
 
-def _set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None) -> Node:
+def _set_head(
+    db: Db, model_id: str, checkpoint_id: str, seen: Seen | None, also: Also | None
+) -> Node:
     heads.set_head(db, model_id, checkpoint_id, seen)
-    return nodes.find(db, model_id, checkpoint_id)
+    node = nodes.find(db, model_id, checkpoint_id)
+    if also is not None:
+        also(db, node)
+    return node

@@ -11,6 +11,7 @@ from hud_tui.service.engines.base import Saved
 from hud_tui.service.service import Service
 from hud_tui.service.store import replies
 from tests.conftest import calling, ended, fork, tasks_of, until
+from tests.conftest import submit as submit_run
 from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
@@ -162,6 +163,107 @@ async def test_a_run_is_submitted_once(http: httpx.AsyncClient) -> None:
     assert (await submit()).json() == first.json()
     assert (await http.get("/v2/jobs")).json()["total"] == 1
     assert (await submit(dataset={"tasks": rows[:1]})).status_code == 422
+
+
+async def twice(
+    http: httpx.AsyncClient, method: str, path: str, body: Any, key: str = "k"
+) -> list[httpx.Response]:
+    """The same request, delivered twice at once."""
+    headers = {"Idempotency-Key": key}
+    asked = (http.request(method, path, json=body, headers=headers) for _ in range(2))
+    return list(await asyncio.gather(*asked))
+
+
+def same(answers: list[httpx.Response], status: int = 200) -> Json:
+    """The one answer that both got, of which one is a copy."""
+    assert [answer.status_code for answer in answers] == [status, status], answers[-1].text
+    assert answers[0].content == answers[1].content
+    copies = [answer.headers.get("idempotency-replayed") for answer in answers]
+    assert sorted(copies, key=str) == [None, "true"]
+    return dict(answers[0].json())
+
+
+async def test_a_model_is_forked_once(http: httpx.AsyncClient) -> None:
+    base = (await http.get("/v2/models")).json()["items"][0]
+    body = {"source_model_id": base["id"], "name": "mine"}
+    made = same(await twice(http, "POST", "/v2/models/fork", body), 201)
+    names = [row["name"] for row in (await http.get("/v2/models")).json()["items"]]
+    assert names.count("mine") == 1
+    headers = {"Idempotency-Key": "k"}
+    other = await http.post("/v2/models/fork", json=body | {"name": "other"}, headers=headers)
+    assert (other.status_code, "another request" in detail(other)) == (422, True)
+    taken = await http.post("/v2/models/fork", json=body)
+    assert taken.status_code == 409, "without the key it is another request"
+    settled = await settle(http, base)
+    assert (settled["state"], settled["reply"]) == ("done", made)
+
+
+async def test_a_head_is_set_once(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    first, _ = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
+    path, body = f"/v2/models/{model['id']}/head", {"checkpoint_id": first}
+    made = same(await twice(http, "PUT", path, body))
+    third = (await step(http, model))["checkpoint_id"]
+    late = await http.put(path, json=body, headers={"Idempotency-Key": "k"})
+    assert late.json() == made
+    assert [row["id"] for row in await tree(http, model["id"]) if row["is_active"]] == [third]
+    other = {"checkpoint_id": third}
+    refused = await http.put(path, json=other, headers={"Idempotency-Key": "k"})
+    assert refused.status_code == 422
+    assert (await settle(http, model))["call"] == "head"
+
+
+async def settle_of_job(http: httpx.AsyncClient, job_id: str, key: str = "k") -> Json:
+    answer = await http.post(f"/v1/training/jobs/{job_id}/calls/{key}/settle")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def test_a_run_is_cancelled_and_resumed_once(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    job_id = await submit_run(http, model["id"], steps=10_000, learning_rate=1e-6)
+    path, body = "/v2/rollouts/cancel_job", {"job_id": job_id}
+    stopped = same(await twice(http, "POST", path, body))
+    assert stopped == {"cancelled": 1, "status": "cancelled"}
+    for other in ("cancel", "cancel_user_jobs"):
+        answer = await http.post(f"/v2/rollouts/{other}", json=body if other == "cancel" else {})
+        assert answer.json()["status"] == "not_running"
+    resume = f"/v1/training/jobs/{job_id}/resume"
+    resumed = same(await twice(http, "POST", resume, {}, "again"))
+    assert resumed["status"] == "queued"
+    late = await http.post(path, json=body, headers={"Idempotency-Key": "k"})
+    assert late.json() == stopped, "it was answered before, so the run that goes on is left alone"
+    assert (await settle_of_job(http, job_id))["reply"] == stopped
+    assert (await settle_of_job(http, job_id, "again"))["reply"] == resumed
+    assert (await settle_of_job(http, job_id, "new"))["state"] == "never"
+    refused = await http.post(path, json=body, headers={"Idempotency-Key": "new"})
+    assert (refused.status_code, "given up" in detail(refused)) == (409, True)
+    await http.post(path, json=body)
+    assert (await ended(http, job_id))["status"] == "cancelled"
+
+
+async def test_what_stops_rollouts_is_answered_once(http: httpx.AsyncClient) -> None:
+    for path, body in (
+        ("/v2/rollouts/cancel", {"job_id": "0" * 32, "trace_id": "1" * 32}),
+        ("/v2/rollouts/cancel_user_jobs", {}),
+    ):
+        await http.post(f"/v2/trace/job/{'0' * 32}/enter", json={"name": "loop", "group": 1})
+        entered = {"job_id": "0" * 32, "task_slug": "a", "model": "m"}
+        await http.post(f"/v2/trace/{'1' * 32}/enter", json=entered)
+        same(await twice(http, "POST", path, body, path.rpartition("/")[2]))
+
+
+async def test_what_was_settled_first_is_never_forked_nor_set(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    first = (await step(http, model))["checkpoint_id"]
+    assert (await settle(http, model))["state"] == "never"
+    headers = {"Idempotency-Key": "k"}
+    body = {"source_model_id": model["id"], "name": "late"}
+    late = await http.post("/v2/models/fork", json=body, headers=headers)
+    path = f"/v2/models/{model['id']}/head"
+    set_late = await http.put(path, json={"checkpoint_id": first}, headers=headers)
+    assert (late.status_code, set_late.status_code) == (409, 409)
+    assert "given up" in detail(late)
 
 
 async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: Path) -> None:

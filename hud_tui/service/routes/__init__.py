@@ -8,6 +8,8 @@ from starlette.responses import Response
 from hud_tui.service.parts import Parts
 from hud_tui.service.refusals import Refused
 from hud_tui.service.service import Service
+from hud_tui.service.store import models
+from hud_tui.service.store.models import ModelRow
 
 
 def service_of(request: Request) -> Service:
@@ -34,3 +36,8 @@ def absent(instead: str) -> Callable[[Request], Awaitable[Response]]:
         raise Refused(404, f"this service has no {request.url.path[:200]}: {instead}")
 
     return refuse
+
+
+async def find_model(request: Request) -> ModelRow:
+    """The model in the path, by id, slug or name. Raises Refused, 404."""
+    return await parts_of(request).store.read(models.find, path(request, "model_id"))

@@ -12,10 +12,12 @@ from hud_tui.service.engines.base import About, Base
 from hud_tui.service.ids import canonical, named_id
 from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import not_found
-from hud_tui.service.routes import absent, parts_of, path
-from hud_tui.service.store import checkpoints, models, retention
+from hud_tui.service.routes import absent, find_model, parts_of, path
+from hud_tui.service.routes.keyed import Keep, once
+from hud_tui.service.store import Db, checkpoints, models, retention
 from hud_tui.service.store.heads import Seen
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.nodes import Node
 from hud_tui.wire import Disk, Fork, SetHead
 
 IN_THE_TREE = "GET /v2/models/{id}/checkpoints has each step's rewards by task"
@@ -58,11 +60,20 @@ async def fork(request: Request) -> Response:
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
     start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
-    state, _ = await parts.store.read(models.start, source, start)
-    if state is not None:
-        await parts.weights.check(state)
-    made = await parts.store.write(models.fork, source, body.name, start)
-    return reply(record(made, base, parts.engine.about()), 201)
+
+    def make(db: Db, keep: Keep) -> dict[str, Any]:
+        made = models.fork(db, source, body.name, start)
+        shown = record(made, base, parts.engine.about())
+        keep(db, shown)
+        return shown
+
+    async def act(keep: Keep) -> dict[str, Any]:
+        state, _ = await parts.store.read(models.start, source, start)
+        if state is not None:
+            await parts.weights.check(state)
+        return await parts.store.write(make, keep)
+
+    return await once(request, source.id, act, 201)
 
 
 async def tree(request: Request) -> Response:
@@ -117,11 +128,19 @@ async def set_head(request: Request) -> Response:
     if id_ is None:
         raise not_found("checkpoint", body.checkpoint_id[:200])
     session, seen = parts.session(model), _seen(request)
-    async with session.lock:
-        node = await session.set_head(id_, seen)
-    note = FRESH_MOMENTS if node.state == "weights" else None
     shown = record(model, parts.bases().get(model.base), parts.engine.about())
-    return reply({**shown, "note": note})
+
+    def answer(node: Node) -> dict[str, Any]:
+        return {**shown, "note": FRESH_MOMENTS if node.state == "weights" else None}
+
+    async def act(keep: Keep) -> dict[str, Any]:
+        def also(db: Db, node: Node) -> None:
+            keep(db, answer(node))
+
+        async with session.lock:
+            return answer(await session.set_head(id_, seen, also))
+
+    return await once(request, model.id, act)
 
 
 def _seen(request: Request) -> Seen | None:
@@ -131,11 +150,6 @@ def _seen(request: Request) -> Seen | None:
     if "*" in tags:
         return None
     return Seen([None if tag == "none" else canonical(tag) or tag for tag in tags])
-
-
-async def find_model(request: Request) -> ModelRow:
-    """The model in the path, by id, slug or name. Raises Refused, 404."""
-    return await parts_of(request).store.read(models.find, path(request, "model_id"))
 
 
 def record(

@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from hud_tui.service.frames import RESET
 from hud_tui.service.parts import Parts
-from hud_tui.service.routes import parts_of
-from hud_tui.service.routes.catalog import find_model
+from hud_tui.service.routes import find_model, parts_of
 from hud_tui.service.store import events
 
 KEEP_ALIVE_S = 5.0

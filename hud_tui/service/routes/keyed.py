@@ -1,10 +1,11 @@
 """Idempotency-Key: a write that comes again with its key is answered again, not done again.
 
-``POST …/train/calls/{key}/settle`` says what became of a call, and fences it: one that
-has not arrived by then is refused when it does. So a sender who lost an answer can know.
+``POST …/calls/{key}/settle``, of a model or a job, says what became of a call, and fences it:
+one that has not arrived by then is refused when it does. So a sender who lost an answer can know.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -12,17 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hud_tui.service.bodies import reply
-from hud_tui.service.parts import Parts, trainable
+from hud_tui.service.bodies import dumps, reply
+from hud_tui.service.parts import Parts
 from hud_tui.service.refusals import Refused
-from hud_tui.service.routes import parts_of, path, service_of
-from hud_tui.service.routes.catalog import find_model
+from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.sessions import Session
-from hud_tui.service.store import Db, replies
+from hud_tui.service.store import Db, jobs, replies
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import GIVEN_UP, Asked, Kept
 
 LONGEST = 255
+Keep = Callable[[Db, Any], object]
+"""Keeps an answer, in the transaction of what was done."""
 REPLAYED = {"Idempotency-Replayed": "true"}
 
 
@@ -54,6 +56,38 @@ async def answer(
     return reply(body) if kept is None or asked is None else again(kept, asked)
 
 
+async def once(
+    request: Request,
+    scope: str,
+    act: Callable[[Keep], Awaitable[Any]],
+    status: int = 200,
+) -> Response:
+    """Do a write, unless its key was answered before; the same key waits for the first.
+
+    Args:
+        request: Whose body has been read.
+        scope: What the key belongs to: the id of a model, a job or a trace.
+        act: Does it, keeps the answer in the transaction of what is done, and returns it.
+        status: Of the answer.
+
+    Raises:
+        Refused: 422, the key was used for another request; 409, it was given up.
+    """
+    parts, asked = parts_of(request), asked_of(request)
+    if asked is None:
+        return reply(await act(lambda db, body: None), status)
+    async with parts.answering(scope, asked.key):
+        kept = await parts.store.read(replies.find, scope, asked.key)
+        if kept is not None:
+            return again(kept, asked)
+        keep = partial(_keep, scope=scope, asked=asked, status=status)
+        return reply(await act(keep), status)
+
+
+def _keep(db: Db, body: Any, scope: str, asked: Asked, status: int) -> None:
+    replies.keep(db, scope, Kept(asked, dumps(body), status))
+
+
 def asked_of(request: Request) -> Asked | None:
     """The key of a request whose body has been read; None where it has none.
 
@@ -76,24 +110,43 @@ def again(kept: Kept, asked: Asked) -> Response:
 
 
 async def settle(request: Request) -> Response:
-    """What became of the call with a key: done, dropped (its gradients are), or never."""
-    parts, model = parts_of(request), trainable(await find_model(request))
-    key, session = path(request, "key"), parts.session(model)
+    """What became of a model's call with a key: done, dropped (its gradients are), or never."""
+    parts, model, key = parts_of(request), await find_model(request), _key(request)
+    async with parts.answering(model.id, key):  # one that is being done is waited for
+        if model.is_base:
+            return _settled(await parts.store.write(_settle, model.id, key))
+        session = parts.session(model)
+        async with session.lock:
+            waiting = session.passes.find(key)
+            return _settled(await parts.store.write(_settle, model.id, key, waiting))
+
+
+async def settle_of_job(request: Request) -> Response:
+    """`settle`, for what was asked of a job."""
+    parts, key = parts_of(request), _key(request)
+    job = await parts.store.read(jobs.get, path(request, "job_id"))
+    async with parts.answering(job["id"], key):
+        return _settled(await parts.store.write(_settle, job["id"], key))
+
+
+def _key(request: Request) -> str:
+    key = path(request, "key")
     if len(key) > LONGEST:
         raise Refused(400, f"a key has at most {LONGEST} characters")
-    async with session.lock:  # one that is being done is waited for
-        waiting = session.passes.find(key)
-        kept = await parts.store.write(_settle, model.id, key, waiting)
+    return key
+
+
+def _settled(kept: Kept | None) -> Response:
     if kept is None:
         return reply({"state": "never", "call": None, "reply": None})
     state = "dropped" if kept.dropped else "done"
     return reply({"state": state, "call": kept.asked.call, "reply": orjson.loads(kept.body)})
 
 
-def _settle(db: Db, model_id: str, key: str, waiting: Kept | None) -> Kept | None:
-    kept = replies.find(db, model_id, key) or waiting
+def _settle(db: Db, scope: str, key: str, waiting: Kept | None = None) -> Kept | None:
+    kept = replies.find(db, scope, key) or waiting
     if kept is None:
-        replies.give_up(db, model_id, key)
+        replies.give_up(db, scope, key)
     return None if kept is None or kept.asked.call == GIVEN_UP else kept
 
 
@@ -107,4 +160,7 @@ async def _find(
     return stored or session.passes.find(asked.key)
 
 
-ROUTES = [Route("/v1/models/{model_id:path}/train/calls/{key}/settle", settle, methods=["POST"])]
+ROUTES = [
+    Route("/v1/models/{model_id:path}/train/calls/{key}/settle", settle, methods=["POST"]),
+    Route("/v1/training/jobs/{job_id}/calls/{key}/settle", settle_of_job, methods=["POST"]),
+]

@@ -1,40 +1,36 @@
 """Managed runs: submit, look at, resume."""
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hud_tui.service.bodies import dumps, read, reply
+from hud_tui.service.bodies import read, read_bytes, reply
 from hud_tui.service.ids import canonical
 from hud_tui.service.parts import trainable
 from hud_tui.service.refusals import Refused, not_found
 from hud_tui.service.routes import parts_of, path, service_of
-from hud_tui.service.routes.keyed import again, asked_of
-from hud_tui.service.store import Db, models, replies, runs
+from hud_tui.service.routes.keyed import Keep, once
+from hud_tui.service.store import Db, models, runs
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.replies import Kept
 from hud_tui.wire import SubmitJob
 
 
 async def submit(request: Request) -> Response:
     body, store = await read(request, SubmitJob), parts_of(request).store
     model = trainable(await store.read(models.find, body.model_id))
-    asked = asked_of(request)
-
-    def keep(db: Db, job_id: str) -> None:
-        if asked is not None:
-            replies.keep(db, model.id, Kept(asked, dumps(_submitted(job_id, model)), 201))
-
     runner = service_of(request).runner
-    async with runner.submitting:
-        if asked is not None:
-            kept = await store.read(replies.find, model.id, asked.key)
-            if kept is not None:
-                return again(kept, asked)
-        job_id = await runner.submit(model, body, also=keep)
-    return reply(_submitted(job_id, model), 201)
+
+    async def act(keep: Keep) -> dict[str, Any]:
+        def also(db: Db, job_id: str) -> None:
+            keep(db, _submitted(job_id, model))
+
+        async with runner.submitting:
+            return _submitted(await runner.submit(model, body, also), model)
+
+    return await once(request, model.id, act, 201)
 
 
 def _submitted(job_id: str, model: ModelRow) -> dict[str, Any]:
@@ -53,8 +49,10 @@ async def raw_status(request: Request) -> Response:
 
 
 async def resume(request: Request) -> Response:
-    job_id = path(request, "job_id")
-    return reply(await service_of(request).runner.resume(job_id))
+    parts, runner = parts_of(request), service_of(request).runner
+    request.state.body = await read_bytes(request)
+    job_id = (await parts.store.read(runs.training, path(request, "job_id")))["id"]
+    return await once(request, job_id, partial(runner.resume, job_id))
 
 
 ROUTES = [

@@ -26,8 +26,7 @@ from hud_tui.service.forwards import output_weights
 from hud_tui.service.inputs import resolve
 from hud_tui.service.parts import Parts, trainable
 from hud_tui.service.refusals import bad_field
-from hud_tui.service.routes import parts_of
-from hud_tui.service.routes.catalog import find_model
+from hud_tui.service.routes import find_model, parts_of
 from hud_tui.service.routes.keyed import answer
 from hud_tui.service.sessions import Session
 from hud_tui.service.store import Db, replies

@@ -7,7 +7,7 @@ from hud_tui.service.refusals import Refused
 from hud_tui.service.store import Db, insert
 
 KEPT = 1_000
-"""Keys kept a model; the oldest goes first."""
+"""Keys kept per scope; the oldest goes first."""
 GIVEN_UP = "given up"
 """The call of a key whose sender settled it before the call arrived."""
 
@@ -50,12 +50,18 @@ def digest(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
 
 
-def keep(db: Db, model_id: str, kept: Kept) -> None:
-    """Remember what was answered; in the transaction of what was done."""
+def keep(db: Db, scope: str, kept: Kept) -> None:
+    """Remember what was answered; in the transaction of what was done.
+
+    Args:
+        db: The store's.
+        scope: What the key belongs to: the id of a model, a job or a trace.
+        kept: The write and its answer.
+    """
     insert(
         db,
         "reply",
-        model_id=model_id,
+        scope=scope,
         key=kept.asked.key,
         call=kept.asked.call,
         digest=kept.asked.digest,
@@ -63,19 +69,19 @@ def keep(db: Db, model_id: str, kept: Kept) -> None:
         body=kept.body,
     )
     db.execute(
-        "DELETE FROM reply WHERE model_id = :model AND id <= (SELECT id FROM reply"
-        " WHERE model_id = :model ORDER BY id DESC LIMIT 1 OFFSET :kept)",
-        {"model": model_id, "kept": KEPT},
+        "DELETE FROM reply WHERE scope = :scope AND id <= (SELECT id FROM reply"
+        " WHERE scope = :scope ORDER BY id DESC LIMIT 1 OFFSET :kept)",
+        {"scope": scope, "kept": KEPT},
     )
 
 
-def find(db: Db, model_id: str, key: str) -> Kept | None:
+def find(db: Db, scope: str, key: str) -> Kept | None:
     """What was answered to a key; None where it was never used."""
-    query = "SELECT key, call, digest, body, status FROM reply WHERE model_id = ? AND key = ?"
-    row = db.execute(query, (model_id, key)).fetchone()
+    query = "SELECT key, call, digest, body, status FROM reply WHERE scope = ? AND key = ?"
+    row = db.execute(query, (scope, key)).fetchone()
     return None if row is None else Kept(Asked(*row[:3]), row["body"], row["status"])
 
 
-def give_up(db: Db, model_id: str, key: str) -> None:
+def give_up(db: Db, scope: str, key: str) -> None:
     """A call with this key will never be done from now on."""
-    keep(db, model_id, Kept(Asked(key, GIVEN_UP, ""), b"null"))
+    keep(db, scope, Kept(Asked(key, GIVEN_UP, ""), b"null"))

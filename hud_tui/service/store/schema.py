@@ -180,5 +180,21 @@ MIGRATIONS = [
     ALTER TABLE checkpoint ADD COLUMN damage TEXT;
     CREATE INDEX checkpoint_by_path ON checkpoint (state_path)
     """,
+    """
+    -- Replies of jobs and traces too: scope is the id of what the key belongs to.
+    ALTER TABLE reply RENAME TO reply_of_model;
+    CREATE TABLE reply (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        scope TEXT NOT NULL,
+        key TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,           -- of the request's body
+        status INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (scope, key)
+    ) STRICT;
+    INSERT INTO reply SELECT * FROM reply_of_model;
+    DROP TABLE reply_of_model
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
