@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hud_tui.service.clock import iso
@@ -73,6 +73,34 @@ def span_events(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             event["error"] = body["error"]
         events.append(event)
     return numbered(events)
+
+
+def with_pieces(
+    events: Sequence[dict[str, Any]], answered: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Events with the text of each token, where the service sampled the same ids itself.
+
+    Args:
+        events: As a client tells them: token ids whose tokenizer it does not name.
+        answered: What `turn_events` makes of the same trace.
+    """
+    known = {
+        tuple(event["sample"]["output_token_ids"]): event["tokens"]
+        for event in answered
+        if "tokens" in event
+    }
+    return [_with_pieces(event, known) for event in events]
+
+
+def _with_pieces(
+    event: dict[str, Any], known: Mapping[tuple[int, ...], list[str]]
+) -> dict[str, Any]:
+    sample = event.get("sample")
+    ids = sample.get("output_token_ids") if isinstance(sample, dict) else None
+    if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
+        return event
+    pieces = known.get(tuple(ids))
+    return event if pieces is None else event | {"tokens": pieces}
 
 
 def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -77,6 +77,45 @@ async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
     assert (await http.get(f"/v2/trace/{trace}/events?since_seq=x")).status_code == 422
 
 
+async def test_a_sampled_turn_that_the_client_tells_of_keeps_the_text_of_its_tokens(
+    http: httpx.AsyncClient,
+) -> None:
+    model, trace = await fork(http), uuid4().hex
+    asked = {"seed": 1, "return_token_ids": True}
+    [choice] = (await chat(http, model["id"], headers={"Trace-Id": trace}, **asked))["choices"]
+    ids = choice["token_ids"]
+    for number, output in enumerate((ids, [*ids, 7], "odd")):
+        agent = {"content": "fifty-two", "sample": {"output_token_ids": output}}
+        body = {"telemetry": [span(number, "step.agent", agent)]}
+        url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
+        assert (await http.post(url, json=body)).status_code == 200
+    events = (await http.get(f"/v2/trace/{trace}/events")).json()["events"]
+    assert [event["text"] for event in events] == ["fifty-two"] * 3
+    assert "".join(events[0]["tokens"]).startswith(choice["message"]["content"])
+    assert all("tokens" not in event for event in events[1:])
+    row = (await http.get(f"/v2/trace/{trace}")).json()
+    assert (row["completion"], row["num_tokens"]) == (choice["message"]["content"], len(ids))
+
+
+async def test_a_rollout_sampled_elsewhere_is_listed_with_its_answer(
+    http: httpx.AsyncClient,
+) -> None:
+    job, trace = uuid4().hex, uuid4().hex
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
+    await http.post(f"/v2/trace/{trace}/enter", json={"job_id": job, "task_slug": "add"})
+    sample = {"output_token_ids": [53, 50, 1], "output_logprobs": [-1.0] * 3}
+    spans = [
+        span(1, "step.agent", {"content": [{"type": "text", "text": "52"}], "sample": sample}),
+        span(2, "step.tool", {"call": {"name": "say"}, "result": "said"}),
+        span(3, "step.agent", {"content": "", "sample": sample}),
+    ]
+    for one in spans:
+        url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
+        await http.post(url, json={"telemetry": [one]})
+    [row] = (await http.get(f"/v2/jobs/{job}/traces")).json()["items"]
+    assert (row["completion"], row["num_tokens"]) == ("52", 6)
+
+
 async def test_turns_tell_it_where_no_span_does(http: httpx.AsyncClient) -> None:
     model, trace = await fork(http), uuid4().hex
     await chat(http, model["id"], headers={"Trace-Id": trace}, seed=1)

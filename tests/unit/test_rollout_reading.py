@@ -91,6 +91,19 @@ def test_every_shade_has_its_legend_and_its_values(shade: Shade) -> None:
     assert "tool result" in text
 
 
+@pytest.mark.parametrize("tokens", [None, [], ["5"], ["5", "2", "", ""]])
+def test_an_answer_whose_pieces_are_unknown_is_its_text(tokens: list[str] | None) -> None:
+    sample = TurnSample(output_token_ids=[53, 50, 1], output_logprobs=[-0.5, -0.25, -0.25])
+    said = TraceEvent(id="0", seq=0, kind="agent_message", text="52", tokens=tokens, sample=sample)
+    lines = rollout_lines(Trace(id="t"), TraceEvents(events=[said]), Reading(), 80)
+    text = [line.plain.strip() for line in lines if line.plain.strip()]
+    assert text == [
+        "assistant",
+        "52",
+        "3 tokens   logprob Σ -1.00   mean -0.333   (pieces unknown: not shaded)",
+    ]
+
+
 @pytest.mark.parametrize("width", [24, 40, 80])
 def test_no_line_is_wider_than_the_pane(width: int) -> None:
     trace, events = rollout()

@@ -12,7 +12,7 @@ from hud_tui.service.clock import now
 from hud_tui.service.engines.base import EngineError, Tokenizer
 from hud_tui.service.ids import canonical, wanted_id
 from hud_tui.service.parts import Parts
-from hud_tui.service.records import span_events, turn_events, whole_trace
+from hud_tui.service.records import span_events, turn_events, whole_trace, with_pieces
 from hud_tui.service.refusals import Refused
 from hud_tui.service.routes import parts_of, path
 from hud_tui.service.store import Db, events, models, spans, traces, turns
@@ -60,10 +60,13 @@ async def trace_events(request: Request) -> Response:
 async def _events(parts: Parts, trace_id: str) -> list[dict[str, Any]]:
     """What the client uploaded, else what the service itself sampled."""
     uploaded = await parts.store.read(spans.of_trace, trace_id)
-    if any(str(span.get("name")).startswith("step.") for span in uploaded):
-        return span_events(uploaded)
     sampled = await parts.store.read(turns.of_trace, trace_id)
-    return turn_events(sampled, await _tokenizer(parts, sampled[0]["base"]) if sampled else None)
+    answered = turn_events(
+        sampled, await _tokenizer(parts, sampled[0]["base"]) if sampled else None
+    )
+    if any(str(span.get("name")).startswith("step.") for span in uploaded):
+        return with_pieces(span_events(uploaded), answered)
+    return answered
 
 
 async def _tokenizer(parts: Parts, base: str) -> Tokenizer | None:

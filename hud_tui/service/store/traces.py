@@ -25,6 +25,15 @@ def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     )
 
 
+def answered(db: Db, trace_id: str, completion: str | None, num_tokens: int | None) -> None:
+    """Keep what a client says its rollout answered, where the service did not sample it itself."""
+    db.execute(
+        "UPDATE trace SET completion = ?, num_tokens = ? WHERE id = ?"
+        " AND NOT EXISTS (SELECT 1 FROM turn WHERE trace_id = trace.id)",
+        (None if completion is None else completion[:COMPLETION_SHOWN], num_tokens, trace_id),
+    )
+
+
 def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
     """A client's rollout begins. Entering it again changes nothing that is known."""
     _begin(db, trace_id, now())

@@ -119,7 +119,7 @@ def _event(event: TraceEvent, reading: Reading, turn: int, width: int) -> Iterat
         yield from _said("reasoning", event.reasoning, width)
     sample = event.sample
     if sample is not None and sample.output_token_ids:
-        yield from _sampled(role_of(event), event.tokens, sample, reading, turn, width)
+        yield from _sampled(event, sample, reading, turn, width)
     elif event.kind == "tool_call":
         called = event.arguments if event.arguments is not None else ""
         yield from _said("tool call", f"{event.tool_name or ''} {called}".strip(), width)
@@ -139,27 +139,36 @@ def _said(role: str, text: str, width: int) -> Iterator[Content]:
 
 
 def _sampled(
-    role: str,
-    pieces: Sequence[str] | None,
-    sample: TurnSample,
-    reading: Reading,
-    turn: int,
-    width: int,
+    event: TraceEvent, sample: TurnSample, reading: Reading, turn: int, width: int
 ) -> Iterator[Content]:
-    """An answer with its tokens in their shades, the legend, and each token by itself."""
-    names = pieces or [f"#{token} " for token in sample.output_token_ids]
+    """An answer with its tokens in their shades, the legend, and each token by itself.
+
+    Where the service does not say what text each token is, the answer is its text alone: ids
+    tell a reader nothing.
+    """
+    pieces = event.tokens or ()
+    if len(pieces) != len(sample.output_token_ids):
+        yield from _said(role_of(event), event.text or "", width)
+        yield from _indented(_summed(sample, "   (pieces unknown: not shaded)"), width)
+        return
     shaded = _shaded(sample, reading, turn)
-    yield Content.styled(role, f"bold {MUTED}")
-    yield from _indented(flow(names, shaded), width)
+    yield Content.styled(role_of(event), f"bold {MUTED}")
+    yield from _indented(flow(pieces, shaded), width)
     yield Content()
     yield from _indented(legend(shaded), width)
+    yield from _indented(_summed(sample), width)
+    room = width - INDENT
+    yield from (Content(" " * INDENT) + line for line in listed(pieces, shaded, room))
+
+
+def _summed(sample: TurnSample, more: str = "") -> Content:
+    """How many tokens there are, and their logprobs in sum, in nats."""
     logprobs = [each for each in sample.output_logprobs if each == each]
+    text = f"{len(sample.output_token_ids)} tokens"
     if logprobs:
         total = sum(logprobs)
-        summed = f"logprob Σ {total:.2f}   mean {total / len(logprobs):.3f}"
-        yield from _indented(Content.styled(f"{len(names)} tokens   {summed}", MUTED), width)
-    room = width - INDENT
-    yield from (Content(" " * INDENT) + line for line in listed(names, shaded, room))
+        text += f"   logprob Σ {total:.2f}   mean {total / len(logprobs):.3f}"
+    return Content.styled(text + more, MUTED)
 
 
 def _shaded(sample: TurnSample, reading: Reading, turn: int) -> Shaded:
