@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 
 from textual.app import App
+from textual.await_remove import AwaitRemove
+from textual.dom import DOMNode
 from textual.filter import Monochrome
 from textual.notifications import Notification, Notify
+from textual.widget import Widget
 from textual.worker import WorkerFailed
 
 from hud_tui.errors import START_AGAIN, HudError
@@ -58,6 +61,14 @@ class TellingApp(App[None]):
         )
         for old in (*alike, *others[: max(0, len(others) + 1 - MOST_NOTICES)]):
             self._unnotify(old, refresh=False)
+
+    def _prune(self, *nodes: Widget, parent: DOMNode | None = None) -> AwaitRemove:
+        """Remove widgets from the screen. What they still read for themselves ends first: Textual
+        cancels a worker once its widget is gone, which is after that widget's children are."""
+        for node in nodes:
+            for one in node.walk_children(with_self=True):
+                self.workers.cancel_node(one)
+        return super()._prune(*nodes, parent=parent)
 
     def _handle_exception(self, error: Exception) -> None:
         """A worker's `HudError` is told, and the app goes on; anything else ends it."""

@@ -1,5 +1,6 @@
 """The app opened over the real service, with a network that can be made to fail."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,12 @@ class Net(httpx.AsyncHTTPTransport):
     answer: httpx.Response | None = None
     sent: list[str] = field(default_factory=list)
     """Writes that were sent, e.g. ``POST /v2/models/fork``."""
+    free: Callable[[], bool] = lambda: True
+    """Whether answers may come; until then they are held, but for the stream of events."""
+    look_s: float = 0.01
+    """Seconds between two looks at that."""
+    held: int = 0
+    """Answers that are held."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -41,6 +48,18 @@ class Net(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.method != "GET":
             self.sent.append(f"{request.method} {request.url.path}")
+        answer = await self._answered(request)
+        if not self.free() and "event-stream" not in answer.headers.get("content-type", ""):
+            await answer.aread()
+            self.held += 1
+            try:
+                while not self.free():  # noqa: ASYNC110
+                    await asyncio.sleep(self.look_s)
+            finally:
+                self.held -= 1
+        return answer
+
+    async def _answered(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET" or self.path not in ("", request.url.path):
             return await super().handle_async_request(request)
         if self.answer is not None:

@@ -99,8 +99,6 @@ class GroupScreen(Over[None]):
         self.columns.answers = known
         for first in range(0, len(known), AT_ONCE):
             read = await gather(*map(self.reader.read, known[first : first + AT_ONCE]))
-            if not self.is_attached:
-                return
             now = list(self.columns.answers)
             now[first : first + AT_ONCE] = [one for one, _ in read]
             self.columns.answers = now

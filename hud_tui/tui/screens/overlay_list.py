@@ -85,10 +85,9 @@ class OverlayList(Over[None]):
             and model.checkpoint_count != 0
             and (own is None or model.id != own.id)
         ]
-        if self.is_attached:
-            self._show()
-            if not self.models and not self.branches:
-                self.foot.say(f"{ALONE}\n{FOOT}")
+        self._show()
+        if not self.models and not self.branches:
+            self.foot.say(f"{ALONE}\n{FOOT}")
 
     def _show(self) -> None:
         rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]
@@ -122,12 +121,10 @@ class OverlayList(Over[None]):
         except HudError as error:
             self._say(error)
             return
-        if self.is_attached:
-            self._lay(over_model(self.below.shown, model, Tree.of(nodes)))
+        self._lay(over_model(self.below.shown, model, Tree.of(nodes)))
 
     def _say(self, error: HudError) -> None:
-        if self.is_attached:
-            self.foot.update(one_line(error.message))
+        self.foot.update(one_line(error.message))
 
     def _lay(self, overlay: Overlay | None) -> None:
         self.below.compare(overlay)

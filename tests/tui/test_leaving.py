@@ -1,0 +1,95 @@
+"""What is left while it loads: the answer that comes late changes nothing, and ends nothing."""
+
+import pytest
+from textual.screen import Screen
+
+from hud_tui.keys import VIEWS
+from hud_tui.start import Start
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.head_dialog import HeadDialog
+from hud_tui.tui.screens.overlay_list import OverlayList
+from hud_tui.tui.screens.try_panel import TryPanel
+from tests.conftest import Served, ended, fork, submit, until
+from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.test_app import caller
+
+OVER: list[tuple[str, tuple[str, ...], tuple[str, ...], type[Screen[object]]]] = [
+    ("live", ("g",), ("enter",), GroupScreen),
+    ("live", (), ("v",), OverlayList),
+    ("checkpoints", ("G", "up"), ("H",), HeadDialog),
+    ("checkpoints", ("G", "up"), ("s",), TryPanel),
+    ("models", ("F",), (*"late", "enter"), InputDialog),
+]
+"""The view, the keys to what loads, those that make it load, and what then lies over the view."""
+
+
+async def trained(served: Served) -> None:
+    """A model with three steps, each with groups."""
+    async with caller(served) as http:
+        model = await fork(http)
+        job = await submit(http, model["id"], steps=3, group_size=2, tasks_per_step=2)
+        assert (await ended(http, job))["status"] == "succeeded"
+
+
+async def well(flown: Cockpit) -> None:
+    """The app goes on: every view can be shown."""
+    for number, view in enumerate(VIEWS, 1):
+        await flown.press(str(number))
+        await flown.until_view(view)
+    assert flown.app.crash is None
+
+
+@pytest.mark.parametrize(("view", "first", "keys", "kind"), OVER)
+async def test_what_loads_over_a_view_can_be_left(
+    served: Served,
+    view: str,
+    first: tuple[str, ...],
+    keys: tuple[str, ...],
+    kind: type[Screen[object]],
+) -> None:
+    await trained(served)
+    async with cockpit(served, Start("live")) as flown:
+        await flown.press(str(VIEWS.index(view) + 1))
+        await flown.until_view(view)
+        await flown.until(lambda: flown.view.run.loaded and not flown.net.held)
+        await flown.press(*first)
+        await flown.until(lambda: view != "models" or isinstance(flown.screen, kind))
+        flown.net.free = lambda: False
+        await flown.press(*keys)
+        await flown.until(lambda: isinstance(flown.screen, kind) and flown.net.held)
+        over, flown.net.look_s = flown.screen, 0.0
+        flown.net.free = lambda: not over.children  # just after its widgets, before itself
+        await flown.press("escape")
+        await flown.until(lambda: isinstance(flown.screen, HudScreen))
+        await until(lambda: not flown.net.held)
+        flown.net.free = lambda: True
+        await well(flown)
+
+
+async def test_a_view_that_loads_can_be_left(served: Served) -> None:
+    await trained(served)
+    async with cockpit(served, Start("live")) as flown:
+        await flown.until(lambda: flown.view.run.loaded)
+        flown.net.free = lambda: False
+        for key in "12456":
+            await flown.press(key, "enter", "escape", "3")
+            await flown.until_view("live")
+        flown.net.free = lambda: True
+        await until(lambda: not flown.net.held)
+        await well(flown)
+
+
+@pytest.mark.parametrize("key", "125")
+async def test_the_app_can_be_left_while_a_view_loads(served: Served, key: str) -> None:
+    await trained(served)
+    async with cockpit(served, Start("live")) as flown:
+        await flown.until(lambda: flown.view.run.loaded)
+        views = [flown.view]
+        flown.net.free = lambda: not any(view.children for view in views)
+        await flown.press(key)
+        await flown.until_view(VIEWS[int(key) - 1])
+        views.append(flown.view)
+        await flown.press("q")
+    assert flown.app.crash is None
