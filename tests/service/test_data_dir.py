@@ -60,7 +60,7 @@ def another(data: Path) -> None:
 
 def anothers_of_an_older_version(data: Path) -> None:
     another(data)
-    _forget_ids(data)
+    forget_ids(data)
 
 
 def text(data: Path) -> None:
@@ -169,7 +169,7 @@ async def test_the_same_name_twice_is_numbered(data: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == [name, f"{name}-2"]
 
 
-def _forget_ids(data: Path) -> None:
+def forget_ids(data: Path) -> None:
     """As an older version left it: no id on either side."""
     (data / "checkpoints" / MARK).unlink()
     with closing(sqlite3.connect(data / "service.db")) as db:
@@ -181,7 +181,7 @@ def _forget_ids(data: Path) -> None:
 
 async def test_a_directory_of_an_older_version_is_adopted(data: Path) -> None:
     before = saved_steps(data)
-    _forget_ids(data)
+    forget_ids(data)
     async with Service(data, ToyEngine()) as service, calling(service) as http:
         model = (await http.get("/v2/models")).json()["items"][1]
         rows = await tree(http, model["id"])
