@@ -1,6 +1,7 @@
 """The embedded service as an ASGI app: the same paths and bodies as HUD's."""
 
 import logging
+import sqlite3
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -9,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hud_tui.service.bodies import reply
-from hud_tui.service.engines.base import EngineError, EngineLost, StateGone
+from hud_tui.service.disk import refusal
+from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost, StateGone
 from hud_tui.service.gate import Gate
 from hud_tui.service.refusals import Refused
 from hud_tui.service.routes import (
@@ -61,6 +63,9 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
         exception_handlers={
             Refused: _refused,
             HTTPException: _http,
+            sqlite3.Error: _disk,
+            OSError: _disk,
+            DiskFull: _disk,
             EngineLost: _lost,
             StateGone: _gone,
             EngineError: _engine,
@@ -96,6 +101,14 @@ async def _lost(request: Request, error: Exception) -> Response:
 
 async def _gone(request: Request, error: Exception) -> Response:
     return reply({"detail": str(error)}, 410)
+
+
+async def _disk(request: Request, error: Exception) -> Response:
+    refused = refusal(error)
+    if refused is None:
+        raise error
+    log.error("%s %s: %s", request.method, request.url.path, error)
+    return reply({"detail": refused.detail}, refused.status)
 
 
 async def _engine(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hud_tui.service.disk import refusal
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.refusals import Refused
 from hud_tui.wire import JobError
@@ -42,6 +43,9 @@ def stopped(ends_as: str) -> End:
 
 def failed(error: Exception) -> End:
     """The end of a run that could not go on."""
+    full = refusal(error)
+    if full is not None:
+        return End("failed", JobError(code="disk", message=f"{full.detail}: resume the run"))
     match error:
         case NoSpread():
             code = "no_spread"

@@ -10,7 +10,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from hud_tui.service.engines.base import Base, Engine, EngineError
+from hud_tui.service.disk import refusal
+from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError
 from hud_tui.service.ids import new_id
 from hud_tui.service.policies import Policies
 from hud_tui.service.refusals import Refused
@@ -80,8 +81,12 @@ class Retention:
                 self._again = False
                 while await self._store.read(retention.used) > self._limit and await self._thin():
                     pass
-        except Exception:
-            log.exception("checkpoints could not be thinned")
+        except Exception as error:
+            full = refusal(error)
+            if full is None:
+                log.exception("checkpoints could not be thinned")
+            else:
+                log.warning("checkpoints could not be thinned: %s", full)
 
     async def _thin(self) -> bool:
         """Thin one checkpoint by one stage; False where none may be."""
@@ -112,6 +117,8 @@ class Retention:
             done = await self._store.write(retention.slimmed, model_id, node, saved)
         except Refused as error:
             log.warning("%s cannot be thinned: %s", node.name, error)
+        except DiskFull:
+            raise  # so it is with the others: it is tried again after the next step
         except EngineError as error:
             log.warning("%s cannot be thinned: %s", node.name, error)
             self._unreadable.add(node.state_path)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hud_tui.rl.formats import read_rows
+from hud_tui.service.disk import refusal
 from hud_tui.service.endings import End, NoSpread, Solved, Stopped, failed, stopped
 from hud_tui.service.engines.base import Base, EngineError, Tokenizer
 from hud_tui.service.ids import new_id
@@ -180,7 +181,8 @@ class Runner:
         except (NoSpread, EngineError, Refused) as error:
             return failed(error)
         except Exception as error:
-            log.exception("run %s failed", run.job_id)
+            if refusal(error) is None:
+                log.exception("run %s failed", run.job_id)
             return failed(error)
         return End("succeeded")
 

@@ -20,6 +20,7 @@ import uvicorn
 from hud_tui.service.app import create_app
 from hud_tui.service.claims import CannotServe, bound_to, is_loopback, locked
 from hud_tui.service.data_dir import Unusable
+from hud_tui.service.disk import refusal
 from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.routes.telemetry import PREFIX
 from hud_tui.service.service import Service
@@ -133,7 +134,8 @@ async def _serve(
         except EngineError as error:
             raise CannotServe(f"the engine does not start: {error}") from error
         except (OSError, sqlite3.Error, TooNew) as error:
-            raise CannotServe(f"cannot open {service.data_dir}: {error}") from error
+            why = refusal(error) or error
+            raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
         config = uvicorn.Config(
             create_app(service, host),
             log_config=None,

@@ -42,6 +42,10 @@ class StateGone(EngineError):
     """What was saved is no longer there: it expired, or was deleted."""
 
 
+class DiskFull(EngineError):
+    """There is no room to save a state: no step was taken."""
+
+
 class StateDamaged(EngineError):
     """The file of a saved state is missing, or not whole."""
 
@@ -285,5 +289,6 @@ class Engine(Protocol):
         Raises:
             EngineRefused: Nothing was accumulated (every token may have been clipped), or
                 the optimizer's numbers make no sense.
+            DiskFull: There is no room for it.
             EngineError: It could not be saved.
         """

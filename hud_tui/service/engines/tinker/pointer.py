@@ -3,9 +3,10 @@
 import json
 import os
 from dataclasses import asdict, dataclass
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
-from hud_tui.service.engines.base import EngineError, StateDamaged
+from hud_tui.service.engines.base import DiskFull, EngineError, StateDamaged
 
 FILE = "tinker.json"
 
@@ -48,7 +49,8 @@ def write(directory: Path, pointer: Pointer) -> Path:
         finally:
             os.close(place)
     except OSError as error:
-        raise EngineError(f"the checkpoint could not be written: {error.strerror}") from error
+        kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
+        raise kind(f"the checkpoint could not be written: {error.strerror}") from error
     return path
 
 

@@ -18,7 +18,7 @@ from hud_tui.service.engines.tiny import optimiser, training
 from hud_tui.service.engines.tiny.losses import token_weights
 from hud_tui.service.engines.tiny.policy import Weights
 from hud_tui.service.engines.tiny.sampling import sample
-from hud_tui.service.engines.tiny.state import load, save_state
+from hud_tui.service.engines.tiny.state import load, not_written, save_state
 from hud_tui.service.engines.tiny.training import Chunk, Floats
 
 WIDEST = 80.0
@@ -85,6 +85,7 @@ class Learner:
 
         Raises:
             EngineRefused: Nothing was accumulated, or the weights would not be finite.
+            DiskFull: There is no room for the state.
             EngineError: The state could not be written.
         """
         if self.grads is None:
@@ -105,7 +106,7 @@ class Learner:
         try:
             path = str(save_state(directory, weights, moments, self.config))
         except OSError as error:
-            raise EngineError(f"the state could not be written: {error.strerror}") from error
+            raise not_written("the state", error) from error
         self.weights, self.moments, self.grads = weights, moments, None
         return Saved(path, path, metrics)
 

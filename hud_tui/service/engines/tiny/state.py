@@ -8,6 +8,7 @@ never having stopped.
 import json
 import os
 from dataclasses import asdict
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from hud_tui.service.engines.base import EngineError
+from hud_tui.service.engines.base import DiskFull, EngineError
 from hud_tui.service.engines.tiny.optimiser import Moments
 from hud_tui.service.engines.tiny.policy import Config, Weights, shapes
 
@@ -64,6 +65,12 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise EngineError(f"{path.name} is not a whole state of this engine: {error}") from error
     return weights, moments, config
+
+
+def not_written(what: str, error: OSError) -> EngineError:
+    """What is raised where a file could not be saved."""
+    kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
+    return kind(f"{what} could not be written: {error.strerror}")
 
 
 def _metadata(config: Config) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, SampleRequest
+from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.pipe import frame, read_frame
 
 if TYPE_CHECKING:
@@ -72,22 +72,21 @@ class Worker:
 
     def slim(self, path: Path, directory: Path) -> str:
         """Write a state's weights alone into a directory; the new file's path."""
-        from hud_tui.service.engines.tiny.state import load, save_weights
+        from hud_tui.service.engines.tiny.state import load, not_written, save_weights
 
         weights, _, config = load(path)
         try:
             return str(save_weights(directory, weights, config))
         except OSError as error:
-            raise EngineError(f"the weights could not be written: {error.strerror}") from error
+            raise not_written("the weights", error) from error
 
 
 def reply(worker: Worker, body: bytes) -> dict[str, Any]:
-    """What to send back: ``result``, or ``error`` for the user to read and whether that
-    `refused` the call, which then changed nothing."""
+    """What to send back: ``result``, or ``error`` for the user to read and its `KINDS`."""
     try:
         return {"result": worker.answer(orjson.loads(body))}
     except EngineError as error:
-        return {"error": str(error), "refused": isinstance(error, EngineRefused)}
+        return {"error": str(error), "kind": type(error).__name__}
 
 
 def main() -> None:

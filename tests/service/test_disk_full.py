@@ -1,0 +1,204 @@
+"""A disk without room is answered as such, leaves everything as it was, and can be emptied."""
+
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from errno import EDQUOT, EFBIG, EIO, ENOENT, ENOSPC, EROFS
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from hud_tui.service.disk import refusal
+from hud_tui.service.service import Service
+from hud_tui.service.store import Db
+from tests.conftest import PATIENCE_S, Process, ended, fork, serve_process, submit, tasks_of
+from tests.service.calls import (
+    Json,
+    chat,
+    detail,
+    optim,
+    pass_,
+    payloads,
+    saved_steps,
+    set_head,
+    step,
+    tree,
+)
+
+Call = Callable[[httpx.AsyncClient, Json], Awaitable[httpx.Response]]
+FILLER = "x" * 100_000
+
+
+def fill(db: Db) -> None:
+    """Leave the database no page: it may not grow, and what is free is taken."""
+    [pages] = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    size = len(FILLER)
+    while size:
+        try:
+            db.execute("INSERT INTO span VALUES (?, ?, ?)", ("fill", str(uuid4()), FILLER[:size]))
+        except sqlite3.OperationalError:
+            size //= 2
+
+
+def empty(db: Db) -> None:
+    db.execute("PRAGMA max_page_count = 1073741823")
+
+
+async def _step(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+    return await optim(http, model["id"])
+
+
+async def _fork(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+    body = {"source_model_id": model["id"], "name": str(uuid4())}
+    return await http.post("/v2/models/fork", json=body)
+
+
+async def _forks(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+    """Until no page has room for one more row."""
+    while (answer := await _fork(http, model)).status_code == 201:
+        pass
+    return answer
+
+
+async def _spans(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+    path = f"/telemetry/v3/api/trace/{uuid4().hex}/telemetry-upload"
+    return await http.post(path, json={"telemetry": [{"span_id": "a", "text": FILLER}]})
+
+
+async def _enter(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+    return await http.post(f"/v2/trace/{uuid4().hex}/enter", json={"task_slug": FILLER[:9000]})
+
+
+async def _submit(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+    body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
+    return await http.post("/v1/training/jobs", json={**body, "config": {"parameters": {}}})
+
+
+CALLS: list[Call] = [_step, _forks, _spans, _enter, _submit]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_full_database_is_said_and_nothing_is_kept(
+    http: httpx.AsyncClient, service: Service, call: Call
+) -> None:
+    model, store = await fork(http), service.parts.store
+    await step(http, model)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    before = await tree(http, model["id"])
+    await store.read(fill)
+    answer = await call(http, model)
+    assert answer.status_code == 507, answer.text
+    assert "disk of the data directory is full" in detail(answer)
+    assert await tree(http, model["id"]) == before
+    assert {path.name for path in saved_steps(service.data_dir)} == {row["id"] for row in before}
+    await store.read(empty)
+    await step(http, model)
+
+
+async def test_a_run_ends_with_the_reason_and_goes_on_once_there_is_room(
+    http: httpx.AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, store = await fork(http), service.parts.store
+    job_id = await submit(http, model["id"], steps=3)
+    await store.read(fill)
+    status = await ended(http, job_id)
+    assert (status["status"], status["error"]["code"]) == ("failed", "disk")
+    assert "data directory is full" in status["error"]["message"]
+    assert "Traceback" not in caplog.text
+    await store.read(empty)
+    resumed = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    assert resumed.status_code == 200, resumed.text
+    assert (await ended(http, job_id))["status"] == "succeeded"
+
+
+async def test_a_database_that_is_locked_or_read_only_says_so(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    store = service.parts.store
+    await store.read(lambda db: db.execute("PRAGMA busy_timeout = 10"))
+    model = await fork(http)
+    with closing(sqlite3.connect(service.data_dir / "service.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        locked = await _fork(http, model)
+        other.rollback()
+    assert (locked.status_code, "locked" in detail(locked)) == (503, True)
+    await store.read(lambda db: db.execute("PRAGMA query_only = 1"))
+    refused = await _fork(http, model)
+    assert (refused.status_code, "cannot be written to" in detail(refused)) == (507, True)
+    await store.read(lambda db: db.execute("PRAGMA query_only = 0"))
+    assert (await _fork(http, model)).status_code == 201
+
+
+def _limit(process: Process, size: int) -> None:
+    """No file of the service's or its engine's may grow beyond this."""
+    pid = process.ready.pid
+    engines = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for one in (pid, *map(int, engines)):
+        resource.prlimit(one, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+async def test_a_checkpoint_that_does_not_fit_is_no_step(tmp_path: Path) -> None:
+    """Half a checkpoint of the tiny engine has room, in a file of its own process."""
+    async with serve_process(tmp_path) as process, process.client() as http:
+        model = await fork(http)
+        await step(http, model)
+        before = await tree(http, model["id"])
+        await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+        _limit(process, 1_000_000)
+        answer = await optim(http, model["id"])
+        assert answer.status_code == 507, answer.text
+        assert "disk of the data directory is full" in detail(answer)
+        assert await tree(http, model["id"]) == before
+        assert [path.name for path in saved_steps(tmp_path)] == [before[0]["id"]]
+        _limit(process, resource.RLIM_INFINITY)
+        await step(http, model)
+        served = await set_head(http, model["id"], before[0]["id"])
+        assert served.status_code == 200
+        await chat(http, model["id"])
+
+
+def test_a_start_without_room_says_so(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    result = subprocess.run(
+        [sys.executable, "-m", "hud_tui.service", "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        preexec_fn=limit,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "disk of the data directory is full" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(ENOSPC, 507), (EDQUOT, 507), (EFBIG, 507), (EROFS, 507), (EIO, 500), (ENOENT, None)],
+)
+def test_failures_of_files(number: int, status: int | None) -> None:
+    found = refusal(OSError(number, os.strerror(number)))
+    assert (found and found.status) == status
+
+
+async def test_other_failures_are_still_bugs(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*args: object) -> None:
+        raise FileNotFoundError(ENOENT, "no such file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.parts.store, "write", fails)
+        with pytest.raises(FileNotFoundError):
+            await _enter(http, {})
