@@ -5,7 +5,8 @@ The embedded service sends them as server-sent events on
 ``id:`` = a number that grows and survives a restart). Against a service without
 that endpoint the client polls and makes the same values from what changed.
 
-One optimizer step arrives as Checkpoint, Head, Step, in that order, then Job.
+One optimizer step arrives as Checkpoint, Head, Step, in that order, then Job. A Checkpoint
+that is known already is that one said anew: what is kept of it, or what it scored, has changed.
 """
 
 from typing import Annotated, Literal

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from hud_tui.events import CheckpointAdded, Event, HeadMoved, StepTaken, TreeRead
+from hud_tui.rl.reread import is_same
 from hud_tui.wire import Checkpoint
 
 _NUMBER = re.compile(r"(\d{1,15})$")
@@ -17,13 +18,18 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
         new: The tree as it was read now, shape (M,).
 
     Returns:
-        One `TreeRead` where more happened than steps and moves of the head.
+        One `TreeRead` where more happened than steps, moves of the head, and what is said
+        anew of a checkpoint.
     """
     if not _grew(old, new):
         return [TreeRead(checkpoints=tuple(new))]
     before, after = _head(old), _head(new)
     fresh = new[len(old) :]
-    events: list[Event] = []
+    events: list[Event] = [
+        CheckpointAdded(checkpoint=now)
+        for was, now in zip(old, new, strict=False)
+        if _is_retold(was, now)
+    ]
     for position, checkpoint in enumerate(fresh, len(old) + 1):
         events.append(CheckpointAdded(checkpoint=checkpoint))
         if checkpoint.id == after and before != after:
@@ -52,11 +58,13 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, float]:
 
 
 def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:
-    """Whether `new` is `old`, but for the head, with rows added at its end."""
-    return len(new) >= len(old) and all(
-        a is b or a.model_copy(update={"is_active": b.is_active}) == b
-        for a, b in zip(old, new, strict=False)
-    )
+    """Whether `new` is `old`, but for what is said anew, with rows added at its end."""
+    return len(new) >= len(old) and all(is_same(a, b) for a, b in zip(old, new, strict=False))
+
+
+def _is_retold(was: Checkpoint, now: Checkpoint) -> bool:
+    """Whether a row says something else than before, beside whether it is the head."""
+    return was is not now and was.model_copy(update={"is_active": now.is_active}) != now
 
 
 def _head(tree: Sequence[Checkpoint]) -> str | None:

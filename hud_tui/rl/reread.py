@@ -7,7 +7,7 @@ from hud_tui.wire import Checkpoint
 
 MOST = 500
 """Rows that are compared with what is known of them; a tree with more is taken as another."""
-RETOLD = ("is_active", "state", "pinned")
+RETOLD = ("is_active", "state", "pinned", "evaluations")
 """What may be said anew of a step without it being another."""
 
 
@@ -24,12 +24,13 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
     if len(checkpoints) < len(tree):
         return None
     told = [pair for pair in zip(tree, checkpoints, strict=False) if pair[0] is not pair[1]]
-    if len(told) > MOST or not all(_same(*pair) for pair in told):
+    if len(told) > MOST or not all(is_same(*pair) for pair in told):
         return None
     for checkpoint in (*(new for _, new in told), *checkpoints[len(tree) :]):
         tree = tree.add(checkpoint)
     return tree.with_head(next((c.id for c in reversed(checkpoints) if c.is_active), None))
 
 
-def _same(old: Checkpoint, new: Checkpoint) -> bool:
-    return old.model_copy(update={name: getattr(new, name) for name in RETOLD}) == new
+def is_same(old: Checkpoint, new: Checkpoint) -> bool:
+    """Whether both are one step, of which something may be said anew."""
+    return old is new or old.model_copy(update={name: getattr(new, name) for name in RETOLD}) == new

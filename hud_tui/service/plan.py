@@ -56,10 +56,10 @@ class Plan:
         Random(f"{self.parameters['seed']} {epoch}").shuffle(order)
         return [self.train[i] for i in order[place * count : (place + 1) * count]]
 
-    def samples_heldout(self, iteration: int, last: bool) -> bool:
-        """Whether the held-out tasks are sampled in this iteration."""
+    def heldout_of(self, iteration: int, last: bool) -> Sequence[Planned]:
+        """The held-out tasks that are sampled in this iteration: all, or none."""
         due = last or iteration % self.parameters["heldout_every"] == 0
-        return bool(self.heldout) and due
+        return self.heldout if due else ()
 
 
 def fill(given: JobParameters, base: Base) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def trace_record(row: sqlite3.Row) -> dict[str, Any]:
         "completion": row["completion"],
         "num_tokens": row["num_tokens"],
         "heldout": None if heldout is None else bool(heldout),
+        "evaluates": row["evaluates"],
         "checkpoint_id": row["checkpoint_id"],
         "model": row["model"],
     }

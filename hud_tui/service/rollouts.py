@@ -61,25 +61,27 @@ async def roll_out(
     tokens: Tokenizer,
     plan: Plan,
     place: tuple[str, int],
-    heldout: bool,
+    train: Sequence[Planned],
+    heldout: Sequence[Planned],
     context: int,
 ) -> Rollouts:
-    """Sample and grade one iteration's tasks, all in one call to the engine.
+    """Sample and grade some tasks, all in one call to the engine.
 
     Args:
         engine, handle, tokens: What samples, and its tokens' texts.
         plan: The run's.
         place: The job's id and the iteration's number, which name the rollouts: an
             iteration that is repeated has the same ones again.
-        heldout: Whether the held-out tasks are sampled too.
+        train: Tasks that are sampled `group_size` times each.
+        heldout: Tasks that are sampled once each.
         context: Most tokens of a prompt and its completion.
 
     Raises:
         EngineLost: The engine stopped.
     """
     size, (_, iteration) = plan.parameters["group_size"], place
-    wanted = [(task, j) for task in plan.tasks_of(iteration) for j in range(size)]
-    held = [(task, 0) for task in plan.heldout] if heldout else []
+    wanted = [(task, j) for task in train for j in range(size)]
+    held = [(task, 0) for task in heldout]
     requests = [_request(plan, iteration, task, j, context) for task, j in (*wanted, *held)]
     started_at, start = now(), perf_counter()
     sampled = await engine.sample(handle, requests)
@@ -92,7 +94,12 @@ async def roll_out(
 
 
 def trace_rows(
-    rollouts: Rollouts, place: tuple[str, int, int], model: str, base: str, temperature: float
+    rollouts: Rollouts,
+    place: tuple[str, int, int | None],
+    model: str,
+    base: str,
+    temperature: float,
+    evaluates: str | None = None,
 ) -> list[TraceRow]:
     """The rollouts as they are kept: traces with one turn each.
 
@@ -101,6 +108,7 @@ def trace_rows(
         place: The job's id, its step and which sampling of that this is, both from 1.
         model, base: Slug and base of what sampled them.
         temperature: That they were sampled at.
+        evaluates: Id of the checkpoint that they evaluate.
     """
     job_id, step, attempt = place
     groups: dict[int, str] = {}
@@ -120,6 +128,7 @@ def trace_rows(
             reward=rollout.reward,
             stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
             heldout=task.heldout,
+            evaluates=evaluates,
             turns=[_turn_row(rollout, base, temperature, times)],
         )
         rows.append(row)

@@ -1,4 +1,7 @@
-"""One managed run: sample from the head, grade, step, again.
+"""One managed run: sample from the head, grade, step, again; at the end, evaluate.
+
+A step's rollouts are sampled by the weights before it, so the last checkpoint has no number
+of its own until the held-out tasks are sampled once more from it: that is the evaluation.
 
 The head is looked at before sampling and, under the session's lock, before training: if
 it moved in between, the rollouts are thrown away and sampled again from the new head, so
@@ -7,27 +10,33 @@ rollouts; a step that has begun is finished, whole.
 """
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from statistics import fmean
 from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.service.batches import CROSS_ENTROPY, Batch, flat_groups, make_batch, name_flat
 from hud_tui.service.endings import NoSpread, Solved, Stopped
-from hud_tui.service.engines.base import Adam, EngineLost
+from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGone
 from hud_tui.service.flats import IN_A_ROW, Flats
 from hud_tui.service.parts import Parts
-from hud_tui.service.plan import Plan
+from hud_tui.service.plan import Plan, Planned
 from hud_tui.service.rollouts import Rollouts, roll_out, trace_rows
-from hud_tui.service.store import heads, runs
+from hud_tui.service.store import evaluations, heads, runs
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.nodes import Node
 from hud_tui.service.store.rollouts import add_rollouts
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 LOST_IN_A_ROW = 3
 """Times that an iteration is repeated after the engine stopped."""
+EVALUATED_AT_ONCE = 256
+"""Rollouts of an evaluation that the engine is asked for together: whoever else samples gets a
+turn in between."""
 
 
 class Run:
@@ -40,6 +49,7 @@ class Run:
         step: int = 0,
         iteration: int = 0,
         attempt: int = 1,
+        solved: str | None = None,
     ) -> None:
         """
         Args:
@@ -50,6 +60,7 @@ class Run:
             step: Optimizer steps it has taken so far.
             iteration: Batches it has sampled so far, with those that had no spread.
             attempt: Which sampling of the next step is due, from 1.
+            solved: Why no further step is taken, where that was found before.
         """
         self.model = model
         self.job_id = job_id
@@ -61,6 +72,7 @@ class Run:
         self._iteration = iteration
         self._stop = asyncio.Event()
         self._attempt = attempt
+        self._solved = solved
         self._flats = Flats()
         self._session = parts.session(model)
 
@@ -70,7 +82,7 @@ class Run:
         self._stop.set()
 
     async def train(self) -> None:
-        """Take all steps that are left.
+        """Take all steps that are left, then evaluate the last checkpoint.
 
         Raises:
             Stopped: It was asked to end.
@@ -80,42 +92,85 @@ class Run:
         """
         async with self._session.lock:
             await self._session.drop()
-        lost = 0
-        while self._step < self._plan.parameters["steps"]:
+        while self._solved is None and self._step < self._plan.parameters["steps"]:
+            await self._persist(self._iterate, f"step {self._step + 1}")
+        await self._evaluate()
+        if self._solved is not None:
+            raise Solved(self._solved)
+
+    async def _persist(
+        self, work: Callable[[], Awaitable[T]], what: str, node: Node | None = None
+    ) -> T:
+        """Do something, and again where the engine stops meanwhile.
+
+        Args:
+            work: What is done.
+            what: What it is called.
+            node: The checkpoint that it samples from; None for the head.
+        """
+        for _ in range(LOST_IN_A_ROW):
             try:
-                await self._iterate()
-                lost = 0
+                return await work()
             except EngineLost as error:
-                lost += 1
-                if lost > LOST_IN_A_ROW:
-                    raise
-                await self._say_lost(error)
+                from_ = node or await self._parts.store.read(heads.head, self.model.id)
+                place = from_.name if from_ else "the start"
+                note = f"{what}: {error}: sampled again from {place}"
+                await self._parts.store.write(runs.note, self.job_id, note)
+        return await work()
 
     async def _iterate(self) -> None:
         start = perf_counter()
         node = await self._parts.store.read(heads.head, self.model.id)
-        rollouts = await self._unless_stopped(self._sample(node))
+        plan, last = self._plan, self._step + 1 == self._plan.parameters["steps"]
+        train, heldout = plan.tasks_of(self._iteration), plan.heldout_of(self._iteration, last)
+        rollouts = await self._unless_stopped(self._sample(node, train, heldout))
         async with self._session.lock:
             now = await self._parts.store.read(heads.head_id, self.model.id)
             if self._stop.is_set() or now != (node.id if node else None):
                 return
-            await self._keep(rollouts)
+            await self._keep(rollouts, (self.job_id, self._step + 1, self._attempt))
             batch = self._batch(rollouts)
             if batch.datums():
                 await self._take_step(batch, rollouts, start)
             else:
                 await self._skip(batch, rollouts, start)
 
-    async def _say_lost(self, error: EngineLost) -> None:
-        node = await self._parts.store.read(heads.head, self.model.id)
-        place = node.name if node else "the start"
-        note = f"step {self._step + 1}: {error}: sampled again from {place}"
-        await self._parts.store.write(runs.note, self.job_id, note)
+    async def _evaluate(self) -> None:
+        """Sample the held-out tasks from the run's last checkpoint, and keep what it scored.
 
-    async def _sample(self, node: Node | None) -> Rollouts:
-        parts, parameters = self._parts, self._plan.parameters
-        last = self._step + 1 == parameters["steps"]
-        heldout = self._plan.samples_heldout(self._iteration, last)
+        Raises:
+            Stopped: The run was asked to end.
+            EngineError: It could not be sampled; the steps stand.
+        """
+        store, tasks = self._parts.store, self._plan.heldout
+        node = await store.read(evaluations.due, self.job_id)
+        if node is None or not tasks:
+            return
+        await store.write(runs.note, self.job_id, f"{_evaluation(node)}: {len(tasks)} tasks")
+        rewards: list[float] = []
+        try:
+            for start in range(0, len(tasks), EVALUATED_AT_ONCE):
+                part = tasks[start : start + EVALUATED_AT_ONCE]
+                score = partial(self._score, node, part)
+                rewards += await self._persist(score, _evaluation(node), node)
+        except StateGone as error:
+            log.warning("%s is not evaluated: %s", node.name, error)
+            return
+        except EngineError as error:
+            why = f"all steps were taken, but the {_evaluation(node)} failed: {error}"
+            raise EngineError(f"{why}. Resume the run to repeat only that") from error
+        await store.write(evaluations.add, self.model.id, node, rewards, len(tasks), self.job_id)
+
+    async def _score(self, node: Node, tasks: Sequence[Planned]) -> list[float]:
+        """Rewards of one rollout per held-out task, sampled from a checkpoint, and kept."""
+        found = await self._unless_stopped(self._sample(node, (), tasks))
+        await self._keep(found, (self.job_id, self._step, None), node)
+        return [rollout.reward for rollout in found.heldout]
+
+    async def _sample(
+        self, node: Node | None, train: Sequence[Planned], heldout: Sequence[Planned]
+    ) -> Rollouts:
+        parts = self._parts
         async with parts.policies.borrow(self.model, node) as handle:
             return await roll_out(
                 parts.engine,
@@ -123,16 +178,22 @@ class Run:
                 await parts.tokenizer(self.model),
                 self._plan,
                 (self.job_id, self._iteration),
+                train,
                 heldout,
                 parts.base(self.model).context,
             )
 
-    async def _keep(self, rollouts: Rollouts) -> None:
+    async def _keep(
+        self,
+        rollouts: Rollouts,
+        place: tuple[str, int, int | None],
+        evaluated: Node | None = None,
+    ) -> None:
         temperature = self._plan.parameters["temperature"]
         model = self.model
-        place = (self.job_id, self._step + 1, self._attempt)
-        rows = trace_rows(rollouts, place, model.slug, model.base, temperature)
-        await self._parts.store.write(add_rollouts, model.id, rows)
+        id_, step = (evaluated.id, evaluated.step) if evaluated else (None, None)
+        rows = trace_rows(rollouts, place, model.slug, model.base, temperature, id_)
+        await self._parts.store.write(add_rollouts, model.id, rows, step)
 
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters
@@ -173,8 +234,9 @@ class Run:
             note=f"{note}: sampled again ({self._flats.count} of {IN_A_ROW})",
         )
         if self._flats.is_end and self._flats.solved:
-            raise Solved(self._flats.verdict)
-        if self._flats.is_end:
+            self._solved = self._flats.verdict
+            await self._parts.store.write(runs.solved, self.job_id, self._solved)
+        elif self._flats.is_end:
             raise NoSpread(f"{self._flats.verdict} ({note})")
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
@@ -189,6 +251,10 @@ class Run:
             for one in (task, stop):
                 one.cancel()
             await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def _evaluation(node: Node) -> str:
+    return f"evaluation of {node.name} on the held-out tasks"
 
 
 def _why_skipped(batch: Batch, loss_fn: str) -> str:

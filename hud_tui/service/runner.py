@@ -83,7 +83,7 @@ class Runner:
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
         status = await store.write(_requeue, job["id"], keep)
-        done = (job["step"], job["iteration"], job["attempt"])
+        done = (job["step"], job["iteration"], job["attempt"], job["solved"])
         run = Run(self._parts, model, job["id"], plan, *done)
         self._start(run)
         return status

@@ -78,6 +78,9 @@ class Trace(Response):
     num_tokens: int | None = None
     """Generated tokens, all turns."""
     heldout: bool | None = None
+    evaluates: str | None = None
+    """The checkpoint that it was sampled from to evaluate it, `step` being that checkpoint's; None
+    where it was sampled for `step`, from the weights before that."""
 
 
 class TurnSample(Response):

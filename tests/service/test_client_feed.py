@@ -72,7 +72,7 @@ async def test_a_run_as_it_is_streamed(client: HudClient) -> None:
     assert feed.source == "stream"
     assert feed.trouble == ""
     steps = [e.type for e in events if e.type in ("checkpoint", "head", "step")]
-    assert steps == ["checkpoint", "head", "step"] * 2
+    assert steps == [*["checkpoint", "head", "step"] * 2, "checkpoint"], "evaluated at the end"
     rollouts = [event for event in events if isinstance(event, RolloutDone) and not event.heldout]
     assert {event.step for event in rollouts} == {1, 2}
 
@@ -130,7 +130,7 @@ async def test_a_cut_before_the_first_event_loses_nothing(
             seen = await to_the_end(events)
         await cut_client.aclose()
     assert [e.type for e in seen if e.type in ("checkpoint", "head", "step")] == [
-        *("checkpoint", "head", "step")
+        *("checkpoint", "head", "step", "checkpoint")
     ]
 
 

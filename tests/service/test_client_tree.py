@@ -15,7 +15,7 @@ from hud_tui.client.changes import changes
 from hud_tui.client.tree import TreeReader
 from hud_tui.errors import HudMalformed
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Evaluation
 
 TREE = adapter(list[Checkpoint])
 
@@ -192,3 +192,14 @@ def test_steps_and_a_head_that_was_set_back_behind_them() -> None:
 )
 def test_anything_else_is_the_whole_tree(old: list[Checkpoint], new: list[Checkpoint]) -> None:
     assert changes(old, new) == [TreeRead(checkpoints=tuple(new))]
+
+
+def test_what_is_said_anew_of_a_checkpoint_is_no_other_step() -> None:
+    old, new = checkpoints(2, 2), checkpoints(3, 3)
+    scored = Evaluation(mean_reward=0.5, num_tasks=2, num_traces=2)
+    new[1] = new[1].model_copy(update={"evaluations": [scored]})
+    anew, added, moved, step = changes(old, new)
+    assert anew == CheckpointAdded(checkpoint=new[1])
+    assert [event.type for event in (added, moved, step)] == ["checkpoint", "head", "step"]
+    assert isinstance(step, StepTaken)
+    assert step.step == 3

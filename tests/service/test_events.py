@@ -9,7 +9,7 @@ import httpx
 import pytest
 from httpx_sse import EventSource, ServerSentEvent
 
-from hud_tui.events import EVENT, Event, JobChanged, StepTaken
+from hud_tui.events import EVENT, CheckpointAdded, Event, JobChanged, StepTaken
 from hud_tui.service import frames
 from hud_tui.service.routes import events as stream
 from hud_tui.service.service import Service
@@ -88,7 +88,8 @@ async def test_a_step_arrives_in_order(wire: httpx.AsyncClient) -> None:
     kinds = [event.event for event in found]
     assert kinds[:3] == ["job", "job", "rollout"]
     others = [kind for kind in kinds if kind != "rollout"]
-    assert others == ["job", "job", *["checkpoint", "head", "step", "job"] * 2, "job"]
+    steps = ["checkpoint", "head", "step", "job"] * 2
+    assert others == ["job", "job", *steps, "job", "checkpoint", "job"], "evaluated at the end"
     ids = [int(event.id) for event in found]
     assert ids == sorted(set(ids))
     taken = [read(event) for event in found if event.event == "step"]
@@ -125,7 +126,8 @@ async def test_a_cut_line_resumes_while_the_run_goes_on(wire: httpx.AsyncClient)
     ids = [int(event.id) for event in found]
     assert ids == sorted(set(ids))
     assert sum(event.event == "step" for event in found) == 6
-    assert sum(event.event == "checkpoint" for event in found) == 6
+    added = [one.checkpoint.id for one in map(read, found) if isinstance(one, CheckpointAdded)]
+    assert (len(added), len(set(added))) == (7, 6), "the last one is said anew, evaluated"
 
 
 async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:

@@ -43,7 +43,7 @@ def test_a_seed_is_an_order() -> None:
 
 def test_heldout_comes_first_last_and_in_between() -> None:
     made = plan(heldout_every=4)
-    due = [i for i in range(10) if made.samples_heldout(i, last=i == 9)]
+    due = [i for i in range(10) if made.heldout_of(i, last=i == 9)]
     assert due == [0, 4, 8, 9]
     assert made.heldout
     assert all(not task.task.heldout for i in range(20) for task in made.tasks_of(i))

@@ -63,7 +63,7 @@ async def test_a_run_says_why_it_samples_a_step_again(
     logged = await service.parts.store.read(events.after, model["id"], 0)
     found = [json.loads(event.body)["job"]["note"] for event in logged if event.type == "job"]
     again = "step 1: the server lost the training run: sampled again from step-000001"
-    assert [note for note in found if note] == [again]
+    assert next(note for note in found if note) == again
 
 
 @pytest.mark.parametrize("verb", ["sample", "forward_backward"])

@@ -290,7 +290,8 @@ async def test_the_engine_stops_in_a_run(http: httpx.AsyncClient, engine: ToyEng
         assert (status["status"], engine.kill_next) == ("succeeded", ""), status
         assert len(await tree(http, model["id"])) == 2
         page = (await http.get(f"/v2/jobs/{status['id']}/traces?limit=1000")).json()
-        places = {(row["step"], row["task_slug"], row["rollout"]) for row in page["items"]}
+        keys = ("step", "task_slug", "rollout", "evaluates")
+        places = {tuple(row[key] for key in keys) for row in page["items"]}
         assert page["total"] == len(places), "a step that is repeated has its rollouts once"
 
 

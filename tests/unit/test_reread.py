@@ -10,7 +10,7 @@ from hud_tui.events import TreeRead
 from hud_tui.rl.reread import MOST, reread
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import Tree
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Evaluation
 from tests.unit.trees import checkpoint, parents, tree_of
 
 
@@ -28,7 +28,7 @@ def nodes_of(chosen: list[int], head: int | None) -> list[Checkpoint]:
 def shape(run: Run) -> tuple[object, ...]:
     tree, series = run.tree, run.series
     rows = [series.id_at(row) for row in range(series.length)]
-    told = [(node.id, node.state, node.pinned) for node in tree]
+    told = [(node.id, node.state, node.pinned, node.evaluations) for node in tree]
     values = str(list(series.values("reward_mean")))
     return told, tree.head, tree.best, tree.peak, tree.pinned, rows, values
 
@@ -41,8 +41,10 @@ def test_reading_again_is_reading_anew(chosen: list[int], data: st.DataObject) -
     size = data.draw(st.integers(1, len(chosen)))
     first = nodes_of(chosen[:size], data.draw(heads.filter(lambda at: at is None or at < size)))
     second = nodes_of(chosen, data.draw(heads))
+    scored = Evaluation(mean_reward=0.5, num_tasks=2, num_traces=2)
+    anew = {"state": "expired", "pinned": True, "evaluations": [scored]}
     for at in data.draw(st.sets(st.integers(0, len(chosen) - 1))):
-        second[at] = second[at].model_copy(update={"state": "expired", "pinned": True})
+        second[at] = second[at].model_copy(update=anew)
     again = read(read(Run(), first), second)
     assert shape(again) == shape(read(Run(), second))
 

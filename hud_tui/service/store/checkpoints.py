@@ -15,6 +15,7 @@ UNKEPT: Mapping[str, Any] = {
     "is_active": True,
     "state": True,
     "pinned": True,
+    "evaluations": True,
     "groups": {"__all__": {"trace_ids"}},
 }
 """Of a row: columns say what changes; the step's event names the traces."""
@@ -107,7 +108,7 @@ def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
     return sorted((row["step"], _dump(row)) for row in found)
 
 
-_ROW = f"""SELECT step, body, {nodes.STATE} AS state, pinned,
+_ROW = f"""SELECT step, body, {nodes.STATE} AS state, pinned, evaluations,
     checkpoint.id IS head.checkpoint_id AS is_active
     FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id"""
 _FLAGS = ("false", "true")
@@ -116,7 +117,8 @@ _FLAGS = ("false", "true")
 def _dump(row: sqlite3.Row) -> bytes:
     """A stored body with what changes put before it."""
     active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
-    now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},'
+    scored = f'"evaluations":{row["evaluations"]},' if row["evaluations"] else ""
+    now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},{scored}'
     return (now + body[1:]).encode()
 
 

@@ -21,21 +21,29 @@ class TraceRow:
     group_id: str
     step: int
     """Of the run, from 1."""
-    attempt: int
-    """Which sampling of that step, from 1."""
+    attempt: int | None
+    """Which sampling of that step, from 1; None where it evaluates a checkpoint."""
     rollout: int
     reward: float
     stop_reason: str
     heldout: bool
+    evaluates: str | None = None
+    """Id of the checkpoint that it was sampled from to evaluate it."""
     turns: Sequence[TurnRow] = field(default_factory=tuple)
 
 
-def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow]) -> None:
+def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
     """Keep finished rollouts of a managed run, and log them.
 
     An iteration that is repeated, after a crash or without its engine, replaces its own.
+
+    Args:
+        db: The store's.
+        model_id: The model that is trained.
+        rows: The rollouts.
+        step: The step of the tree that they belong to; None for the one that is taken next.
     """
-    at, step = now(), checkpoints.next_step(db, model_id)
+    at, step = now(), step or checkpoints.next_step(db, model_id)
     insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
     for row in rows:
         turns.add(db, row.id, row.turns)
@@ -60,6 +68,7 @@ def _finished(row: TraceRow, at: float) -> dict[str, object]:
         "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
         "num_tokens": _tokens(row.turns),
         "heldout": int(row.heldout),
+        "evaluates": row.evaluates,
     }
 
 

@@ -114,7 +114,8 @@ def finish(db: Db, job_id: str, end: End) -> JobStatus:
     """The run ended so."""
     error = end.error.model_dump_json() if end.error else None
     db.execute(
-        "UPDATE job SET status = ?, finished_at = ?, error = ?, reason = ? WHERE id = ?",
+        "UPDATE job SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL"
+        " WHERE id = ?",
         (end.status, now(), error, end.reason, job_id),
     )
     return _changed(db, job_id)
@@ -139,6 +140,12 @@ def note(db: Db, job_id: str, why: str) -> JobStatus:
     return _changed(db, job_id)
 
 
+def solved(db: Db, job_id: str, why: str) -> JobStatus:
+    """The run takes no further step; what is left is its evaluation."""
+    db.execute("UPDATE job SET solved = ? WHERE id = ?", (why, job_id))
+    return _changed(db, job_id)
+
+
 def interrupt_all(db: Db) -> None:
     """After a crash: what was queued or running is interrupted, and can be resumed."""
     for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():
@@ -158,7 +165,7 @@ def status(row: sqlite3.Row) -> JobStatus:
             "fine_tuned_model": model if done else None,
             "created_at": row["created_at"],
             "finished_at": row["finished_at"],
-            "estimated_finish": now() + left if running and left is not None else None,
+            "estimated_finish": now() + left if running and left else None,
             "trained_tokens": row["trained_tokens"],
             "error": json.loads(row["error"]) if row["error"] else None,
             "id": row["id"],
@@ -170,17 +177,19 @@ def status(row: sqlite3.Row) -> JobStatus:
             "reason": row["reason"],
             "note": row["note"],
             "attempt": row["attempt"],
+            "waits": row["waits"],
         }
     )
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
-    """The run is held up, or no longer; nothing of it is kept."""
-    return _changed(db, job_id, why)
+    """The run is held up, or no longer."""
+    db.execute("UPDATE job SET waits = ? WHERE id = ?", (why, job_id))
+    return _changed(db, job_id)
 
 
-def _changed(db: Db, job_id: str, waits: str | None = None) -> JobStatus:
+def _changed(db: Db, job_id: str) -> JobStatus:
     row = jobs.get(db, job_id)
-    job = status(row).model_copy(update={"waits": waits})
+    job = status(row)
     events.append(db, row["model_id"], [JobChanged(at=now(), job=job)])
     return job

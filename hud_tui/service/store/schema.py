@@ -196,5 +196,15 @@ MIGRATIONS = [
     INSERT INTO reply SELECT * FROM reply_of_model;
     DROP TABLE reply_of_model
     """,
+    """
+    -- What a checkpoint's own weights scored, as the wire's list; NULL: nothing yet.
+    ALTER TABLE checkpoint ADD COLUMN evaluations TEXT;
+    -- The checkpoint that a rollout was sampled from to evaluate it.
+    ALTER TABLE trace ADD COLUMN evaluates TEXT REFERENCES checkpoint;
+    -- Why a run takes no further step although it could, while its evaluation is still due.
+    ALTER TABLE job ADD COLUMN solved TEXT;
+    -- What the engine's server holds a run up with.
+    ALTER TABLE job ADD COLUMN waits TEXT
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
