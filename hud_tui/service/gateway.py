@@ -4,6 +4,7 @@ A reply carries the exact token ids and logprobs on the choice, and under a Trac
 turn is kept, so that the rollout can be trained on by that id.
 """
 
+import logging
 from collections.abc import Sequence
 from secrets import randbits
 from typing import Any
@@ -12,8 +13,8 @@ from hud_tui.service.clock import now
 from hud_tui.service.completions import Answered, stops
 from hud_tui.service.engines.base import (
     Base,
+    EngineLost,
     EngineRefused,
-    Handle,
     Sampled,
     SampleRequest,
     Tokenizer,
@@ -28,6 +29,7 @@ from hud_tui.service.store.nodes import Node
 from hud_tui.service.store.turns import TurnRow
 from hud_tui.wire import Chat, Completion, Sampling
 
+log = logging.getLogger(__name__)
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
@@ -50,6 +52,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Parameters that no engine here has, and the values that ask for nothing of them."""
 TEXT_LENGTH = 16
 """Most tokens of a text completion that does not say how long it may be. Source: OpenAI's."""
+REPEATS = 2
+"""Times that a request is sampled again after its policy was lost, as with a server's restart."""
 
 
 def check(parts: Parts, body: Sampling) -> None:
@@ -79,7 +83,7 @@ async def complete(parts: Parts, body: Chat | Completion, trace_id: str | None) 
         Refused: 404 no such model or checkpoint; 410 the checkpoint has expired; 400 what
             cannot be read, sampled or honoured, or a prompt beyond the context (code
             ``context_length_exceeded``).
-        EngineLost: The engine stopped.
+        EngineLost: The engine stopped, again and again.
     """
     check(parts, body)
     kept_as = _trace_id(trace_id)
@@ -89,8 +93,7 @@ async def complete(parts: Parts, body: Chat | Completion, trace_id: str | None) 
     prompts = [prompt_ids(body, tokens)] if isinstance(body, Chat) else text_prompts(body, tokens)
     requests = [one for ids in prompts for one in _requests(body, ids, base, tokens)]
     started_at = now()
-    async with parts.policies.borrow(model, node, body.checkpoint is not None) as handle:
-        sampled = await _sample(parts, handle, requests)
+    sampled = await _sample(parts, model, node, body.checkpoint is not None, requests)
     answered = Answered(model, node, body, tokens, prompts, sampled, started_at)
     for number, one in enumerate(sampled):
         prompt = answered.prompt(number)
@@ -105,12 +108,36 @@ def _shown(value: Any) -> str:
 
 
 async def _sample(
-    parts: Parts, handle: Handle, requests: Sequence[SampleRequest]
+    parts: Parts,
+    model: ModelRow,
+    node: Node | None,
+    pinned: bool,
+    requests: Sequence[SampleRequest],
 ) -> Sequence[Sampled]:
-    try:
-        return await parts.engine.sample(handle, requests)
-    except EngineRefused as error:
-        raise Refused(400, str(error)) from error
+    """Completions of a node's weights; where a policy is lost on the way, of one opened anew.
+
+    Sampling changes nothing, so it is safe to repeat.
+    """
+    for _ in range(REPEATS):
+        try:
+            return await _ask(parts, model, node, pinned, requests)
+        except EngineLost as error:
+            log.info("sampling is repeated: %s", error)
+    return await _ask(parts, model, node, pinned, requests)
+
+
+async def _ask(
+    parts: Parts,
+    model: ModelRow,
+    node: Node | None,
+    pinned: bool,
+    requests: Sequence[SampleRequest],
+) -> Sequence[Sampled]:
+    async with parts.policies.borrow(model, node, pinned) as handle:
+        try:
+            return await parts.engine.sample(handle, requests)
+        except EngineRefused as error:
+            raise Refused(400, str(error)) from error
 
 
 def _trace_id(header: str | None) -> str | None:

@@ -83,8 +83,8 @@ class Parts:
         if base is None:
             raise Refused(
                 409,
-                f"{model.slug} is built on {model.base}, which this engine does not offer:"
-                " start the service with the engine it was made with",
+                f"{model.slug} is built on {model.base}, which the {self.engine.about().engine}"
+                " engine does not offer: start the service with the engine it was made with",
             )
         return base
 

@@ -1,11 +1,13 @@
 """A server forgets a run, or a state: the others keep what they have, and the tree says so."""
 
 import json
+from collections.abc import Sequence
 
 import httpx
 import pytest
 
-from hud_tui.service.engines.base import PolicyLost, StateGone
+from hud_tui.service import gateway
+from hud_tui.service.engines.base import About, PolicyLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from tests.conftest import ended, fork, submit
@@ -44,7 +46,7 @@ async def test_a_policy_that_is_lost_in_a_sample_is_opened_again(
     held = set(engine.policies)
     engine.fail_next["sample"] = PolicyLost("the policy was lost")
     body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
-    assert (await http.post("/chat/completions", json=body)).status_code == 503
+    assert (await http.post("/chat/completions", json=body)).status_code == 200
     assert len(held - set(engine.policies)) == 1
     await chat(http, model["id"])
     await step(http, model)
@@ -89,3 +91,42 @@ async def test_a_state_that_is_gone_is_shown_as_expired(
     rows = await tree(http, model["id"])
     assert rows[2]["prev_model_checkpoint_id"] == kept["checkpoint_id"]
     assert third["step"] == 3
+
+
+async def test_sampling_is_repeated_a_few_times_only(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    """An older checkpoint, on a server that has just been started again; and one that is broken."""
+    model = await fork(http)
+    older = await step(http, model)
+    await step(http, model)
+    sample, asked = engine.sample, 0
+    losses = gateway.REPEATS
+
+    async def losing(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        nonlocal asked
+        asked += 1
+        if asked <= losses:
+            raise PolicyLost("the server lost the session")
+        return await sample(handle, requests)
+
+    engine.sample = losing  # type: ignore[method-assign]
+    reply = await chat(http, model["id"], checkpoint=older["checkpoint_id"])
+    assert (reply["checkpoint"], asked) == (older["checkpoint_id"], gateway.REPEATS + 1)
+    asked, losses = 0, 100
+    body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
+    answer = await http.post("/chat/completions", json=body)
+    assert (answer.status_code, asked) == (503, gateway.REPEATS + 1)
+
+
+async def test_a_refusal_names_the_engine_that_runs(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    model = await fork(http)
+    engine.place = About("tinker", "http://trainer:8000")
+    body = {"model": model["id"], "messages": [{"role": "user", "content": "?"}], "top_p": 0.5}
+    refused = await http.post("/chat/completions", json=body)
+    assert (refused.status_code, "tinker engine" in refused.text) == (400, True)
+    engine.bases = lambda: []  # type: ignore[method-assign]
+    refused = await http.post("/chat/completions", json={**body, "top_p": 1})
+    assert (refused.status_code, "tinker engine does not offer" in refused.text) == (409, True)

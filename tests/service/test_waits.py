@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from hud_tui.service import waits
-from hud_tui.service.engines.base import About, Sampled, SampleRequest
+from hud_tui.service.engines.base import About, EngineLost, Sampled, SampleRequest
 from hud_tui.service.service import Service
-from hud_tui.service.store import events
+from hud_tui.service.store import events, runs
 from tests.conftest import ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
@@ -78,3 +78,55 @@ async def test_the_catalog_says_where_a_model_lives(
     }
     shown = (await http.get("/v2/models")).json()["items"]
     assert all(row["engine"]["queue"] == PAUSED for row in shown)
+
+
+async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
+    http: httpx.AsyncClient, service: Service, paused: ToyEngine
+) -> None:
+    """The server is away: the policy is lost, a note says so, and the run still waits."""
+    sample, reached = paused.sample, asyncio.Event()
+    lost = [EngineLost("http://trainer:8000 stopped answering in the middle of a call")]
+    gate = asyncio.Event()
+
+    async def gated(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        if not lost:
+            reached.set()
+            await gate.wait()
+            return await sample(handle, requests)
+        await until(lambda: told() is not None)
+        raise lost.pop()
+
+    def told() -> str | None:
+        return logged[-1]["waits"] if logged else None
+
+    logged: list[Any] = []
+    tell = runs._changed
+
+    def record(*args: Any) -> Any:
+        status = tell(*args)
+        logged.append(status.model_dump())
+        return status
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_changed", record)
+        paused.sample = gated  # type: ignore[method-assign]
+        model = await fork(http)
+        job = await submit(http, model["id"], steps=1)
+        await reached.wait()
+        assert ("sampled again" in logged[-1]["note"], logged[-1]["waits"]) == (True, PAUSED)
+        paused.place = replace(paused.place, queue="active")
+        await until(lambda: told() is None)
+        gate.set()
+        assert (await ended(http, job))["waits"] is None
+    row = await service.parts.store.read(runs.training, job)
+    assert row["waits"] is None
+
+
+async def test_a_run_that_has_ended_waits_for_nothing(
+    http: httpx.AsyncClient, service: Service, paused: ToyEngine
+) -> None:
+    model = await fork(http)
+    job = await submit(http, model["id"], steps=1)
+    assert (await ended(http, job))["waits"] is None
+    logged = await service.parts.store.read(events.after, model["id"], 0)
+    assert PAUSED not in [one.body for one in logged if one.type == "job"][-1]

@@ -24,17 +24,23 @@ class Presence:
         self._url = url
         self._tell = tell
         self._heard = float("-inf")
+        self._away = False
+        """Whether it did not answer when last asked."""
 
     def heard(self) -> None:
         """The server answered something."""
         self._heard = monotonic()
+        if self._away:
+            self._away = False
+            self._tell(None)
 
     async def look(self) -> bool:
-        """Whether it answers now."""
+        """Whether it answers now; told where it does not, until it does."""
         if await asyncio.to_thread(_answers, self._url):
             self.heard()
             return True
         self._heard = float("-inf")
+        self._say_away()
         return False
 
     async def wait(self, patience_s: float = RETURN_S) -> None:
@@ -43,21 +49,25 @@ class Presence:
         Raises:
             EngineError: It has not for so long.
         """
-        if monotonic() - self._heard < FRESH_S or await self.look():
+        if monotonic() - self._heard < FRESH_S:
+            return
+        if self._away:  # a call is repeated: what the last one found holds until the next look
+            self._say_away()
+        if await self.look():
             return
         start = monotonic()
-        self._tell(f"{self._url} does not answer")
-        try:
-            while monotonic() - start < patience_s:
-                await asyncio.sleep(PROBE_S)
-                if await self.look():
-                    return
-        finally:
-            self._tell(None)
+        while monotonic() - start < patience_s:
+            await asyncio.sleep(PROBE_S)
+            if await self.look():
+                return
         raise EngineError(
             f"{self._url} has not answered for {patience_s:.0f} s:"
             " start the server again, then repeat this (or resume the run)"
         )
+
+    def _say_away(self) -> None:
+        self._away = True
+        self._tell(f"{self._url} does not answer")
 
 
 def _answers(url: str) -> bool:
