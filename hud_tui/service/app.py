@@ -11,7 +11,13 @@ from starlette.responses import Response
 
 from hud_tui.service.bodies import reply
 from hud_tui.service.disk import refusal
-from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost, StateGone
+from hud_tui.service.engines.base import (
+    DiskFull,
+    EngineError,
+    EngineLost,
+    NotFinite,
+    StateGone,
+)
 from hud_tui.service.gate import Gate
 from hud_tui.service.refusals import Refused
 from hud_tui.service.routes import (
@@ -68,6 +74,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
             DiskFull: _disk,
             EngineLost: _lost,
             StateGone: _gone,
+            NotFinite: _not_finite,
             EngineError: _engine,
             Exception: _unexpected,
         },
@@ -109,6 +116,10 @@ async def _disk(request: Request, error: Exception) -> Response:
         raise error
     log.error("%s %s: %s", request.method, request.url.path, error)
     return reply({"detail": refused.detail}, refused.status)
+
+
+async def _not_finite(request: Request, error: Exception) -> Response:
+    return reply({"detail": str(error)}, 422)
 
 
 async def _engine(request: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ from hud_tui.service.engines.base import (
     EngineError,
     EngineLost,
     EngineRefused,
+    NotFinite,
     PolicyLost,
     StateGone,
 )
@@ -29,7 +30,7 @@ class PassFailures:
         return None
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PolicyLost):
+        if isinstance(error, PolicyLost | NotFinite):
             await self._session.drop()
         elif isinstance(error, EngineLost):
             self._session.lost(self._policy)

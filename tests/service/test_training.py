@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,12 +11,14 @@ import pytest
 
 from hud_tui.service import accumulated
 from hud_tui.service import parts as parts_module
+from hud_tui.service.engines.base import NotFinite
+from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.policies import Policy
 from hud_tui.service.service import Service
 from hud_tui.service.store.models import find
 from hud_tui.wire import Checkpoint, ForwardBackwardResult, OptimStepResult
-from tests.conftest import dumps, fork
-from tests.service.calls import Json, detail, optim, pass_, payloads, step, tree
+from tests.conftest import calling, dumps, fork
+from tests.service.calls import Json, chat, detail, optim, pass_, payloads, step, tree
 from tests.toy_engine import ToyEngine
 
 LOSSES = ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
@@ -322,11 +325,54 @@ async def test_the_engine_stops_before_the_step(
     engine.kill_next = verb
     if verb == "sample":
         url, body = "/chat/completions", {"model": model["id"], "messages": [{"role": "user"}]}
-        assert (await http.post(url, json=body)).status_code == 503
+        assert (await http.post(url, json=body)).status_code == 200, "sampling is repeated"
     answer = await optim(http, model["id"])
     assert (answer.status_code, "accumulated are lost" in detail(answer)) == (503, True)
     assert (await tree(http, model["id"])) == []
     assert (await step(http, model))["step"] == 1
+
+
+async def test_a_step_whose_weights_are_not_finite_leaves_all_as_it_was(
+    http: httpx.AsyncClient, service: Service, engine: ToyEngine
+) -> None:
+    model = await fork(http)
+    first = await step(http, model)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    files = list((service.data_dir / "checkpoints").iterdir())
+    engine.fail_next["optim_step"] = NotFinite("lower the learning rate of 10.0")
+    answer = await optim(http, model["id"], 10.0)
+    assert (answer.status_code, detail(answer)) == (422, "lower the learning rate of 10.0")
+    assert list((service.data_dir / "checkpoints").iterdir()) == files
+    assert (await optim(http, model["id"])).status_code == 409, "its gradients are dropped"
+    [row] = await tree(http, model["id"])
+    assert (row["id"], row["is_active"]) == (first["checkpoint_id"], True)
+    assert (await step(http, model))["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("reward", "adam"),
+    [
+        (1e6, {"learning_rate": 0.1, "beta2": 0.0}),
+        (1.0, {"learning_rate": 10.0, "weight_decay": 10.0, "beta2": 0.0, "eps": 1e-16}),
+    ],
+)
+async def test_the_tiny_policy_s_head_always_answers(
+    tmp_path: Path, reward: float, adam: Json
+) -> None:
+    async with Service(tmp_path, TinyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        statuses = []
+        for _ in range(5):
+            inputs = await payloads(http, model["id"], [reward, 0.0, -reward, 0.0])
+            await pass_(http, model["id"], inputs)
+            path = f"/v1/models/{model['id']}/train/optim-step"
+            answer = await http.post(path, json=adam)
+            statuses.append(answer.status_code)
+            if answer.status_code == 422:
+                assert "lower the learning rate of" in detail(answer)
+            await chat(http, model["id"])
+        assert 422 in statuses, statuses
+        assert len(await tree(http, model["id"])) == statuses.count(200)
 
 
 async def test_two_clients_at_once_take_turns(http: httpx.AsyncClient) -> None:

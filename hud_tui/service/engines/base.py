@@ -38,6 +38,17 @@ class PolicyLost(EngineLost):
     """One policy is gone with its gradients; the others stand. Its handle is still to be closed."""
 
 
+class NotFinite(EngineError):
+    """Numbers overflowed. Nothing was stored; the policy and the gradients that waited in it are
+    of no use any more: its handle is still to be closed, and the head opened again."""
+
+
+BROKEN = (
+    "what these weights compute is not finite: set the head to an earlier checkpoint, and train"
+    " from there with a lower learning rate"
+)
+
+
 class StateGone(EngineError):
     """What was saved is no longer there: it expired, or was deleted."""
 
@@ -289,6 +300,8 @@ class Engine(Protocol):
         Raises:
             EngineRefused: Nothing was accumulated (every token may have been clipped), or
                 the optimizer's numbers make no sense.
+            NotFinite: The new weights, or what they compute, would not be finite; as far as a
+                server says so. Nothing was saved that counts.
             DiskFull: There is no room for it.
             EngineError: It could not be saved.
         """

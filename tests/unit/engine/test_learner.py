@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from hud_tui.rl.advantage import group_advantages
-from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, SampleRequest
+from hud_tui.service.engines.base import (
+    Adam,
+    Datum,
+    EngineError,
+    EngineRefused,
+    NotFinite,
+    SampleRequest,
+)
 from hud_tui.service.engines.tiny import checks
 from hud_tui.service.engines.tiny.learner import Learner
 from hud_tui.service.engines.tiny.optimiser import Moments, adam_step
@@ -54,11 +61,12 @@ def test_weights_that_are_not_finite_are_not_saved(small: Learner, tmp_path: Pat
     small.forward_backward(some_datums(8, seed=0, logprob=-4.9), "importance_sampling", {})
     before = {name: weight.copy() for name, weight in small.weights.items()}
     files = list(tmp_path.iterdir())
-    with pytest.raises(EngineRefused, match="lower the learning rate of 1e\\+39"):
+    with pytest.raises(NotFinite, match="lower the learning rate of 1e\\+39"):
         small.optim_step(Adam(learning_rate=1e39), tmp_path)
     assert list(tmp_path.iterdir()) == files
     assert all((small.weights[name] == weight).all() for name, weight in before.items())
-    small.optim_step(ADAM, tmp_path)
+    with pytest.raises(EngineRefused, match="nothing was accumulated"):
+        small.optim_step(ADAM, tmp_path)
 
 
 def test_going_on_in_a_fresh_process_is_bit_exact(small: Learner, tmp_path: Path) -> None:
@@ -164,3 +172,20 @@ def test_where_every_token_is_clipped_there_is_nothing_to_step_on(
     small.forward_backward([clipped], "ppo", checks.loss_config("ppo", None))
     with pytest.raises(EngineRefused, match="no token moved the policy"):
         small.optim_step(Adam(1e-3), tmp_path)
+
+
+def test_weights_of_a_finite_size_that_compute_no_numbers_are_refused(
+    small: Learner, tmp_path: Path
+) -> None:
+    """Queries times keys overflow long before a weight does."""
+    small.forward_backward(some_datums(4), "importance_sampling", {})
+    with pytest.raises(NotFinite, match="what they compute would not be finite"):
+        small.optim_step(Adam(1e20), tmp_path)
+    small.weights = {name: weight * 1e20 for name, weight in small.weights.items()}
+    with np.errstate(all="ignore"):
+        for call in (
+            lambda: small.forward(some_datums(1)),
+            lambda: small.sample([SampleRequest([3, 4], 4)]),
+        ):
+            with pytest.raises(NotFinite, match="set the head to an earlier checkpoint"):
+                call()

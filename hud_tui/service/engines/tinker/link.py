@@ -11,17 +11,9 @@ from typing import Any
 
 import orjson
 
-from hud_tui.service.engines.base import (
-    EngineError,
-    EngineLost,
-    EngineRefused,
-    PolicyLost,
-    StateGone,
-)
-from hud_tui.service.engines.pipe import frame
+from hud_tui.service.engines.base import EngineLost, EngineRefused
+from hud_tui.service.engines.pipe import frame, raised
 
-KINDS = {"refused": EngineRefused, "lost": PolicyLost, "gone": StateGone, "error": EngineError}
-"""What an error is, by its name in a frame; `worker` has the same."""
 LOST = "the engine's process ended: what was not saved is gone; open the policy again"
 PATIENCE_S = 8.0
 """How long the process may take to end once its input has ended."""
@@ -133,6 +125,6 @@ class Link:
         if reply is None or reply.done():
             return  # its caller was cancelled
         if "error" in answer:
-            reply.set_exception(KINDS[answer["kind"]](answer["error"]))
+            reply.set_exception(raised(answer))
         else:
             reply.set_result(answer["result"])

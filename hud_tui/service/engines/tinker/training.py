@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hud_tui.service.engines.base import Adam, Datum, EngineError, EngineRefused, PolicyLost
+import numpy as np
+
+from hud_tui.service.engines.base import (
+    BROKEN,
+    Adam,
+    Datum,
+    EngineError,
+    EngineRefused,
+    NotFinite,
+    PolicyLost,
+)
 from hud_tui.service.engines.tinker import datums as rows
 from hud_tui.service.engines.tinker import figures
 from hud_tui.service.engines.tinker.datums import Floats
@@ -62,10 +72,6 @@ async def backward(
     return {**figures.of_weights(datums, passed.logprobs, weights), **passed.server}
 
 
-class Broken(PolicyLost):
-    """The step was taken, and left nothing that is worth keeping."""
-
-
 @dataclass(frozen=True)
 class Stepped:
     """A step that was taken, and saved on the server."""
@@ -82,7 +88,9 @@ async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int
 
     Raises:
         PolicyLost: It is not known to have been saved: it counts as not taken.
-        EngineError: It was refused, or the weights are no longer finite.
+        NotFinite: The server says that the gradient or the loss was not: what it saved counts
+            for nothing.
+        EngineError: It was refused.
     """
     client = await run.trainer()
     tinker = await server.tinker()
@@ -104,8 +112,6 @@ async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int
         _refuse_broken(metrics)
         saved = await server.call(lambda: state)
         named = await server.call(lambda: sampler)
-    except Broken:
-        raise
     except PolicyLost as error:
         return await _look_for(server, run, name, error)
     return Stepped(
@@ -126,10 +132,20 @@ async def _look_for(server: Server, run: Run, name: str, error: PolicyLost) -> S
     return Stepped(f"tinker://{run.id}/weights/{name}", None, {}, lost=True)
 
 
-def _refuse_broken(metrics: Mapping[str, Any]) -> None:
-    broken = [key for key, value in metrics.items() if "norm" in key and not math.isfinite(value)]
+def _refuse_broken(metrics: Mapping[str, Any] | None) -> None:
+    """Raises NotFinite where the server's own figures of a pass or a step are not finite."""
+    broken = [
+        key
+        for key, value in (metrics or {}).items()
+        if ("norm" in key or "loss" in key)
+        and isinstance(value, int | float)
+        and not math.isfinite(value)
+    ]
     if broken:
-        raise Broken(f"{broken[0]} is not finite: lower the learning rate")
+        raise NotFinite(
+            f"no step was taken, for the server's {broken[0]} is not finite: lower the learning"
+            " rate or the rewards. The gradients that waited are dropped"
+        )
 
 
 @dataclass(frozen=True)
@@ -171,6 +187,7 @@ async def _pass(
         if len(data) > CHUNK:
             raise PolicyLost(f"a part of the batch was refused: {error}") from error
         raise EngineRefused(f"{server.url} does not take {loss_fn}: {error}") from error
+    _refuse_broken(passed.metrics)
     return Passed(_logprobs(datums, passed), figures.of_server(passed.metrics))
 
 
@@ -185,6 +202,9 @@ def _averages(passed: Any) -> bool:
 
 def _logprobs(datums: Sequence[Datum], passed: Any) -> list[Floats]:
     try:
-        return rows.output_logprobs(datums, passed.loss_fn_outputs)
+        found = rows.output_logprobs(datums, passed.loss_fn_outputs)
     except (ValueError, AttributeError) as error:
         raise PolicyLost(f"the server's answer to a pass cannot be read: {error}") from error
+    if not all(np.isfinite(row).all() for row in found):
+        raise NotFinite(BROKEN)
+    return found

@@ -23,18 +23,14 @@ from hud_tui.service.engines.base import (
     Datum,
     EngineError,
     EngineRefused,
-    PolicyLost,
-    StateGone,
 )
-from hud_tui.service.engines.pipe import frame, read_frame
+from hud_tui.service.engines.pipe import failure, frame, read_frame
 from hud_tui.service.engines.tinker.failures import explain
 from hud_tui.service.engines.tinker.journal import Intent, Journal
 from hud_tui.service.engines.tinker.pointer import Pointer, states
 from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server
 
-KINDS = {"refused": EngineRefused, "lost": PolicyLost, "gone": StateGone, "error": EngineError}
-"""What an error is, by its name in a frame."""
 GOODBYE_S = 4.0
 
 
@@ -58,8 +54,7 @@ class Worker:
             told = error if isinstance(error, EngineError) else explain(error, "the server")
             if not isinstance(error, EngineError):
                 logging.exception("%s failed", request["verb"])
-            kind = next(name for name, type_ in KINDS.items() if isinstance(told, type_))
-            return {"id": request["id"], "error": str(told), "kind": kind}
+            return {"id": request["id"], **failure(told)}
 
     async def do_connect(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Say which server; what it offers."""

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost, EngineRefused
+from hud_tui.service.engines.base import EngineError, EngineLost
+from hud_tui.service.engines.pipe import raised
 from hud_tui.service.engines.tiny.process import WorkerProcess
 
 ROWS = 256
 """Most completions in one batch: a few tenths of a second, so that training gets its turn."""
-KINDS = {kind.__name__: kind for kind in (EngineError, EngineRefused, DiskFull)}
 LOST = "the engine stopped: what was not saved is gone; open the policy again"
 
 
@@ -120,8 +120,7 @@ class Dispatch:
             request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
         reply = await self._worker.ask(request)
         if "error" in reply:
-            kind = KINDS.get(reply["kind"], EngineError)
-            _settle(calls, kind(reply["error"]))
+            _settle(calls, raised(reply))
         elif len(calls) == 1:
             _settle(calls, reply["result"])
         else:

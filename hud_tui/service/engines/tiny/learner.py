@@ -1,22 +1,26 @@
 """Learner: one open policy, with the gradients it has accumulated."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
 from hud_tui.service.engines.base import (
+    BROKEN,
     Adam,
     Datum,
     EngineError,
     EngineRefused,
+    NotFinite,
     Sampled,
     SampleRequest,
     Saved,
 )
 from hud_tui.service.engines.tiny import optimiser, training
 from hud_tui.service.engines.tiny.losses import token_weights
-from hud_tui.service.engines.tiny.policy import Weights
+from hud_tui.service.engines.tiny.policy import Config, Weights, forward
 from hud_tui.service.engines.tiny.sampling import sample
 from hud_tui.service.engines.tiny.state import load, not_written, save_state
 from hud_tui.service.engines.tiny.training import Chunk, Floats
@@ -44,10 +48,18 @@ class Learner:
         self.grads = self._before
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        return sample(self.weights, self.config, requests)
+        """Raises NotFinite: these weights compute no numbers."""
+        found = sample(self.weights, self.config, requests)
+        if not all(isfinite(value) for one in found for value in one.logprobs):
+            raise NotFinite(BROKEN)
+        return found
 
     def forward(self, datums: Sequence[Datum]) -> list[list[float]]:
-        return training.logprobs(self.weights, self.config, datums)
+        """Raises NotFinite: these weights compute no numbers."""
+        found = training.logprobs(self.weights, self.config, datums)
+        if not all(map(isfinite, chain.from_iterable(found))):
+            raise NotFinite(BROKEN)
+        return found
 
     def forward_backward(
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
@@ -84,7 +96,9 @@ class Learner:
         """Step, and save. Where saving fails the step is undone, gradients and all.
 
         Raises:
-            EngineRefused: Nothing was accumulated, or the weights would not be finite.
+            EngineRefused: Nothing was accumulated.
+            NotFinite: The weights, or what they compute, would not be finite; the gradients are
+                dropped.
             DiskFull: There is no room for the state.
             EngineError: The state could not be written.
         """
@@ -98,10 +112,13 @@ class Learner:
         metrics = {"grad_norm": optimiser.norm(grads)}
         with np.errstate(over="ignore", invalid="ignore"):
             optimiser.adam_step(weights, grads, moments, adam)
-        if not all(np.isfinite(weight).all() for weight in weights.values()):
-            raise EngineRefused(
-                f"the weights would not be finite: lower the learning rate of {adam.learning_rate}"
-                f" or the weight decay of {adam.weight_decay}"
+        if not _is_finite(weights, self.config):
+            self.grads = None
+            raise NotFinite(
+                "no step was taken, for the weights or what they compute would not be finite:"
+                f" lower the learning rate of {adam.learning_rate}, the weight decay of"
+                f" {adam.weight_decay} or the rewards (the gradient's norm is"
+                f" {metrics['grad_norm']:.3g}). The gradients that waited are dropped"
             )
         try:
             path = str(save_state(directory, weights, moments, self.config))
@@ -135,6 +152,18 @@ class Learner:
             for name, grad in grads.items():
                 self.grads[name] += grad
         return entropy
+
+
+def _is_finite(weights: Weights, config: Config) -> bool:
+    """Whether a policy can be kept: weights of a finite size may still overflow in a forward pass,
+    which is tried on every token of the vocabulary."""
+    if not all(np.isfinite(weight).all() for weight in weights.values()):
+        return False
+    count = -(-config.vocabulary // config.context)
+    tokens = np.resize(np.arange(config.vocabulary), (count, config.context))
+    with np.errstate(over="ignore", invalid="ignore"):
+        logits, _ = forward(weights, config, tokens, np.arange(tokens.size))
+    return bool(np.isfinite(logits).all())
 
 
 class Tally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
-from hud_tui.service.engines.pipe import frame, read_frame
+from hud_tui.service.engines.pipe import failure, frame, read_frame
 
 if TYPE_CHECKING:
     from hud_tui.service.engines.tiny.learner import Learner
@@ -82,11 +82,11 @@ class Worker:
 
 
 def reply(worker: Worker, body: bytes) -> dict[str, Any]:
-    """What to send back: ``result``, or ``error`` for the user to read and its `KINDS`."""
+    """What to send back: ``result``, or what `pipe.failure` makes of an error."""
     try:
         return {"result": worker.answer(orjson.loads(body))}
     except EngineError as error:
-        return {"error": str(error), "kind": type(error).__name__}
+        return failure(error)
 
 
 def main() -> None:
