@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -141,20 +142,32 @@ async def test_an_expired_one_is_gone(http: httpx.AsyncClient, service: Service)
         assert "step-000001 has expired" in detail(answer)
 
 
-async def test_tokens_of_an_expired_steps_rollouts_go_and_rewards_stay(
+async def test_rollouts_of_an_expired_step_are_kept_for_good(
     http: httpx.AsyncClient, service: Service
 ) -> None:
+    """What was asked and said, token by token, and its reward: it can be trained on again."""
     model = await fork(http)
     ids = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
     path = f"/v1/models/{model['id']}/train"
     await http.post(f"{path}/forward-backward", json={"inputs": ids})
     await http.post(f"{path}/optim-step", json={"learning_rate": 0.1})
+
+    async def all_of_them() -> list[Any]:
+        found = []
+        for id_ in ids:
+            trace = (await http.get(f"/v2/trace/{id_}")).json()
+            events = (await http.get(f"/v2/trace/{id_}/events")).json()["events"]
+            found.append((trace["reward"], trace["completion"], events))
+        return found
+
+    before = await all_of_them()
+    assert [event["kind"] for event in before[0][2]] == ["user_message", "agent_message"]
     await steps(http, model, 2)
     await close_all(service)
-    await states(http, service, model)
-    trace = (await http.get(f"/v2/trace/{ids[0]}")).json()
-    assert (trace["reward"], trace["completion"] is not None) == (1.0, True)
-    assert (await http.get(f"/v2/trace/{ids[0]}/events")).json()["events"] == []
+    assert (await states(http, service, model))[0] == "expired"
+    assert await all_of_them() == before
+    again = await http.post(f"{path}/forward-backward", json={"inputs": ids})
+    assert again.status_code == 200, again.text
 
 
 async def test_a_pin_is_of_a_checkpoint(http: httpx.AsyncClient) -> None:

@@ -55,15 +55,8 @@ def slimmed(db: Db, model_id: str, node: Node, saved: File) -> bool:
 
 
 def expired(db: Db, model_id: str, node: Node) -> bool:
-    """Nothing is kept of its weights, nor of its rollouts' tokens; False as `slimmed`."""
-    if not _change(db, model_id, node, "state = 'expired', bytes = 0", ()):
-        return False
-    for table in ("turn", "span"):
-        db.execute(
-            f"DELETE FROM {table} WHERE trace_id IN (SELECT id FROM trace WHERE checkpoint_id = ?)",
-            (node.id,),
-        )
-    return True
+    """Nothing is kept of its weights; its rollouts stay. False as `slimmed`."""
+    return _change(db, model_id, node, "state = 'expired', bytes = 0", ())
 
 
 def gone(db: Db, state_path: str) -> None:
