@@ -114,9 +114,10 @@ class Runner:
         """A run in the wire's raw-status form, ended if it has, be that written or not."""
         status, end = runs.status(job), self._unwritten.get(job["id"])
         if end is None:
-            why = held_up(self._parts.engine) if job["id"] in self._runs else None
+            goes_on = job["status"] == "running" and job["id"] in self._runs
+            why = held_up(self._parts.engine) if goes_on else None
             return status.model_copy(update={"waits": why})
-        return status.model_copy(update={**vars(end), "estimated_finish": None})
+        return status.model_copy(update={**vars(end), "estimated_finish": None, "waits": None})
 
     async def close(self) -> None:
         """The service stops: every run ends as interrupted, between two steps."""

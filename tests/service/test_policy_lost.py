@@ -124,12 +124,8 @@ async def test_a_refusal_names_the_engine_that_runs(
 ) -> None:
     model = await fork(http)
     engine.place = About("tinker", "http://trainer:8000")
-    body = {
-        "model": model["id"],
-        "messages": [{"role": "user", "content": "?"}],
-        "frequency_penalty": 0.5,
-    }
-    refused = await http.post("/chat/completions", json=body)
+    body = {"model": model["id"], "messages": [{"role": "user", "content": "?"}]}
+    refused = await http.post("/chat/completions", json={**body, "frequency_penalty": 0.5})
     assert (refused.status_code, "tinker engine" in refused.text) == (400, True)
     engine.bases = lambda: []  # type: ignore[method-assign]
     refused = await http.post("/chat/completions", json=body)
