@@ -10,6 +10,7 @@ from hud_tui.client.environment_checks import check_environment
 from hud_tui.client.sources import load_source
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUsage
 from hud_tui.older.lock_check import lock_findings
+from hud_tui.rl.disk import check_room
 from hud_tui.rl.job_words import ENDED
 from hud_tui.rl.model_checks import check_model, check_ready, check_tokens
 from hud_tui.rl.older_checks import check_older
@@ -152,7 +153,8 @@ async def _model(
     found = check_model(model)
     if found[0].level == "ok":
         found += check_ready(model, await _running(client, model))
-    return [*found, *check_tokens(model), *check_group_size(tasks, group_size, per_step)]
+    sizes = check_group_size(tasks, group_size, per_step)
+    return [*found, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
 
 
 async def _running(client: "HudClient", model: Model) -> JobStatus | None:

@@ -1,5 +1,6 @@
 """What a run's checkpoints take on disk, in words, before it is agreed to."""
 
+from hud_tui.rl.preflight import Finding
 from hud_tui.wire import Model
 
 UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -13,14 +14,48 @@ def disk_use(model: Model, steps: int | None) -> str:
         model: The one that is trained.
         steps: How many are asked for; None takes the model's own number.
     """
-    if steps is None and model.training_defaults is not None:
-        steps = model.training_defaults.steps
-    disk = model.disk
+    disk, steps = model.disk, _steps(model, steps)
     if disk is None or steps is None:
         return ""
     most = f"{size(steps * disk.checkpoint_bytes)}: {steps} checkpoints"
     bound = f"beyond {size(disk.max_bytes)} in all (now {size(disk.used_bytes)})"
     return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned"
+
+
+def room(model: Model, steps: int | None) -> tuple[int, int] | None:
+    """How many checkpoints of a run the disk has room for, and how many it makes; None where it
+    has room for all, or the service does not say. What is thinned on the way makes room again.
+
+    Args:
+        model: The one that is trained.
+        steps: As for `disk_use`.
+    """
+    disk, steps = model.disk, _steps(model, steps)
+    if disk is None or disk.free_bytes is None or steps is None:
+        return None
+    grows = max(disk.max_bytes - disk.used_bytes, disk.checkpoint_bytes)
+    if disk.free_bytes >= min(steps * disk.checkpoint_bytes, grows):
+        return None
+    return disk.free_bytes // disk.checkpoint_bytes, steps
+
+
+def check_room(model: Model, steps: int | None) -> list[Finding]:
+    """Whether the disk has room for a run; empty where the service does not say."""
+    if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
+        return []
+    free, found = size(model.disk.free_bytes), room(model, steps)
+    if found is None:
+        return [Finding("disk", "ok", f"there is room for its checkpoints: {free} free")]
+    fits, made = found
+    message = f"the disk has room for {fits} of {made} checkpoints: {free} free"
+    fix = "free some, take fewer steps, or serve with a lower --max-disk: the oldest are thinned"
+    return [Finding("disk", "warning" if fits else "failure", message, fix=fix)]
+
+
+def _steps(model: Model, steps: int | None) -> int | None:
+    if steps is None and model.training_defaults is not None:
+        return model.training_defaults.steps
+    return steps
 
 
 def size(count: float) -> str:

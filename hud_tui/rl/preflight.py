@@ -33,6 +33,7 @@ Check = Literal[
     "ready",
     "tokens",
     "group_size",
+    "disk",
     "environments",
     "scenarios",
     "args",

@@ -6,7 +6,7 @@ import sqlite3
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from hud_tui.service.bodies import reply
@@ -69,6 +69,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
         exception_handlers={
             Refused: _refused,
             HTTPException: _http,
+            ClientDisconnect: _hung_up,
             sqlite3.Error: _disk,
             OSError: _disk,
             DiskFull: _disk,
@@ -96,6 +97,11 @@ async def _http(request: Request, error: Exception) -> Response:
     answer = reply({"detail": detail}, error.status_code)
     answer.headers.update(error.headers or {})
     return answer
+
+
+async def _hung_up(request: Request, error: Exception) -> Response:
+    """In the middle of a body: nobody reads this."""
+    return Response(status_code=chat.HUNG_UP)
 
 
 async def _lost(request: Request, error: Exception) -> Response:

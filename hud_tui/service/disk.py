@@ -1,7 +1,9 @@
 """What a failure of the disk or the database means to who called: a status and a sentence."""
 
 import errno
+import shutil
 import sqlite3
+from pathlib import Path
 
 from hud_tui.service.engines.base import DiskFull
 from hud_tui.service.refusals import Refused
@@ -20,6 +22,11 @@ WRITES = {
     sqlite3.SQLITE_IOERR_SHMMAP,
 }
 """SQLite says so where a quota is reached, too."""
+
+
+def free_bytes(data_dir: Path) -> int:
+    """What the checkpoints' disk has room for."""
+    return shutil.disk_usage(data_dir / "checkpoints").free
 
 
 def refusal(error: BaseException) -> Refused | None:

@@ -10,8 +10,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from hud_tui.service.disk import refusal
-from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError
+from hud_tui.service.disk import FULL, free_bytes, refusal
+from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.ids import new_id
 from hud_tui.service.policies import Policies
 from hud_tui.service.refusals import Refused
@@ -56,7 +56,15 @@ class Retention:
         used = await self._store.read(retention.used)
         if not size:
             return None
-        return Disk(checkpoint_bytes=size, used_bytes=used, max_bytes=self._limit)
+        free = await asyncio.to_thread(free_bytes, self._data_dir)
+        return Disk(checkpoint_bytes=size, used_bytes=used, max_bytes=self._limit, free_bytes=free)
+
+    async def refuse_full(self, base: Base) -> None:
+        """Before a run. Raises Refused, 507: there is no room for a single checkpoint."""
+        disk = await self.disk(base)
+        if disk is not None and (disk.free_bytes or 0) < disk.checkpoint_bytes:
+            need = f"a checkpoint takes {disk.checkpoint_bytes} bytes, {disk.free_bytes} are free"
+            raise Refused(507, f"{FULL} ({need})")
 
     def wake(self) -> None:
         """Files may have grown beyond the limit: thin what must be, soon."""
@@ -82,11 +90,11 @@ class Retention:
                 while await self._store.read(retention.used) > self._limit and await self._thin():
                     pass
         except Exception as error:
-            full = refusal(error)
-            if full is None:
+            why = error if isinstance(error, EngineLost) else refusal(error)
+            if why is None:
                 log.exception("checkpoints could not be thinned")
             else:
-                log.warning("checkpoints could not be thinned: %s", full)
+                log.warning("checkpoints could not be thinned: %s", why)
 
     async def _thin(self) -> bool:
         """Thin one checkpoint by one stage; False where none may be."""
@@ -110,19 +118,24 @@ class Retention:
         await asyncio.to_thread(directory.mkdir)
         done = False
         try:
-            await self._weights.check(node.state_path)
-            path = await self._engine.slim(self._data_dir / node.state_path, directory)
-            place = str(Path(path).relative_to(self._data_dir))
-            saved = await asyncio.to_thread(saved_file, self._data_dir, directory, place)
-            done = await self._store.write(retention.slimmed, model_id, node, saved)
-        except Refused as error:
+            done = await self._write_slim(model_id, node, directory)
+        except (DiskFull, EngineLost):
+            raise  # nothing is wrong with this one: it is tried again after the next step
+        except (EngineError, Refused) as error:
             log.warning("%s cannot be thinned: %s", node.name, error)
-        except DiskFull:
-            raise  # so it is with the others: it is tried again after the next step
-        except EngineError as error:
-            log.warning("%s cannot be thinned: %s", node.name, error)
-            self._unreadable.add(node.state_path)
+            if not isinstance(error, Refused):  # that is damaged, and passed over as such
+                self._unreadable.add(node.state_path)
+        except asyncio.CancelledError:
+            done = True  # the row may be written by now: what it needs must stay
+            raise
         finally:
             if not done:
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         return done
+
+    async def _write_slim(self, model_id: str, node: Node, directory: Path) -> bool:
+        await self._weights.check(node.state_path)
+        path = await self._engine.slim(self._data_dir / node.state_path, directory)
+        place = str(Path(path).relative_to(self._data_dir))
+        saved = await asyncio.to_thread(saved_file, self._data_dir, directory, place)
+        return await self._store.write(retention.slimmed, model_id, node, saved)

@@ -51,11 +51,13 @@ class Runner:
             also: Written in the same transaction, given the run's id.
 
         Raises:
-            Refused: 409, it is in another run; 422, parameters or rows that cannot be run.
+            Refused: 409, it is in another run; 422, parameters or rows that cannot be run;
+                507, the disk has no room for a checkpoint.
         """
         store = self._parts.store
         await self.refuse_busy(model.id)
         base = self._parts.base(model)
+        await self._parts.retention.refuse_full(base)
         parameters = fill(body.config.parameters, base)
         rows = body.dataset.tasks
         tokens = await self._parts.tokenizer(model)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from hud_tui.rl.counts import spaced
-from hud_tui.rl.disk import disk_use
+from hud_tui.rl.disk import check_room, disk_use
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.run_form import Cost, Value, parameters, write
 from hud_tui.rl.tasks import Task
@@ -46,9 +46,12 @@ def what_is_sent(
     if size is not None:
         lines.append(_line("rollouts", spaced(size.rollouts) + about(size)))
     steps = values.get("steps")
-    if use := disk_use(model, steps if isinstance(steps, int) else None):
+    count = steps if isinstance(steps, int) else None
+    if use := disk_use(model, count):
         lines.append(_line("disk", use))
-    return lines + [Text(f"⚠ {one.message}", style="bold") for one in warnings]
+    room = [one for one in check_room(model, count) if one.level != "ok"]
+    told = [*(one for one in warnings if one.check != "disk"), *room]
+    return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
 
 
 def about(size: Cost) -> str:

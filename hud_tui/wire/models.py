@@ -28,6 +28,8 @@ class Disk(Response):
     """By the checkpoints of all models."""
     max_bytes: int
     """Beyond this the oldest are thinned."""
+    free_bytes: int | None = None
+    """What the disk has room for besides."""
 
 
 class EngineState(Response):

@@ -84,6 +84,12 @@ class Running:
         if hasattr(self, "http"):
             await self.http.aclose()
 
+    async def stop(self) -> None:
+        self.process.terminate()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), BUSY_S)
+        await self.kill()
+
     def kill_engine(self) -> None:
         """The engine is the service's only child."""
         pid = self.process.pid
@@ -121,8 +127,8 @@ class Directory:
 
     async def round(self) -> None:
         """One kill, and the start after it where there is one. Raises Lost."""
-        ways = (self._in_work, self._engine, self._in_start, self._in_migration)
-        [way] = self._chance.choices(ways, (6, 4, 2, 1))
+        ways = (self._in_work, self._engine, self._in_start, self._in_migration, self._stopped)
+        [way] = self._chance.choices(ways, (6, 4, 2, 1, 1))
         await way()
 
     async def settle(self) -> None:
@@ -145,6 +151,12 @@ class Directory:
 
         await self._work(running, kill)
         await _sample(running.http, self._trained)
+
+    async def _stopped(self) -> None:
+        """Told to end, and killed where that takes too long."""
+        running = await self._up()
+        await self._work(running, running.stop)
+        self._running = None
 
     async def _in_start(self) -> None:
         await self._down()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from hud_tui.service.engines.base import About, Adam, Datum
 from hud_tui.service.engines.tiny.bases import BASES
@@ -10,8 +11,8 @@ from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.service import Service
 from hud_tui.service.steps import size_of
-from tests.conftest import Served, ended, fork, submit
-from tests.service.calls import saved_steps
+from tests.conftest import Served, ended, fork, submit, tasks_of
+from tests.service.calls import detail, saved_steps
 from tests.service.clients import over_socket
 from tests.service.test_headless_terminal import at_a_terminal, trained
 from tests.toy_engine import ToyEngine
@@ -54,12 +55,31 @@ async def test_a_tiny_policy_takes_what_its_base_says(tmp_path: Path) -> None:
     assert abs(size_of(tmp_path) / BASES[0].state_bytes - 1) < 0.02
 
 
-async def test_the_question_names_it(served: Served) -> None:
+async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     async with over_socket(served) as client:
-        await trained(client)
+        model = await trained(client)
+        disk = (await client.model(model.id)).disk
+    assert disk is not None
+    assert disk.free_bytes is not None
+    size = disk.checkpoint_bytes
+    monkeypatch.setattr("hud_tui.service.retention.free_bytes", lambda data_dir: 3 * size)
     async with at_a_terminal(served, "run", "arith", "--steps", "7") as terminal:
         asked = await terminal.prompt()
         assert "7 checkpoints of" in asked
+        assert "the disk has room for 3 of 7 checkpoints" in asked
         assert "beyond 10 GB in all" in asked
         terminal.type("n\n")
         assert await terminal.process.wait() == 2
+
+
+async def test_a_run_that_has_no_room_at_all_is_refused(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=1))
+    monkeypatch.setattr("hud_tui.service.retention.free_bytes", lambda data_dir: 10)
+    body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
+    answer = await http.post("/v1/training/jobs", json={**body, "config": {"parameters": {}}})
+    assert answer.status_code == 507
+    assert "10 are free" in detail(answer)
+    assert (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()["step"] == 1

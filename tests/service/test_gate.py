@@ -184,3 +184,26 @@ async def test_the_unexpected_is_a_500_with_a_detail(
     ) as http:
         answer = await http.get("/v2/models")
     assert (answer.status_code, "ZeroDivisionError" in detail(answer)) == (500, True)
+
+
+async def test_who_hangs_up_in_a_body_is_no_failure(service: Service) -> None:
+    """Nothing is raised, which the server would log as a bug."""
+    sent = []
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = {"Host": "127.0.0.1", "Content-Length": "9", **bearer(service.api_key)}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v2/models/fork",
+        "path_params": {},
+        "query_string": b"",
+        "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+    }
+    await create_app(service)(scope, receive, send)
+    assert sent[0]["status"] == 499

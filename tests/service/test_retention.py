@@ -1,5 +1,7 @@
 """The disk limit: the oldest states lose Adam's moments, then their weights; some never do."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
 from hud_tui.service.steps import size_of
+from hud_tui.service.store import retention
 from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork
 from tests.service.calls import Json, chat, detail, saved_steps, set_head, step, tree
@@ -222,6 +225,50 @@ async def test_a_state_that_cannot_be_read_does_not_keep_others_from_thinning(
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         assert await states(http, service, model) == ["damaged", "expired", "full"]
     assert "step-000001 cannot be thinned" in caplog.text  # nor is it thrown away
+
+
+async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service is told to end while a row is written; the write cannot be called back."""
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        await steps(http, model, 2)
+    async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
+        write = service.parts.store.write
+
+        async def cut_off(change: Any, *args: Any) -> Any:
+            done = await write(change, *args)
+            if change is retention.slimmed:
+                raise asyncio.CancelledError
+            return done
+
+        with monkeypatch.context() as patch:
+            patch.setattr(service.parts.store, "write", cut_off)
+            service.parts.retention.wake()
+            with contextlib.suppress(asyncio.CancelledError):
+                await service.parts.retention.settled()
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        rows = await tree(http, model["id"])
+        assert [row["state"] for row in rows] == ["weights", "full"]
+        for row in rows:
+            await chat(http, model["id"], checkpoint=row["id"])
+
+
+async def test_an_engine_that_stops_while_it_thins_is_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        await steps(http, model, 2)
+    engine = ToyEngine()
+    engine.kill_next = "slim"
+    async with Service(tmp_path, engine, 0) as service, calling(service) as http:
+        await service.parts.retention.settled()
+        assert [row["state"] for row in await tree(http, model["id"])] == ["full", "full"]
+        assert "could not be thinned" in caplog.text
+        assert "Traceback" not in caplog.text
+        assert await states(http, service, model) == ["expired", "full"]
 
 
 async def test_followers_hear_of_it(http: httpx.AsyncClient, service: Service) -> None:

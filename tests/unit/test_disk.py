@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.disk import disk_use, size
+from hud_tui.rl.disk import check_room, disk_use, size
 from hud_tui.wire import Disk, Model, TrainingDefaults
 
 DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)
@@ -23,6 +23,33 @@ def test_a_run_of_no_named_length_takes_the_models_own() -> None:
     model = Model(id="1", model_name="m", disk=DISK, training_defaults=own)
     assert disk_use(model, None).startswith("21 MB: 10 checkpoints")
     assert disk_use(model.model_copy(update={"disk": None}), 10) == ""
+
+
+@pytest.mark.parametrize(
+    ("free", "limit", "steps", "level", "said"),
+    [
+        (15, 10**10, 60, "warning", "room for 7 of 60 checkpoints: 15 MB free"),
+        (15, 10**10, 7, "ok", "there is room"),
+        (125, 10**10, 60, "ok", "there is room"),
+        (1, 10**10, 60, "failure", "room for 0 of 60 checkpoints: 1.0 MB free"),
+        (15, 90 * 10**6, 60, "ok", "there is room"),  # by then it is thinned: 7 MB are left to grow
+        (1, 83 * 10**6, 60, "failure", "room for 0 of 60"),
+    ],
+)
+def test_it_says_for_how_many_there_is_room(
+    free: int, limit: int, steps: int, level: str, said: str
+) -> None:
+    disk = DISK.model_copy(update={"free_bytes": free * 10**6, "max_bytes": limit})
+    model = Model(id="1", model_name="m", disk=disk)
+    [finding] = check_room(model, steps)
+    assert finding.level == level
+    assert said in finding.message
+    assert bool(finding.fix) == (level != "ok")
+
+
+def test_a_service_that_does_not_say_has_no_finding() -> None:
+    assert check_room(Model(id="1", model_name="m", disk=DISK), 60) == []
+    assert check_room(Model(id="1", model_name="m"), 60) == []
 
 
 @pytest.mark.parametrize(
