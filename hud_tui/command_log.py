@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from hud_tui.regular_file import open_or_make, open_regular
 from hud_tui.rl.written import Written, read_lines, to_line
 from hud_tui.storage import PRIVATE, locked
 
@@ -50,14 +51,13 @@ class CommandLog:
         """All that is kept, oldest first, and how many lines cannot be read."""
         lines: list[str] = []
         for file in (self.before, self.file):
-            with suppress(OSError), file.open("rb") as opened:
+            with suppress(OSError), open_regular(file) as opened:
                 body = opened.read(2 * MOST)
                 lines += body.decode("utf-8", "replace").split("\n")
         return read_lines(lines)
 
     def _append(self, line: bytes) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.file, flags, PRIVATE)
+        descriptor = open_or_make(self.file, os.O_APPEND | os.O_NOFOLLOW)
         try:
             os.fchmod(descriptor, PRIVATE)
             size = os.fstat(descriptor).st_size

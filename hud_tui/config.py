@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudUsage
+from hud_tui.regular_file import read_regular
 from hud_tui.rl.alarms.tuning import BadTuning
 from hud_tui.rl.export.place import Export, read_export
 from hud_tui.rl.safety import Safety, read_safety
@@ -87,7 +88,7 @@ def read_config(directory: Path) -> Config:
     except (FileNotFoundError, NotADirectoryError):
         return Config()
     except (OSError, UnicodeDecodeError) as error:
-        raise _bad(file, f"cannot be read: {error}") from error
+        raise _bad(file, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return Config(**{name: _read(file, name, table) for name, table in _parse(file, text)})
 
 
@@ -112,11 +113,7 @@ def _read(file: Path, name: str, table: object) -> Any:
 
 
 def _text(file: Path) -> str:
-    with file.open("rb") as opened:
-        body = opened.read(MOST + 1)
-    if len(body) > MOST:
-        raise OSError(f"it has more than {MOST} bytes")
-    return body.decode("utf-8")
+    return read_regular(file, MOST).decode("utf-8")
 
 
 def _bad(file: Path, what: str) -> HudUsage:

@@ -21,6 +21,7 @@ from hud_tui.errors import (
     HudUnreachable,
     HudUsage,
 )
+from hud_tui.regular_file import open_or_make
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import alive, forget, read_ready, register, usable_directories
 from hud_tui.settings import Paths, local_settings
@@ -150,18 +151,22 @@ async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
 
     paths.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     until = monotonic() + START_S + STOP_S
-    with (paths.state / "starting.lock").open("w") as file:
+    lock = paths.state / "starting.lock"
+    held = open_or_make(lock)
+    try:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if monotonic() > until:
-                    hint = f"end the program that holds {file.name}"
+                    hint = f"end the program that holds {one_line(lock)}"
                     raise HudUnreachable("another hud-tui is starting the service", hint) from None
                 progress("another hud-tui is starting the embedded service …")
                 await asyncio.sleep(0.1)
         yield
+    finally:
+        os.close(held)
 
 
 async def _ended(pid: int) -> None:

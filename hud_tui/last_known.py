@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
+from hud_tui.regular_file import read_regular
 from hud_tui.storage import write_atomic
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
@@ -51,9 +50,7 @@ def file_of(state: Path, scope: str) -> Path:
 def read_last_known(file: Path, url: str) -> LastKnown | None:
     """What was last known of a service; None where that is nothing, or cannot be read."""
     try:
-        if file.stat().st_size > MOST_BYTES:
-            return None
-        body: Any = json.loads(file.read_text("utf-8"))
+        body: Any = json.loads(read_regular(file, MOST_BYTES))
         if body["format"] != FORMAT or body["service"] != url:
             return None
         return LastKnown(
@@ -63,7 +60,7 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
             tree=tuple(Checkpoint.model_validate(one) for one in body["tree"]),
             job=None if body["job"] is None else JobStatus.model_validate(body["job"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, ValidationError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from hud_tui.regular_file import read_regular
 from hud_tui.rl.moves import Move
 from hud_tui.storage import change_atomic
 
@@ -20,6 +22,8 @@ MOVES_MOST = 500
 """Moves of the head that are remembered."""
 NOTE_MOST = 400
 """Characters of a note."""
+MOST_BYTES = 32_000_000
+"""Of the largest file that is read."""
 _PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -30,7 +34,8 @@ class Notebook:
         self._file = file
         self._notes: dict[str, str] = {}
         self._moves: list[Move] = []
-        self._read()
+        with suppress(OSError):
+            self._read()
 
     @property
     def notes(self) -> Mapping[str, str]:
@@ -90,19 +95,21 @@ class Notebook:
             raise
 
     def _read(self) -> None:
-        """Take in the file. One that cannot be read is put aside, not overwritten."""
+        """Take in the file; one that makes no sense is put aside, not overwritten.
+
+        Raises:
+            OSError: It is there, and cannot be read.
+        """
         if self._file is None:
             return
         try:
-            body = json.loads(self._file.read_text("utf-8"))
+            body = json.loads(read_regular(self._file, MOST_BYTES))
             notes = {str(id_): str(text) for id_, text in body["notes"].items()}
             moves = [_move(row) for row in body["moves"]]
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             self._file.replace(self._file.with_suffix(".unreadable"))
-        except OSError:
-            return
         else:
             self._notes, self._moves = notes, moves
 

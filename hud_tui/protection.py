@@ -10,10 +10,13 @@ from functools import cached_property
 from pathlib import Path
 
 from hud_tui.errors import HudUsage
+from hud_tui.regular_file import read_regular
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic
 
 NAME = "protected.json"
+MOST_BYTES = 4_000_000
+"""Of the largest file that is read."""
 
 
 class Protection:
@@ -36,7 +39,7 @@ class Protection:
         if self._file is None:
             return self._models
         try:
-            found = json.loads(self._file.read_text("utf-8"))["models"]
+            found = json.loads(read_regular(self._file, MOST_BYTES))["models"]
             return {str(id_): str(name) for id_, name in found.items()}
         except FileNotFoundError:
             return {}

@@ -12,6 +12,7 @@ from time import monotonic
 from pydantic import ValidationError
 
 from hud_tui.errors import HudUnreachable
+from hud_tui.regular_file import open_regular
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths
 from hud_tui.wire import ServiceReady
@@ -90,7 +91,9 @@ async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> b
 
 def _no_start(paths: Paths, why: str) -> HudUnreachable:
     try:
-        lines = paths.service_log.read_bytes()[-4096:].decode("utf-8", "replace").splitlines()
+        with open_regular(paths.service_log) as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - 4096))
+            lines = opened.read(4096).decode("utf-8", "replace").splitlines()
     except OSError:
         lines = []
     said = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)

@@ -6,17 +6,20 @@ Source: the variables and their precedence (process environment, ``.env`` here,
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EFBIG
 from pathlib import Path
 
 from hud_tui.errors import HudUsage
+from hud_tui.regular_file import NotRegular, read_regular
 from hud_tui.rl.text import one_line
 
 PROCESS = "process environment"
 OTHERS = ("WANDB_API_KEY", "PRIME_API_KEY")
 """Keys of other services that HUD reads from the same places."""
 MAX_ENV = 1 << 20
-"""Bytes of a .env file that are looked at."""
+"""Bytes of the largest .env file that is read."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,9 @@ def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for file in (Path.home() / ".hud" / ".env", Path(".env")):
-        lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
-        found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
+        with suppress(OSError):  # `read_variables` says so
+            lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
+            found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
     return found | dict(os.environ if environ is None else environ)
 
 
@@ -73,8 +77,14 @@ def is_ours(name: str) -> bool:
 def _read_env(file: Path) -> Place:
     """The lines of a .env file that are HUD's. Other lines are other programs' business."""
     found: dict[str, str] = {}
+    try:
+        lines = _lines(file)
+    except OSError as error:
+        message = f"{one_line(file)}: {error.strerror}"
+        problem = HudUsage(message, "write a file of NAME=VALUE lines there, or remove it")
+        return Place(str(file), {}, (problem,), file)
     problems = []
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(lines, 1):
         line = line.strip().removeprefix("export ").lstrip()
         if not line.startswith(("HUD_", *OTHERS)):
             continue
@@ -88,13 +98,20 @@ def _read_env(file: Path) -> Place:
 
 
 def _lines(file: Path) -> list[str]:
+    """The file's lines; none where there is no such file, or only others may read it.
+
+    Raises:
+        OSError: It is no regular file, or too large; ``strerror`` says which.
+    """
     try:
-        if not file.is_file():  # a pipe would never end
-            return []
-        with file.open("rb") as opened:
-            return opened.read(MAX_ENV).decode("utf-8-sig", errors="replace").splitlines()
-    except OSError:
+        body = read_regular(file, MAX_ENV)
+    except NotRegular:
+        raise
+    except OSError as error:
+        if error.errno == EFBIG:
+            raise
         return []
+    return body.decode("utf-8-sig", errors="replace").splitlines()
 
 
 def _assignment(line: str) -> tuple[str, str] | None:

@@ -6,8 +6,11 @@ came, or so many times faster. It changes nothing: every write is refused.
 
 import asyncio
 import json
+import os
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable
+from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -18,8 +21,9 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.errors import HudUsage
 from hud_tui.events import Event, JobChanged, TreeRead
+from hud_tui.regular_file import open_regular
 from hud_tui.rl.alarms.demo import demo
-from hud_tui.rl.recording import Recording, read_recording
+from hud_tui.rl.recording import MOST_LINE, Recording, read_recording
 from hud_tui.rl.safety import ReadOnly
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import Tree
@@ -108,14 +112,16 @@ def read_file(path: Path) -> Recording:
     """
     name = one_line(path)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise HudUsage(f"{name}: larger than {MOST_BYTES // 2**20} MB", "replay a shorter one")
-        with path.open(encoding="utf-8") as lines:
-            return read_recording(lines, name)
+        with open_regular(path) as opened, TextIOWrapper(opened, "utf-8") as text:
+            if os.fstat(opened.fileno()).st_size > MOST_BYTES:
+                what = f"{name}: larger than {MOST_BYTES // 2**20} MB"
+                raise HudUsage(what, "replay a shorter one")
+            return read_recording(iter(partial(text.readline, MOST_LINE + 1), ""), name)
     except OSError as error:
         raise HudUsage(f"{name}: {error.strerror or error}", "name a file of --record") from error
-    except UnicodeDecodeError as error:
-        raise HudUsage(f"{name}: not UTF-8", "name a file of --record") from error
+    except ValueError as error:
+        what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else one_line(error)
+        raise HudUsage(f"{name}: {what}", "name a file of --record") from error
 
 
 class ReplayTransport(httpx.AsyncBaseTransport):

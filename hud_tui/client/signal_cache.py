@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from hud_tui.regular_file import read_regular
 from hud_tui.rl.signal import Outcome, TaskSignal
 from hud_tui.rl.signal_progress import Asked
 from hud_tui.rl.signal_report import Pace
@@ -66,9 +67,7 @@ class SignalCache:
 
     def _load(self, file: Path) -> dict[str, Any]:
         try:
-            if file.stat().st_size > MAX_BYTES:
-                return {}
-            value = parse(file.read_text("utf-8")).value
+            value = parse(read_regular(file, MAX_BYTES).decode("utf-8")).value
         except (OSError, UnicodeDecodeError):
             return {}
         return value if isinstance(value, dict) else {}
@@ -107,7 +106,7 @@ def _signal(row: object, task: Task) -> TaskSignal | None:
     try:
         outcomes = tuple(_outcome(*one) for one in row["outcomes"])
         return TaskSignal(task.slug, outcomes, task.where, basis="cached", at=str(row["at"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

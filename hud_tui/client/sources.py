@@ -11,6 +11,7 @@ from hud_tui.older.dataset_rows import from_rows
 from hud_tui.older.lock_file import find_lock
 from hud_tui.older.lock_rows import Completion
 from hud_tui.older.parquet import parquet_files, read_parquet
+from hud_tui.regular_file import open_regular
 from hud_tui.rl.formats import read_rows
 from hud_tui.rl.names import close_names
 from hud_tui.rl.task_files import MAX_BYTES, try_file
@@ -102,9 +103,9 @@ def _file(path: Path, complete: Completion) -> list[Task]:
 def _bytes(path: Path) -> bytes:
     """A file's bytes, at most one more than can be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(MAX_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(str(path), error) from error
 
 
@@ -141,7 +142,7 @@ def _task_files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(place, name)
-            if path.suffix.lower() in SUFFIXES and name[0] != "." and path.is_file():
+            if path.suffix.lower() in SUFFIXES and name[0] != ".":
                 yield path
 
 

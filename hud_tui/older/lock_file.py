@@ -8,12 +8,14 @@ from hud_tui.older.lock import NAME, Lock
 from hud_tui.older.lock_reader import read_lock
 from hud_tui.older.lock_text import with_dataset
 from hud_tui.older.yaml_text import MAX_BYTES
+from hud_tui.regular_file import check_regular, open_regular
 from hud_tui.rl.text import one_line
 
 
 def find_lock(*directories: Path) -> Path | None:
-    """The first lock file of these directories."""
-    return next((d / NAME for d in directories if (d / NAME).is_file()), None)
+    """The first lock file of these directories; what is no file is found too, to be refused."""
+    files = (directory / NAME for directory in directories)
+    return next((file for file in files if file.exists() and not file.is_dir()), None)
 
 
 def load_lock(file: Path) -> Lock:
@@ -50,9 +52,7 @@ def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
         HudUsage: It cannot be read, or is no file.
     """
     try:
-        if not file.is_file():
-            raise HudUsage(f"{one_line(file)}: no such file", "check the path")
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             return opened.read(most + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -84,12 +84,12 @@ def replace_file(file: Path, body: bytes) -> None:
     """Write a file whole or not at all; a link keeps pointing where it did.
 
     Raises:
-        HudUsage: It cannot be written.
+        HudUsage: It cannot be written, or something else than a file has its place.
     """
     target = file.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        mode = _mode(target)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
             out.write(body)
             out.flush()
@@ -99,3 +99,11 @@ def replace_file(file: Path, body: bytes) -> None:
         draft.unlink(missing_ok=True)
         message = f"{one_line(file)}: {one_line(error.strerror or error)}"
         raise HudUsage(message, "choose a place that can be written to") from error
+
+
+def _mode(target: Path) -> int:
+    """The mode of the file that is replaced; that of a new one where there is none."""
+    if not target.exists():
+        return 0o644
+    check_regular(target)
+    return target.stat().st_mode & 0o777

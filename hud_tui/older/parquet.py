@@ -12,6 +12,7 @@ from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.older.dataset_rows import Row
+from hud_tui.regular_file import check_regular
 from hud_tui.rl.text import one_line
 
 FILE = Path("data") / "train-00000-of-00001.parquet"
@@ -71,6 +72,7 @@ def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
         raise HudUsage("reading Parquet files needs pyarrow", EXTRA) from error
     name, size = one_line(file), 0
     try:
+        check_regular(file)
         if file.stat().st_size > MAX_FILE:
             raise HudUsage(f"{name}: larger than {MAX_FILE >> 20} MB", "split the data set")
         with ParquetFile(file) as opened:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
+from hud_tui.regular_file import open_or_make
+
 
 class CannotServe(Exception):
     """The service cannot start; the message says what to change."""
@@ -17,10 +19,11 @@ def locked(data_dir: Path) -> Iterator[None]:
     """Hold the data directory's lock; the kernel lets it go with the process."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = (data_dir / "service.lock").open("a")
+        lock = open_or_make(data_dir / "service.lock")
     except OSError as error:
-        raise CannotServe(f"cannot use {data_dir}: {error.strerror}") from error
-    with file:
+        place = error.filename or data_dir
+        raise CannotServe(f"cannot use {place}: {error.strerror}") from error
+    with open(lock, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from hud_tui.regular_file import read_regular
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic
 
@@ -114,9 +115,7 @@ class Shelf:
         return {}
 
     def _parsed(self, file: Path) -> Any:
-        if file.stat().st_size > MOST:
-            raise ValueError(file)
-        return json.loads(file.read_text("utf-8"))
+        return json.loads(read_regular(file, MOST))
 
     def _changed(self, name: str, values: dict[str, Any]) -> str | None:
         """The file with these values; None where it has them, or is left as it is."""

@@ -52,7 +52,7 @@ async def test_from_the_service_to_a_file_of_one_s_choice(hud: Command, tmp_path
         (["arith", "--show", "x"], "either ENV or --show"),
         (["nowhere"], "no environment is called nowhere"),
         (["./empty"], "has no hud.lock.yaml"),
-        (["--show", "nothing.yaml"], "no such file"),
+        (["--show", "nothing.yaml"], "No such file"),
         (["--show", "hud.lock.yaml"], "not a configuration"),
         ([".", "-o", "hud.lock.yaml/x"], "hud.lock.yaml"),
         (["tasks.json"], "not a lock file"),

@@ -280,5 +280,5 @@ def test_what_is_no_lock_file_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(HudUsage, match="not a lock file"):
         write_dataset(file, "n", 1, "now", tmp_path)
     assert file.read_text() == "a: 1\n"
-    with pytest.raises(HudUsage, match="no such file"):
+    with pytest.raises(HudUsage, match="a directory, not a file"):
         load_lock(tmp_path)

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hud_tui.regular_file import read_regular
 from hud_tui.service.engines.base import Base, Defaults
 
+MOST_BYTES = 1 << 24
+"""Of the largest config that is read."""
 CONTEXT = 4096
 """Where neither server nor config says."""
 VOCABULARY = 2**20
@@ -59,8 +62,8 @@ def read_config(model: str) -> dict[str, Any]:
     """A model's config.json, from its folder or the hub's cache; empty where it is in neither."""
     path = Path(model) / "config.json" if Path(model).is_absolute() else cached(model)
     try:
-        found = json.loads(path.read_text()) if path is not None else {}
-    except (OSError, ValueError):
+        found = json.loads(read_regular(path, MOST_BYTES)) if path is not None else {}
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):
         return {}

@@ -11,6 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hud_tui.regular_file import open_or_make, read_regular
+
+MOST_BYTES = 1 << 26
+"""Of the largest file that is read: some 500 000 steps."""
+
 
 @dataclass(frozen=True)
 class Intent:
@@ -31,7 +36,7 @@ class Journal:
 
     def intend(self, intent: Intent) -> None:
         """Write it down, fsynced. Raises OSError."""
-        with self._path.open("a") as file:
+        with open(open_or_make(self._path, os.O_APPEND), "a") as file:
             file.write(json.dumps(asdict(intent)) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -48,13 +53,13 @@ class Journal:
 def _read(path: Path) -> list[Intent]:
     """The whole lines; a crash may have cut the last one."""
     try:
-        lines = path.read_text().splitlines()
+        lines = read_regular(path, MOST_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
     intents = []
     for line in lines:
         try:
             intents.append(Intent(**json.loads(line)))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
     return intents

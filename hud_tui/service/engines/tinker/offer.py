@@ -5,6 +5,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from hud_tui.regular_file import read_regular
+
+MOST_BYTES = 1 << 24
+"""Of the largest file that is read."""
+
 
 class Offer:
     def __init__(self, path: Path, url: str) -> None:
@@ -21,8 +26,8 @@ class Offer:
     def read(self) -> dict[str, int | None]:
         """What this very server offered; empty where that is not known."""
         try:
-            found = json.loads(self._path.read_text())
+            found = json.loads(read_regular(self._path, MOST_BYTES))
             models = found["models"] if found["url"] == self._url else {}
             return {str(name): context for name, context in models.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}

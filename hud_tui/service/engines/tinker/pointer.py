@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
+from hud_tui.regular_file import read_regular
 from hud_tui.service.engines.base import DiskFull, EngineError, StateDamaged
 
 FILE = "tinker.json"
+MOST_BYTES = 1 << 20
+"""Of the largest file that is read."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ def write(directory: Path, pointer: Pointer) -> Path:
 def read(path: Path) -> Pointer:
     """What a file says. Raises StateDamaged: there is none, or it is not whole."""
     try:
-        return Pointer(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        return Pointer(**json.loads(read_regular(path, MOST_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise StateDamaged(f"no such state, or it is not whole: {path.name}") from error
 
 

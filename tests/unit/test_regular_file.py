@@ -1,0 +1,226 @@
+"""Only regular files are read, wherever a path comes from; anything else is named at once."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from hud_tui.client.replay import read_file
+from hud_tui.client.sources import load_path
+from hud_tui.command_log import CommandLog
+from hud_tui.config import NAME as CONFIG
+from hud_tui.config import read_config
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.last_known import read_last_known
+from hud_tui.notebook import Notebook
+from hud_tui.older.lock import NAME as LOCK
+from hud_tui.older.lock_file import load_lock, read_bounded, replace_file
+from hud_tui.older.parquet import read_parquet
+from hud_tui.protection import Protection
+from hud_tui.regular_file import (
+    NotPrivate,
+    NotRegular,
+    open_or_make,
+    open_regular,
+    read_private,
+    read_regular,
+)
+from hud_tui.rl.moves import Move
+from hud_tui.tui.shelf import Shelf
+from hud_tui.variables import every_variable, read_variables
+
+HANGS_S = 20
+"""Nothing here waits for anything; a test that is still at it then would hang for good."""
+KINDS = ("a FIFO", "a character device", "a socket", "a directory")
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AssertionError("it waits for a file that never answers")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(HANGS_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def place(kind: str, file: Path) -> None:
+    """Put something of this kind at a path."""
+    match kind:
+        case "a FIFO":
+            os.mkfifo(file)
+        case "a character device":
+            file.symlink_to("/dev/zero")
+        case "a socket":
+            with socket.socket(socket.AF_UNIX) as bound:
+                at = os.getcwd()
+                os.chdir(file.parent)  # a socket's address is short
+                bound.bind(file.name)
+                os.chdir(at)
+        case _:
+            file.mkdir()
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "tasks.jsonl": lambda file: load_path(str(file), file),
+    "record.jsonl": read_file,
+    LOCK: load_lock,
+    "gym.yaml": read_bounded,
+    CONFIG: lambda file: read_config(file.parent),
+    "train.parquet": lambda file: list(read_parquet(file)),
+    "protected.json": lambda file: Protection(lambda: file.parent).models,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_names_the_path_and_what_it_is(tmp_path: Path, name: str, kind: str) -> None:
+    file = tmp_path / name
+    place(kind, file)
+    if name == "tasks.jsonl" and kind == "a directory":
+        file = file.parent  # a directory is a source; that of this name has no tasks
+    with pytest.raises(HudUsage) as refused:
+        READERS[name](file)
+    assert str(tmp_path) in refused.value.message
+    if name not in ("protected.json", "tasks.jsonl") or kind != "a directory":
+        said = refused.value.__cause__ if name == "protected.json" else refused.value.message
+        assert kind in str(said)
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_one_among_the_files_of_a_directory_is_named(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([{"env": "e", "id": "s"}]))
+    place(kind, tmp_path / "b.json")
+    with pytest.raises(HudError, match=rf"b\.json: {kind}, not a regular file"):
+        load_path(str(tmp_path), tmp_path)
+
+
+def test_a_link_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([{"env": "e", "id": "s"}]))
+    for name, target in (("gone.json", "nowhere"), ("loop.json", "loop.json")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(HudUsage, match=name):
+            load_path(str(tmp_path), tmp_path)
+        (tmp_path / name).unlink()
+    (tmp_path / "b.json").symlink_to("a.json")
+    assert len(load_path(str(tmp_path), tmp_path)[0]) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_an_environment_file_of_another_kind_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    place(kind, tmp_path / ".env")
+    with pytest.raises(HudUsage, match=rf"^\.env: {kind}, not a regular file"):
+        read_variables({})
+    assert every_variable({"A": "b"}) == {"A": "b"}
+
+
+def test_an_environment_directory_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's virtual environments may be called so."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / ".env").mkdir()
+    assert read_variables({"HUD_API_KEY": "k"}) == {"HUD_API_KEY": "k"}
+
+
+def test_an_environment_file_that_is_too_large_is_not_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("#" * (1 << 20) + "\nHUD_API_KEY=k\n")
+    with pytest.raises(HudUsage, match=r"^\.env: larger than 1048576 bytes"):
+        read_variables({})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_kept_between_sessions_is_done_without(tmp_path: Path, kind: str) -> None:
+    for name in ("look.json", "notes.json", "known.json", "commands.jsonl"):
+        place(kind, tmp_path / name)
+    shelf = Shelf(lambda: tmp_path)
+    assert shelf.read("look") == {}
+    assert kind in shelf.problems()[0]
+    assert read_last_known(tmp_path / "known.json", "https://x") is None
+    assert CommandLog(tmp_path).read() == ([], 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_notes_are_not_written_over_what_cannot_be_read(tmp_path: Path, kind: str) -> None:
+    place(kind, tmp_path / "notes.json")
+    notebook = Notebook(tmp_path / "notes.json")
+    with pytest.raises(OSError, match=kind):
+        notebook.write("id", "a note")
+    with pytest.raises(OSError, match=kind):
+        notebook.add(Move(None, "id", True, 0.0))
+    assert notebook.notes == {"id": "a note"}
+    assert not (tmp_path / "notes.json").is_file()
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    place("a FIFO", tmp_path / "fifo")
+    with pytest.raises(HudUsage, match="a FIFO, not a regular file"):
+        replace_file(tmp_path / "fifo", b"text")
+    assert (tmp_path / "fifo").is_fifo()
+
+
+def test_what_became_a_fifo_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("text")
+
+    def replaced(path: Path) -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    monkeypatch.setattr("hud_tui.regular_file.check_regular", replaced)
+    with pytest.raises(NotRegular, match="a FIFO"):
+        open_regular(file)
+
+
+def test_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_regular(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        read_regular(tmp_path / "file", 4)
+    with pytest.raises(ValueError, match="null"):
+        read_regular(Path("a\0b"), 5)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o660, 0o700, 0o4600])
+def test_a_secret_is_its_owners_alone(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"secret")
+    file.chmod(0o600)
+    assert read_private(file, 10) == b"secret"
+    file.chmod(0o400)
+    assert read_private(file, 10) == b"secret"
+    file.chmod(mode)
+    with pytest.raises(NotPrivate, match=f"mode {mode:04o}, not 0600"):
+        read_private(file, 10)
+
+
+def test_a_secret_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(0o600)
+    (tmp_path / "link").symlink_to("secret")
+    with pytest.raises(OSError, match="symbolic"):
+        read_private(tmp_path / "link", 10)
+
+
+def test_a_lock_is_a_file(tmp_path: Path) -> None:
+    place("a FIFO", tmp_path / "lock")
+    with pytest.raises(NotRegular):
+        open_or_make(tmp_path / "lock")
+    os.close(open_or_make(tmp_path / "new"))
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
