@@ -99,7 +99,7 @@ def _directory(kind: Literal["config", "state", "data"], path: Path) -> Director
         path=one_line(path, 400),
         exists=exists,
         writable=nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK),
-        used_bytes=_used(path) if exists else None,
+        used_bytes=used(path) if exists else None,
         free_bytes=free,
     )
 
@@ -111,7 +111,7 @@ def _nearest(path: Path) -> Path:
     return path
 
 
-def _used(path: Path) -> int | None:
+def used(path: Path) -> int | None:
     """Bytes of its files; None where there are too many to count, or it cannot be read."""
     total, count = 0, 0
     for folder, _, names in os.walk(path):

@@ -8,6 +8,7 @@ from hud_tui.doctor.config_file import check_config
 from hud_tui.doctor.configured import settings_of, usable_settings
 from hud_tui.doctor.hosts import check_hosts
 from hud_tui.doctor.report import Finding, Report, Service, exit_code
+from hud_tui.doctor.service_data import check_data, check_leftovers, look_into
 from hud_tui.doctor.storage import check_directories, directories
 from hud_tui.doctor.terminal import check_terminal, this_terminal
 from hud_tui.doctor.tinker import check_tinker, tinker_settings
@@ -61,6 +62,8 @@ def examine(paths: Paths, local: bool) -> Report:
             check_config(os.environ),
             *check_directories(folders, paths.service_file, os.environ),
             *of_service,
+            *([] if service.running else check_data(look_into(paths.data))),
+            *check_leftovers(paths.data),
         ],
     )
 

@@ -1,12 +1,14 @@
 """`python -m hud_tui.service`: the embedded service by itself."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 import platformdirs
 
 from hud_tui.errors import HudUsage
+from hud_tui.service.data_dir import examine
 from hud_tui.service.serve import ENGINES, serve
 from hud_tui.settings import read_max_disk
 
@@ -19,7 +21,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, default=platformdirs.user_data_path("hud-tui"))
     parser.add_argument("--engine", default="tiny", choices=ENGINES)
     parser.add_argument("--max-disk", help="e.g. 20GB; thins the oldest checkpoints beyond it")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="print as JSON whether the data directory can be served, and change nothing",
+    )
     args = parser.parse_args(argv)
+    if args.check:
+        print(json.dumps(examine(args.data_dir)))
+        return 0
     try:
         max_disk = read_max_disk(args.max_disk)
     except HudUsage as error:

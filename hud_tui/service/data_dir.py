@@ -19,6 +19,7 @@ from datetime import date
 from itertools import chain, count
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -65,6 +66,8 @@ class Known:
     """Names of the directories whose files are needed."""
     thinned: frozenset[str] = frozenset()
     """Of those whose files it let go, on purpose."""
+    damaged: frozenset[str] = frozenset()
+    """Of those whose file was missing or damaged when it was last looked at."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,25 @@ def tidy(data_dir: Path, known: Known) -> None:
         _set_aside(data_dir, unknown)
 
 
+def examine(data_dir: Path) -> dict[str, Any]:
+    """What a start would say of a directory that is not served now; nothing is changed.
+
+    Returns:
+        ``refusal``, None where it can be served; how many checkpoint directories are ``unknown``
+        to the database, which a start moves aside; and how many checkpoints are ``damaged``.
+    """
+    try:
+        known, held = refuse_foreign(data_dir)
+    except (Unusable, OSError, sqlite3.Error) as error:
+        return {"refusal": str(error), "unknown": 0, "damaged": 0}
+    unknown = held.steps - known.kept - known.thinned
+    return {
+        "refusal": None,
+        "unknown": sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in unknown),
+        "damaged": len(known.damaged | (known.kept - held.steps)),
+    }
+
+
 def load_key(path: Path) -> str:
     """The bearer key of a data directory, made when missing; only the user can read it.
 
@@ -195,8 +217,9 @@ def _known(db: sqlite3.Connection, path: Path) -> Known:
         raise Unusable(f"{path} is another program's database. {BELONG}")
     _quick_check(db, path)
     kept, thinned = identity.directories(db, version)
-    id_ = identity.read(db) if "identity" in tables else None
-    return Known(id_, False, frozenset(kept), frozenset(thinned))
+    has_id = "identity" in tables
+    id_, damaged = (identity.read(db), identity.damaged(db)) if has_id else (None, set())
+    return Known(id_, False, frozenset(kept), frozenset(thinned), frozenset(damaged))
 
 
 def _quick_check(db: sqlite3.Connection, path: Path) -> None:

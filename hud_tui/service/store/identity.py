@@ -33,6 +33,12 @@ def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str
     return kept, all_ - kept
 
 
+def damaged(db: sqlite3.Connection) -> set[str]:
+    """Names of the directories whose files are not as they were saved."""
+    query = "SELECT state_path FROM checkpoint WHERE damage IS NOT NULL AND state != 'expired'"
+    return {_directory(path) for [path] in db.execute(query)} - {""}
+
+
 def _directory(path: str) -> str:
     """Of ``checkpoints/NAME/FILE`` the name; empty where the path is none on this machine."""
     parts = path.split("/")
