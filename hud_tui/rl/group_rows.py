@@ -31,6 +31,8 @@ class GroupRow:
     """Those that have come, shape (≤ size,)."""
     size: int
     """How many there will be."""
+    trace_ids: tuple[str, ...] = ()
+    """Of the rollouts whose rewards have come, where the step is still sampled."""
 
     @property
     def stats(self) -> GroupStats | None:
@@ -44,7 +46,11 @@ class GroupRow:
         return (
             found[0]
             if len(found) == 1
-            else Group(task_slug=self.task_slug, rewards=list(self.rewards))
+            else Group(
+                task_slug=self.task_slug,
+                rewards=list(self.rewards),
+                trace_ids=list(self.trace_ids),
+            )
         )
 
     @property
@@ -62,6 +68,8 @@ class GroupRows:
     """The step they are of: ``step 214`` while it is sampled, ``step-000213`` when taken."""
     node: Checkpoint | None = None
     """The step's checkpoint; None while it is sampled."""
+    step: int | None = None
+    """The step's number; None where the service does not say."""
     low: float = 0.0
     """The foot of the reward scale: 0, or the least reward where that is below."""
     high: float = 1.0
@@ -97,12 +105,14 @@ def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = N
     else:
         rewards = newest if newest or at is not None else dict(run.rollouts)
         slugs, size = rewards, 0
-    rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s])) for s in slugs]
+    ids = run.rollout_ids if rewards == run.rollouts else {}
+    rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s]), ids.get(s, ())) for s in slugs]
     known = [reward for row in rows for reward in row.rewards if reward == reward]
     return GroupRows(
         sorted(rows, key=lambda row: _place(row, history, order)),
         f"step {run.rollouts_step}" if sampling else label(node),
         None if sampling else node,
+        run.rollouts_step if sampling else None if node is None else node.step,
         min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
         max(1.0, *known) if known else 1.0,
     )

@@ -45,6 +45,8 @@ class Run:
     """The model's current managed run, or the last one."""
     rollouts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Rewards of the step being sampled, by task slug, as they arrive."""
+    rollout_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Their trace ids, in the order of `rollouts`."""
     rollouts_step: int | None = None
     """The step that `rollouts` are sampled for."""
     rollouts_attempt: int | None = None
@@ -115,13 +117,18 @@ class Run:
             return self
         sampled_now = (event.step, event.attempt)
         fresh = sampled_now != (self.rollouts_step, self.rollouts_attempt)
-        rollouts = {} if fresh else dict(self.rollouts)
-        rewards = list(rollouts.get(event.task_slug, ()))
+        slug = event.task_slug
+        rollouts, ids = ({}, {}) if fresh else (dict(self.rollouts), dict(self.rollout_ids))
+        rewards, named = list(rollouts.get(slug, ())), list(ids.get(slug, ()))
         place = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
         rewards[place : place + 1] = [event.reward]  # an attempt made again replaces its rollouts
-        rollouts[event.task_slug] = tuple(rewards)
+        named[place : place + 1] = [event.trace_id]
         return replace(
-            self, rollouts=rollouts, rollouts_step=event.step, rollouts_attempt=event.attempt
+            self,
+            rollouts=rollouts | {slug: tuple(rewards)},
+            rollout_ids=ids | {slug: tuple(named)},
+            rollouts_step=event.step,
+            rollouts_attempt=event.attempt,
         )
 
     def _step(self, event: StepTaken) -> "Run":

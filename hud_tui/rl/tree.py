@@ -80,6 +80,12 @@ class Tree:
         position = self._index.get(checkpoint_id or "", self.size)
         return position if position < self.size else None
 
+    def of_step(self, step: int) -> int | None:
+        """The position of the checkpoint that this step made, counted over the tree from 1; the
+        newest of several."""
+        newest_first = range(self.size - 1, -1, -1)
+        return next((place for place in newest_first if self._nodes[place].step == step), None)
+
     def parent(self, position: int) -> int:
         """The parent's position, or ROOT."""
         return self._parents[position]

@@ -22,12 +22,14 @@ class StepGroups:
     name: str
     """What the step is called."""
     groups: Sequence[Group]
-    """Each with at least one rollout."""
+    """While the step is sampled, with the rollouts that have come."""
     place: int
     """The one to begin with."""
     model_id: str | None = None
     node: Checkpoint | None = None
     """The step's checkpoint; None while it is sampled."""
+    step: int | None = None
+    """The step's number; None where the service does not say."""
 
 
 class GroupReader:
@@ -37,13 +39,17 @@ class GroupReader:
         self._client, self._step = client, step
         self._rows: list[CheckpointTrace] | None = None
 
+    def names(self, group: Group) -> bool:
+        """Whether it is known which rollouts the group is made of."""
+        return len(group.trace_ids) == len(group.rewards)
+
     async def known(self, group: Group) -> Group:
         """The group with its trace ids, where the service can tell them.
 
         Raises:
             HudError: The service refused or did not answer.
         """
-        if len(group.trace_ids) == len(group.rewards) or self._client is None:
+        if self.names(group) or self._client is None:
             return group
         model_id, node = self._step.model_id, self._step.node
         if model_id is None or node is None:

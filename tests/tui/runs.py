@@ -143,7 +143,7 @@ def sampling(run: Run, arrived: int, tasks: int = 12) -> Run:
     for number in range(arrived):
         task, rollout = divmod(number, 8)
         event = RolloutDone(
-            trace_id=f"t{number}",
+            trace_id=f"{step + 1}/{task}/{rollout}",
             step=step + 1,
             task_slug=slug(task),
             rollout=rollout,

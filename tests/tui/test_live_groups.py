@@ -14,7 +14,7 @@ from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.palette import ALL_BAD, ALL_GOOD
-from hud_tui.tui.widgets.rollout_columns import GAP, RolloutColumns, answers
+from hud_tui.tui.widgets.rollout_columns import GAP, answers
 from hud_tui.wire import CheckpointTrace, Group, TraceEvents
 from tests.conftest import until
 from tests.tui import runs
@@ -307,17 +307,88 @@ async def test_traces_are_asked_for_where_the_checkpoint_does_not_name_them() ->
         assert client.asked == 1
 
 
+async def group_screen(stage: Stage) -> GroupScreen:
+    await until(lambda: isinstance(stage.screen, GroupScreen) and bool(stage.screen.focused))
+    screen = stage.screen
+    assert isinstance(screen, GroupScreen)
+    return screen
+
+
+def facts_of(screen: GroupScreen) -> str:
+    return str(screen.query_one("#group-facts").render())
+
+
+async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
+    before = runs.run_of(5)
+    stage = Stage(runs.sampling(before, 3), client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "enter")
+        screen = await opened(stage)
+        assert "add-00  step 6" in facts_of(screen)
+        assert len(screen.columns.answers) == 3
+        picked = screen.columns.answers[2].number
+        await pilot.press("right", "right")
+        stage.play(runs.sampling(before, 20))
+        await until(lambda: len(screen.columns.answers) == 8)
+        assert screen.columns.answers[screen.columns.picked].number == picked
+        await opened(stage)
+        assert "6/0/7" in {one.trace_id for one in screen.columns.answers}
+        stage.play(runs.run_of(6))
+        await until(lambda: "add-00  step-000006" in facts_of(screen))
+        stage.play(runs.sampling(runs.run_of(6), 20))
+        await pilot.pause()
+        assert "add-00  step-000006" in facts_of(screen)
+
+
+async def test_a_task_of_the_step_that_is_sampled_is_no_other_step_s() -> None:
+    stage = Stage(runs.sampling(runs.run_of(5), 20), client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", *["down"] * 8, "enter")
+        screen = await group_screen(stage)
+        assert "step 6  no rollout yet" in facts_of(screen)
+        await pilot.press("y", "right", "escape")
+
+
 async def test_rewards_without_rollouts_are_shown_alone() -> None:
-    run = runs.sampling(runs.run_of(5), 20)
+    run = replace(runs.sampling(runs.run_of(5), 20), rollout_ids={})
     stage = Stage(run, client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("g", "enter")
-        await until(lambda: isinstance(stage.screen, GroupScreen) and bool(stage.screen.focused))
-        columns = stage.screen.query_one(RolloutColumns)
-        assert "The service does not say" in text_of(columns)
-        await pilot.press("y", "escape", *["down"] * 8, "enter")
-        before = await opened(stage)
-        assert "step-000005" in str(before.query_one("#group-facts").render())
+        screen = await group_screen(stage)
+        assert "The service does not say" in text_of(screen.columns)
+
+
+@pytest.mark.parametrize("again", [("escape",), ("end",), ("tab",)])
+async def test_a_cursor_that_was_moved_stays_in_its_step(again: tuple[str]) -> None:
+    stage = Stage(runs.run_of(5), client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g")
+        await until(lambda: stage.focused is groups_of(stage))
+        stage.play(runs.run_of(6))
+        await until(lambda: "step-000006" in text_of(groups_of(stage)))
+        await pilot.press("down")
+        stage.play(runs.run_of(7))
+        await until(lambda: groups_of(stage).run is stage.scene)
+        assert "step-000006 · pinned, esc follows" in text_of(groups_of(stage))
+        await pilot.press("enter")
+        screen = await opened(stage)
+        assert "add-06  step-000006" in facts_of(screen)
+        await pilot.press("escape", *again)
+        await until(lambda: "step-000007" in text_of(groups_of(stage)))
+
+
+async def test_a_step_that_is_sampled_is_pinned_until_it_is_given_up() -> None:
+    before = runs.run_of(5)
+    stage = Stage(runs.sampling(before, 20), client=runs.Catalog({}))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("g", "down")
+        await until(lambda: "step 6 · pinned" in text_of(groups_of(stage)))
+        stage.play(runs.sampling(runs.run_of(6), 20))
+        await until(lambda: "step-000006 · pinned" in text_of(groups_of(stage)))
+        await pilot.press("escape", "down")
+        await until(lambda: "step 7 · pinned" in text_of(groups_of(stage)))
+        stage.play(runs.run_of(6, status="cancelled"))
+        await until(lambda: "step-000006 · 12 groups" in text_of(groups_of(stage)))
 
 
 async def test_the_waste_of_a_task_opens_its_last_group() -> None:

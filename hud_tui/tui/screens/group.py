@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from asyncio import gather
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
@@ -12,6 +14,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
+from textual.worker import Worker
 
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import group_stats
@@ -22,11 +25,12 @@ from hud_tui.tui.group_reader import GroupReader, StepGroups
 from hud_tui.tui.screens.over import Over
 from hud_tui.tui.widgets.clickable_text import FootLine
 from hud_tui.tui.widgets.reward_face import bars
-from hud_tui.tui.widgets.rollout_columns import RolloutColumns, answers
+from hud_tui.tui.widgets.rollout_columns import Answer, RolloutColumns, answers
 from hud_tui.wire import Group
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.tui.widgets.group_grid import GroupGrid
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""
@@ -46,15 +50,18 @@ class GroupScreen(Over[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("group")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, client: HudClient | None, step: StepGroups) -> None:
+    def __init__(self, client: HudClient | None, step: StepGroups, grid: GroupGrid) -> None:
         """
         Args:
             client: Reads the rollouts; None in a replay, which has none.
             step: The groups that { and } go through.
+            grid: Where they are from; it has what comes while the step is sampled.
         """
         super().__init__()
         self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)
+        self.client, self.grid = client, grid
+        self._reading: Worker[None] | None = None
 
     @property
     def group(self) -> Group:
@@ -75,33 +82,61 @@ class GroupScreen(Over[None]):
 
     def on_mount(self) -> None:
         self.show_group()
+        if self.step.node is None:
+            self.watch(self.grid, "run", self.grow, init=False)
+
+    def grow(self) -> None:
+        """Show the rollouts that have come since, and what is known of them once the step is
+        taken."""
+        now = self.grid.groups_of(self.group.task_slug) if self.step.node is None else None
+        if now is None or now.step != self.step.step:
+            return
+        before, self.step, self.place = self.group, now, now.place
+        self.reader = GroupReader(self.client, now)
+        if before != self.group:
+            self.query_one("#group-facts", Static).update(facts(self.group, self.step.name))
+            self.take(self.group)
+            self.read_on()
+
+    def take(self, group: Group) -> None:
+        """Show a group's rollouts; the texts that were read stay, and so does the cursor."""
+        columns, shown = self.columns, self.columns.answers
+        at = shown[columns.picked].number if shown else None
+        columns.answers = told(answers(group), shown)
+        columns.unread = "Not kept." if self.replayed else ""
+        numbers = [one.number for one in columns.answers]
+        columns.picked = numbers.index(at) if at in numbers else 0
 
     def show_group(self) -> None:
         """Show the group, then read its rollouts."""
         self.query_one("#group-facts", Static).update(facts(self.group, self.step.name))
         self.query_one("#group-prompt", Static).update(REPLAYED if self.replayed else "")
-        self.columns.unread = "Not kept." if self.replayed else ""
-        self.columns.picked = 0
-        self.columns.answers = answers(self.group)
+        self.columns.answers, self.columns.picked = (), 0
+        self.take(self.group)
         self.columns.scroll_to(y=0, animate=False)
         self.columns.focus()
-        if not self.replayed:
-            self.read_rollouts()
+        self._reading = None
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read the rollouts that are not read, unless that is under way: it looks again itself."""
+        if not self.replayed and (self._reading is None or self._reading.is_finished):
+            self._reading = self.read_rollouts()
 
     @work(exclusive=True, group="read")
     async def read_rollouts(self) -> None:
         """Some at a time, best first; a failure is told in its column."""
-        try:
-            known = answers(await self.reader.known(self.group))
-        except HudError as error:
-            self.query_one("#group-prompt", Static).update(one_line(error.message))
-            return
-        self.columns.answers = known
-        for first in range(0, len(known), AT_ONCE):
-            read = await gather(*map(self.reader.read, known[first : first + AT_ONCE]))
-            now = list(self.columns.answers)
-            now[first : first + AT_ONCE] = [one for one, _ in read]
-            self.columns.answers = now
+        if not self.reader.names(self.group):
+            try:
+                self.take(await self.reader.known(self.group))
+            except HudError as error:
+                self.query_one("#group-prompt", Static).update(one_line(error.message))
+                return
+        while wanted := [
+            one for one in self.columns.answers if one.text is None and one.trace_id is not None
+        ]:
+            read = await gather(*map(self.reader.read, wanted[:AT_ONCE]))
+            self.columns.answers = told(self.columns.answers, [one for one, _ in read])
             if asked := next((asked for _, asked in read if asked), ""):
                 self.query_one("#group-prompt", Static).update(clean(asked))
 
@@ -126,8 +161,9 @@ class GroupScreen(Over[None]):
 
     def action_copy(self) -> None:
         """What is selected; else the rollout under the cursor, by its id where it has no text."""
-        one = self.columns.answers[self.columns.picked]
-        text = self.get_selected_text() or one.text or one.trace_id
+        at, shown = self.columns.picked, self.columns.answers
+        one = shown[at] if at < len(shown) else None
+        text = self.get_selected_text() or (one and (one.text or one.trace_id))
         if text:
             self.app.copy_to_clipboard(text)
 
@@ -139,16 +175,31 @@ class GroupScreen(Over[None]):
         self.dismiss()
 
 
+def told(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
+    """Rollouts with the texts of those among them that were read."""
+    known = {one.trace_id: one for one in read if one.trace_id and one.text is not None}
+    return [
+        replace(one, text=other.text, tokens=other.tokens, ended=other.ended)
+        if (other := known.get(one.trace_id or ""))
+        else one
+        for one in shown
+    ]
+
+
 def facts(group: Group, name: str) -> Content:
     """The group in a line: whose it is, its rewards, and what it teaches."""
+    whose = (one_line(group.task_slug, 60), "bold"), (f"  {one_line(name, 40)}  ", "$text-muted")
+    if not group.rewards:
+        return Content.assemble(
+            *whose, ("no rollout yet: they come as they are graded", "$text-muted")
+        )
     stats = group_stats(group.rewards)
     low, high = min(0.0, *group.rewards, 0.0), max(1.0, *group.rewards, 1.0)
     drawn = bars(group.rewards, low, high, Segment("·"))
     verdict = "all good" if stats.all_good else "all bad" if stats.all_bad else ""
     told = f"{verdict}: every advantage is 0, so it taught nothing" if verdict else ""
     return Content.assemble(
-        (one_line(group.task_slug, 60), "bold"),
-        (f"  {one_line(name, 40)}  ", "$text-muted"),
+        *whose,
         f"{short(stats.mean)} ± {short(stats.spread)}  ",
         *((bar.text, _colour(bar)) for bar in drawn),
         (f"  {told}", "$warning"),

@@ -78,6 +78,8 @@ class LivePanes(ChartingScreen):
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         names: dict[type[Widget], str] = {kind: name for name, kind in KINDS.items()}
         self.pane = names.get(type(event.widget), self.pane)
+        if self.pane != "groups":
+            self.query_one(GroupGrid).pinned = None
         self.hud.arrange(pane=self.pane)
 
     def action_pane(self, step: int) -> None:
@@ -94,13 +96,20 @@ class LivePanes(ChartingScreen):
             self.hud.arrange(full_pane=full)
 
     def action_leave(self) -> None:
-        """One layer out: the full pane, then the crosshair, then the comparison."""
+        """One layer out: the full pane, the step of the groups, the crosshair, the comparison."""
+        groups = self.query_one(GroupGrid)
         if self.full:
             self.full = False
+        elif groups.pinned is not None:
+            groups.pinned = None
         elif self.cursor is not None:
             self.action_last()
         else:
             self.compare(None)
+
+    def action_last(self) -> None:
+        super().action_last()
+        self.query_one(GroupGrid).pinned = None
 
     def action_groups(self) -> None:
         self.show_pane("groups")
@@ -156,8 +165,6 @@ class LivePanes(ChartingScreen):
 
     @on(GroupGrid.Opened)
     def open_group(self, message: GroupGrid.Opened) -> None:
-        """Read the group of a task in the step that is shown, else in the last that had it."""
-        found = self.query_one(GroupGrid).groups_of(message.task_slug)
-        if found is not None:
-            client = None if self.hud.replays else self.hud.client
-            self.app.push_screen(GroupScreen(client, found))
+        """Read a group; while its step is sampled, as its rollouts come."""
+        client = None if self.hud.replays else self.hud.client
+        self.app.push_screen(GroupScreen(client, message.found, self.query_one(GroupGrid)))

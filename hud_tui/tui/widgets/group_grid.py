@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from hud_tui.keys import keyed
 from hud_tui.rl.group_rows import GroupRows, Order, group_rows
 from hud_tui.rl.history import GroupHistory, StepMarks
 from hud_tui.rl.run import Run
@@ -54,12 +55,15 @@ class GroupGrid(LinesView):
     """The row of the lineage under the crosshair; None for the step under way."""
     picked: reactive[str] = reactive("", repaint=False)
     """The task under the cursor; the first where it is not among those shown."""
+    pinned: reactive[int | str | None] = reactive[int | str | None](None, repaint=False)
+    """The number of the step that is shown whatever is taken after it, or where it has none its
+    checkpoint's id: a cursor that was moved stays in the step it was moved in. None follows."""
 
     @dataclass
     class Opened(Message):
-        """The user wants to read the group of this task."""
+        """The user wants to read a group of this step."""
 
-        task_slug: str
+        found: StepGroups
 
     @dataclass
     class Pointed(Message):
@@ -74,6 +78,8 @@ class GroupGrid(LinesView):
         self._wasted: Sequence[TaskWaste] = ()
 
     def watch_run(self, before: Run, run: Run) -> None:
+        if (run.model and run.model.id) != (before.model and before.model.id):
+            self.pinned = None
         same = run.rollouts is before.rollouts and run.head is before.head
         if not same or run.job is not before.job:
             self._follow()
@@ -82,6 +88,10 @@ class GroupGrid(LinesView):
         self._follow()
 
     def watch_cursor(self) -> None:
+        self.pinned = None
+        self._follow()
+
+    def watch_pinned(self) -> None:
         self._follow()
 
     def watch_lens(self, before: Lens, lens: Lens) -> None:
@@ -103,14 +113,26 @@ class GroupGrid(LinesView):
 
     @property
     def position(self) -> int | None:
-        """The checkpoint under the crosshair, in the tree; None without one."""
-        row = self.pointed
-        return None if row is None else self.run.tree.find(self.run.series.id_at(row))
+        """The checkpoint under the crosshair, in the tree, else the one of the pinned step; None
+        without either, and while the pinned step is sampled."""
+        row, tree = self.pointed, self.run.tree
+        if row is not None:
+            return tree.find(self.run.series.id_at(row))
+        return tree.of_step(self.pinned) if isinstance(self.pinned, int) else tree.find(self.pinned)
+
+    def pin(self) -> None:
+        """Stay with the step that is shown."""
+        if self.cursor is None and self.pinned is None and self.groups.rows:
+            node = self.groups.node
+            self.pinned = self.groups.step or (None if node is None else node.id)
 
     def _follow(self) -> None:
         self.history.follow(self.run)
         self._count()
         self.groups = group_rows(self.run, self.history, self.order, self.position)
+        node = self.groups.node
+        if self.pinned not in (None, self.groups.step, node and node.id):
+            self.pinned = None  # it was given up while it was sampled
         self.redraw()
 
     def _count(self) -> bool:
@@ -148,7 +170,8 @@ class GroupGrid(LinesView):
         if not self.groups.rows:
             return ["groups"]
         name = one_line(self.groups.name, 40)
-        return [name, self.groups.summary, *idle, str(self.order)]
+        held = [keyed("pinned, {live.leave} follows")] if self.pinned is not None else []
+        return [name, *held, self.groups.summary, *idle, str(self.order)]
 
     @property
     def slugs(self) -> list[str]:
@@ -208,37 +231,51 @@ class GroupGrid(LinesView):
         slugs = self.slugs
         if slugs:
             at = max(0, min(len(slugs) - 1, self.index + rows))
-            self.picked = slugs[at]
+            self.pick(slugs[at])
             low = at + self.named + 1 - self.body_rows
             self.scroll_to(y=min(at, max(low, self.scroll_offset.y)), animate=False)
+
+    def pick(self, task_slug: str) -> None:
+        """Put the cursor on a task, and stay with the step whose task it is."""
+        self.picked = task_slug
+        if self.face is Face.REWARDS:
+            self.pin()
 
     def open(self) -> None:
         """Ask for the group under the cursor; from the strip, first for the step's rewards."""
         if self.face is Face.STRIP:
             self.face = Face.REWARDS
         elif self.slugs:
-            self.post_message(self.Opened(self.slugs[self.index]))
+            self.pick(self.slugs[self.index])
+            found = self.groups_of(self.picked) or self.last_of(self.picked)
+            if found is not None:
+                self.post_message(self.Opened(found))
 
     def groups_of(self, task_slug: str) -> StepGroups | None:
-        """The groups of the step that is shown, with the place of a task's.
-
-        Of a task that the step did not sample, those of the last step that did; None where
-        no step has.
-        """
-        rows = [row for row in self.groups.rows if row.rewards]
+        """The groups of the step that is shown, with the place of a task's; None where the task
+        is not among its tasks."""
+        shown = self.groups
+        rows = [row for row in shown.rows if row.rewards or shown.node is None]
         slugs = [row.task_slug for row in rows]
-        model = None if self.run.model is None else self.run.model.id
-        if task_slug in slugs:
-            node = self.groups.node
-            own = [row.group(node) for row in rows]
-            return StepGroups(self.groups.name, own, slugs.index(task_slug), model, node)
+        if task_slug not in slugs:
+            return None
+        own, place = [row.group(shown.node) for row in rows], slugs.index(task_slug)
+        return StepGroups(shown.name, own, place, self._model_id, shown.node, shown.step)
+
+    def last_of(self, task_slug: str) -> StepGroups | None:
+        """The groups of the last step that sampled a task; None where no step has."""
         for position in self.run.tree.lineage(self.run.tree.head):
             node = self.run.tree[position]
             own = [group for group in node.groups if group.rewards]
             slugs = [group.task_slug for group in own]
             if task_slug in slugs:
-                return StepGroups(label(node), own, slugs.index(task_slug), model, node)
+                place = slugs.index(task_slug)
+                return StepGroups(label(node), own, place, self._model_id, node, node.step)
         return None
+
+    @property
+    def _model_id(self) -> str | None:
+        return None if self.run.model is None else self.run.model.id
 
     def on_click(self, event: Click) -> None:
         at = event.y - 1 + self.scroll_offset.y - self.named
@@ -249,6 +286,6 @@ class GroupGrid(LinesView):
                 if event.chain == 2:
                     self.open()
         elif event.y and 0 <= at < len(self.slugs):
-            self.picked = self.slugs[at]
+            self.pick(self.slugs[at])
             if event.chain == 2:
                 self.open()

@@ -43,11 +43,11 @@ class Answer:
 
 
 def answers(group: Group) -> list[Answer]:
-    """A group's rollouts, highest reward first; G ≥ 1."""
+    """A group's rollouts, highest reward first."""
     size = len(group.rewards)
     ids = group.trace_ids if len(group.trace_ids) == size else [None] * size
     tokens = group.num_tokens if len(group.num_tokens) == size else [None] * size
-    advantages = group_advantages(group.rewards)
+    advantages = group_advantages(group.rewards) if group.rewards else ()
     found = [
         Answer(number, *facts)
         for number, facts in enumerate(
