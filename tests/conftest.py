@@ -20,6 +20,7 @@ import uvicorn
 from hypothesis import settings
 
 from hud_tui.service.app import create_app
+from hud_tui.service.connections import MOST, bounded
 from hud_tui.service.service import Service
 from hud_tui.wire import ServiceReady
 from tests.toy_engine import ToyEngine
@@ -86,11 +87,15 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def on_socket(service: Service, port: int = 0) -> AsyncIterator[str]:
-    """Serve on a free port, or on this one, until the block ends; yields the URL."""
+async def on_socket(service: Service, port: int = 0, most: int = MOST) -> AsyncIterator[str]:
+    """Serve on a free port, or on this one, until the block ends; yields the URL.
+
+    `most`: connections at once.
+    """
     config = uvicorn.Config(
-        create_app(service), port=port, log_config=None, ws="none", lifespan="off"
-    )
+        create_app(service), port=port, log_config=None, ws="none", lifespan="off",
+        http=bounded(most),
+    )  # fmt: skip
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started or task.done())

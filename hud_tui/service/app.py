@@ -1,5 +1,6 @@
 """The embedded service as an ASGI app: the same paths and bodies as HUD's."""
 
+import asyncio
 import logging
 import sqlite3
 
@@ -82,6 +83,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.service = service
+    app.state.large = asyncio.Lock()  # of large bodies one at a time is read: they take room
     return app
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import orjson
@@ -13,8 +14,13 @@ from hud_tui.service.refusals import Refused
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_BYTES = 64 * 1024 * 1024
-"""A larger body is refused with 413."""
+MAX_BYTES = 32 * 1024 * 1024
+"""A larger body is refused with 413. HUD's own service refuses 37 MB of inline tokens."""
+MOST_VALUES = 2**22
+"""Most values in a body. Each takes some 70 bytes once it is read: a million tokens with their
+logprobs are 2 million values and 25 MB."""
+CHUNK_S, BODY_S = 30.0, 600.0
+"""Longest silence within a body, and longest that a whole one may take."""
 LARGE = 2**20
 """A larger body is read beside the event loop."""
 MOST_ERRORS = 1000
@@ -26,30 +32,50 @@ async def read_bytes(request: Request) -> bytes:
 
     Raises:
         Refused: 413, it is larger than `MAX_BYTES`; what there was of it has been read,
-            so that the client gets to see the answer.
+            so that the client gets to see the answer. 408, it does not come to an end.
     """
     chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= MAX_BYTES:
-            chunks.append(chunk)
-        elif size > 4 * MAX_BYTES:
-            break
+    try:
+        async for chunk in _in_time(request):
+            size += len(chunk)
+            if size <= MAX_BYTES:
+                chunks.append(chunk)
+            elif size > 4 * MAX_BYTES:
+                break
+    except TimeoutError:
+        raise Refused(408, f"the rest of the body did not come: {size} bytes did") from None
     if size > MAX_BYTES:
+        chunks.clear()
         limit = f"the body is larger than {MAX_BYTES // 2**20} MB"
         raise Refused(413, f"{limit}: send fewer inputs a call")
     return b"".join(chunks)
+
+
+async def _in_time(request: Request) -> AsyncIterator[bytes]:
+    """The body's pieces. Raises TimeoutError."""
+    stream = request.stream()
+    async with asyncio.timeout(BODY_S):
+        while True:
+            async with asyncio.timeout(CHUNK_S):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                return
+            yield chunk
 
 
 async def read(request: Request, model: type[M]) -> M:
     """The body as one of the wire's models.
 
     Raises:
-        Refused: 400, it is not JSON; 422, it does not fit; 413.
+        Refused: 400, it is not JSON; 422, it does not fit; 408 and 413 as `read_bytes`, and 413
+            for more than `MOST_VALUES` values.
     """
     body = request.state.body = await read_bytes(request)
+    if body.count(b",") >= MOST_VALUES:
+        raise Refused(413, f"more than {MOST_VALUES} values in a body: send fewer inputs a call")
     if len(body) > LARGE:
-        return await asyncio.to_thread(_parse, model, body)
+        async with request.app.state.large:
+            return await asyncio.to_thread(_parse, model, body)
     return _parse(model, body)
 
 

@@ -1,14 +1,17 @@
 """Gate: who may ask at all. In front of every route.
 
 The Host header must be this machine's, so that a web page cannot reach the service by
-rebinding its own name; the bearer key must be right, except for the command line
-analytics that HUD's client posts without one.
+rebinding its own name, and an Origin, which browsers send, must be the service's own; the
+bearer key must be right, except for the command line analytics that HUD's client posts without
+one. Nothing of a body is read here: what is refused costs no more than its headers.
 """
 
 import hmac
+from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud_tui.service.bodies import reply
@@ -33,18 +36,26 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        if not self._knows(headers.get(b"host", b"").decode("latin-1")):
-            detail = "this service answers to the address it is bound to, and to no other name"
-            await reply({"detail": detail}, 421)(scope, receive, send)
+        refusal = self._refusal(scope, dict(scope["headers"]))
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        origin = headers.get(b"origin")
+        if not self._knows(host):
+            said = "this service answers to the address it is bound to, and to no other name"
+            answer = reply({"detail": said}, 421)
+        elif origin is not None and origin.decode("latin-1").casefold() != f"http://{host}".lower():
+            answer = reply({"detail": "pages of other origins may not call this service"}, 403)
         elif not self._may_pass(scope, headers.get(b"authorization", b"")):
-            answer = reply(
-                {"detail": "missing or wrong API key: send Authorization: Bearer KEY"}, 401
-            )
+            said = "missing or wrong API key: send Authorization: Bearer KEY"
+            answer = reply({"detail": said}, 401)
             answer.headers["WWW-Authenticate"] = "Bearer"
-            await answer(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            return None
+        if b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0":
+            answer.headers["Connection"] = "close"  # else the answer might be lost with the body
+        return answer
 
     def _knows(self, host: str) -> bool:
         try:

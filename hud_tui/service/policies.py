@@ -71,6 +71,8 @@ class Policies:
         self._training: dict[str, tuple[str, Policy]] = {}
         self._opening: Counter[str] = Counter()
         self._generation = 0
+        self._closing: set[asyncio.Task[None]] = set()
+        """Of policies that nobody waits for any more."""
 
     def sources(self) -> set[str]:
         """What is open, or being opened."""
@@ -116,9 +118,14 @@ class Policies:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            with contextlib.suppress(EngineError):
-                await self._engine.close(await opening)
+            closing = asyncio.ensure_future(self._close(opening))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
             raise
+
+    async def _close(self, opening: Awaitable[Handle]) -> None:
+        with contextlib.suppress(EngineError):
+            await self._engine.close(await opening)
 
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
         """Say that this policy trains the model and stands at `source` now."""

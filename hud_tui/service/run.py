@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.service.batches import CROSS_ENTROPY, Batch, flat_groups, make_batch, name_flat
+from hud_tui.service.disk import refusal
 from hud_tui.service.endings import NoSpread, Solved, Stopped
 from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGone
 from hud_tui.service.flats import IN_A_ROW, Flats
@@ -33,7 +34,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LOST_IN_A_ROW = 3
-"""Times that an iteration is repeated after the engine stopped."""
+"""Times that an iteration is repeated after the engine stopped, or a file could not be opened."""
 EVALUATED_AT_ONCE = 256
 """Rollouts of an evaluation that the engine is asked for together: whoever else samples gets a
 turn in between."""
@@ -101,21 +102,25 @@ class Run:
     async def _persist(
         self, work: Callable[[], Awaitable[T]], what: str, node: Node | None = None
     ) -> T:
-        """Do something, and again where the engine stops meanwhile.
+        """Do something, and again where the engine stops meanwhile, or no file can be opened.
 
         Args:
             work: What is done.
             what: What it is called.
             node: The checkpoint that it samples from; None for the head.
         """
-        for _ in range(LOST_IN_A_ROW):
+        for lost in range(1, LOST_IN_A_ROW + 1):
             try:
                 return await work()
-            except EngineLost as error:
+            except (EngineLost, OSError) as error:
+                if refusal(error) is not None:  # the disk's: it does not pass by itself
+                    raise
                 from_ = node or await self._parts.store.read(heads.head, self.model.id)
                 place = from_.name if from_ else "the start"
                 note = f"{what}: {error}: sampled again from {place}"
                 await self._parts.store.write(runs.note, self.job_id, note)
+                if isinstance(error, OSError):  # too many open files: it may pass
+                    await self._unless_stopped(asyncio.sleep(lost))
         return await work()
 
     async def _iterate(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from hud_tui.rl.formats import read_rows
@@ -27,7 +27,7 @@ Also = Callable[[Db, str], object]
 """A change that belongs in the same transaction as a submission, given the run's id."""
 Keep = Callable[[Db, JobStatus], object]
 """The same for a run that goes on, given its status."""
-STOP_S = 10.0
+STOP_S = 10
 """Longest wait for a run to end after it was asked to."""
 RETRY_S = (0.5, 30.0)
 """Shortest and longest wait before the end of a run is written again that could not be."""
@@ -128,10 +128,20 @@ class Runner:
         for run, _ in self._runs.values():
             run.stop("interrupted")
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=STOP_S)
+            late = await self._wait_for(tasks)
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait_for(self, tasks: Sequence[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Let steps that were begun be finished; those that are not by then, or that wait for
+        an engine that is held up."""
+        late = set(tasks)
+        for _ in range(STOP_S):
+            late = (await asyncio.wait(late, timeout=1))[1]
+            if not late or held_up(self._parts.engine):
+                break
+        return late
 
     def _start(self, run: Run) -> None:
         task = asyncio.create_task(self._guard(run), name=f"run {run.job_id}")

@@ -14,11 +14,13 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 
 import uvicorn
 
 from hud_tui.service.app import create_app
 from hud_tui.service.claims import CannotServe, bound_to, is_loopback, locked
+from hud_tui.service.connections import KEEP_ALIVE_S, bounded, raise_open_files, room
 from hud_tui.service.data_dir import Unusable
 from hud_tui.service.disk import refusal
 from hud_tui.service.engines.base import Engine, EngineError
@@ -28,11 +30,10 @@ from hud_tui.service.store import TooNew
 from hud_tui.wire import ServiceReady
 
 ENGINES = ("tiny", "tinker")
+PAUSE_S = 1.0
+"""Least seconds between two lines of the log from one place."""
 GRACE_S = 5
 """Seconds that open requests have to end when the service stops."""
-KEEP_ALIVE_S = 75
-"""Seconds that an idle connection stays open: longer than clients keep theirs (httpx: 5), as
-one that closes while a client writes to it loses the call."""
 
 
 def serve(
@@ -56,6 +57,8 @@ def serve(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Seldom())
     try:
         with locked(data_dir), bound_to(host, port) as bound:
             if not is_loopback(host):
@@ -83,6 +86,26 @@ def make_engine(name: str, data_dir: Path) -> Engine:
         return TinkerEngine(read_options(), data_dir.resolve() / "tinker")
     except BadOption as error:
         raise CannotServe(str(error)) from error
+
+
+class Seldom(logging.Filter):
+    """Lets through one record a second from each line of code, with a count of those it did not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+        """By file and line: when a record of it was let through, and how many not since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place, at = (record.pathname, record.lineno), monotonic()
+        before, held = self._seen.get(place, (-PAUSE_S, 0))
+        if at - before < PAUSE_S:
+            self._seen[place] = before, held + 1
+            return False
+        self._seen[place] = at, 0
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} more like it)", ()
+        return True
 
 
 class _Server(uvicorn.Server):
@@ -136,8 +159,11 @@ async def _serve(
         except (OSError, sqlite3.Error, TooNew) as error:
             why = refusal(error) or error
             raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
+        files = raise_open_files()
         config = uvicorn.Config(
             create_app(service, host),
+            http=bounded(room(files)),
+            backlog=min(2048, files // 8),
             log_config=None,
             ws="none",
             access_log=False,

@@ -9,7 +9,7 @@ import pytest
 
 from hud_tui.service import bodies
 from hud_tui.service.app import create_app
-from hud_tui.service.bodies import MAX_BYTES, MOST_ERRORS
+from hud_tui.service.bodies import MAX_BYTES, MOST_ERRORS, MOST_VALUES
 from hud_tui.service.routes import tasksets
 from hud_tui.service.service import Service
 from hud_tui.wire import MOST_INPUTS
@@ -52,6 +52,62 @@ async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
 async def test_other_names_are_refused(http: httpx.AsyncClient, host: str, status: int) -> None:
     answer = await http.get("/v2/auth/me", headers={"Host": host})
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://127.0.0.1", 200),
+        ("HTTP://127.0.0.1", 200),
+        ("http://127.0.0.1:8000", 403),
+        ("https://127.0.0.1", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+    ],
+)
+async def test_pages_of_other_origins_are_refused(
+    http: httpx.AsyncClient, origin: str, status: int
+) -> None:
+    answer = await http.get("/v2/auth/me", headers={"Origin": origin})
+    assert answer.status_code == status
+    events = "/telemetry/v3/api/sdk-events/cli"
+    keyless = {"Origin": origin, "Authorization": ""}
+    answer = await http.post(events, json={}, headers=keyless)
+    assert answer.status_code == (202 if status == 200 else 403)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "::1"])
+@pytest.mark.parametrize("before", ["evil.", "evil-", "x", "evil.example/"])
+async def test_a_host_that_ends_in_a_loopback_name_is_another(
+    http: httpx.AsyncClient, name: str, before: str
+) -> None:
+    answer = await http.get("/v2/auth/me", headers={"Host": before + name})
+    assert answer.status_code == 421
+
+
+async def test_analytics_are_not_read(service: Service) -> None:
+    """Who sends them needs no key, so that they may not cost anything."""
+    headers = [(b"host", b"127.0.0.1"), (b"content-length", b"900000000")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/telemetry/v3/api/sdk-events/cli",
+        "raw_path": b"",
+        "query_string": b"",
+        "root_path": "",
+        "headers": headers,
+    }
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the body was asked for")
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await create_app(service)(scope, receive, send)
+    assert said[0]["status"] == 202
 
 
 @pytest.mark.parametrize(
@@ -99,7 +155,7 @@ async def test_a_body_too_large_is_413(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     body = b'{"inputs": ["' + b"0" * MAX_BYTES + b'"]}'
     answer = await http.post(f"/v1/models/{model['id']}/train/forward-backward", content=body)
-    assert (answer.status_code, "64 MB" in detail(answer)) == (413, True)
+    assert (answer.status_code, "32 MB" in detail(answer)) == (413, True)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +194,13 @@ async def test_more_inputs_than_a_call_takes_are_refused(http: httpx.AsyncClient
     body = b'{"inputs": [' + b",".join([b'""'] * (MOST_INPUTS + 1)) + b"]}"
     answer = await http.post("/v1/models/x/train/forward-backward", content=body)
     assert (answer.status_code, str(MOST_INPUTS) in detail(answer)) == (422, True)
+
+
+async def test_more_values_than_a_call_needs_are_refused_unread(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    body = b'{"inputs": [{"samples": [{"output_token_ids": [' + b"0," * MOST_VALUES + b"0]}]}]}"
+    answer = await http.post(f"/v1/models/{model['id']}/train/forward-backward", content=body)
+    assert (answer.status_code, f"more than {MOST_VALUES} values" in detail(answer)) == (413, True)
 
 
 async def test_a_large_body_is_read_beside_the_loop(

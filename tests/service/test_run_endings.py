@@ -1,10 +1,14 @@
 """How managed runs end for want of a gradient: solved, or without spread; and what they leave."""
 
+import errno
 import json
 from collections import Counter
+from typing import Any
 
 import httpx
+import pytest
 
+from hud_tui.service import steps
 from hud_tui.service.flats import IN_A_ROW
 from hud_tui.service.service import Service
 from hud_tui.service.store.events import after
@@ -76,3 +80,27 @@ async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
     events = await service.parts.store.read(after, model["id"], 0, 10_000)
     done = [json.loads(event.body) for event in events if event.type == "rollout"]
     assert {event["attempt"] for event in done} == {1, None}, "None: the evaluation"
+
+
+async def test_a_step_that_finds_no_open_file_is_taken_again(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, failures = steps.take, [2]
+
+    async def short_of_files(*given: Any) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await take(*given)
+
+    monkeypatch.setattr(steps, "take", short_of_files)
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=2)
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("succeeded", 2)
+    assert [row["step"] for row in await tree(http, model["id"])] == [1, 2]
+    failures[0] = 100
+    job_id = await submit(http, model["id"], steps=2)
+    status = await ended(http, job_id)
+    assert status["status"] == "failed"
+    assert "Too many open files" in status["error"]["message"]

@@ -3,7 +3,9 @@
 Four bytes of length, most significant first.
 """
 
-from typing import Any, BinaryIO
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
@@ -15,6 +17,8 @@ from hud_tui.service.engines.base import (
     PolicyLost,
     StateGone,
 )
+
+T = TypeVar("T")
 
 KINDS: dict[str, type[EngineError]] = {
     "refused": EngineRefused,
@@ -38,6 +42,10 @@ def raised(reply: dict[str, Any]) -> EngineError:
     return KINDS[reply["kind"]](reply["error"])
 
 
+class Silent(EOFError):
+    """The engine's process is there, and does not answer."""
+
+
 def read_frame(stream: BinaryIO) -> bytes | None:
     """The next frame; None at the end of the stream."""
     head = stream.read(4)
@@ -50,3 +58,29 @@ def frame(value: Any) -> bytes:
     """A value as one frame."""
     body = orjson.dumps(value)
     return len(body).to_bytes(4, "big") + body
+
+
+async def in_time(
+    answer: Coroutine[Any, Any, T], seconds: int, silent: Callable[[int], object]
+) -> T:
+    """Await an answer of the engine's process for so long.
+
+    Args:
+        answer: What is awaited.
+        seconds: Of this process's own time: while it was stopped itself, by a shell or a
+            machine that slept, nobody could have heard an answer.
+        silent: Told after each second without one how many there were, and 0 once it is there.
+
+    Raises:
+        Silent: It did not come.
+    """
+    task = asyncio.ensure_future(answer)
+    try:
+        for passed in range(seconds):
+            if (await asyncio.wait({task}, timeout=1))[0]:
+                return task.result()
+            silent(passed + 1)
+        raise Silent(f"the engine's process did not answer for {seconds} s, and was ended")
+    finally:
+        silent(0)
+        task.cancel()

@@ -20,7 +20,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
 )
 from hud_tui.service.engines.pipe import read_frame
-from hud_tui.service.engines.tiny import slices
+from hud_tui.service.engines.tiny import dispatch, process, slices
 from hud_tui.service.engines.tiny.bases import BASES, weights_path
 from hud_tui.service.engines.tiny.dispatch import ROWS, Call, Dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
@@ -110,6 +110,29 @@ async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(
         await engine.optim_step(handle, Adam(1e-3), tmp_path)
     again = await engine.open(BASES[0].name)
     assert len(await engine.sample(again, asked(1, 2))) == 2
+
+
+async def test_a_worker_that_does_not_answer_is_said_and_ended(
+    engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "ANSWER_S", 3)
+    monkeypatch.setattr(dispatch, "SAID_S", 1)
+    handle = await engine.open(BASES[0].name)
+    pid = engine._worker.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asking = asyncio.create_task(engine.sample(handle, asked(1)))
+    queued = asyncio.create_task(engine.open(BASES[0].name))
+    await until(lambda: engine.about().queue != "active")
+    assert engine.about().queue == f"the engine's process ({pid}), which does not answer"
+    for waiting in (asking, queued):
+        with pytest.raises(EngineLost, match="did not answer for 3 s, and was ended"):
+            await waiting
+    assert engine.about().queue == "active"
+    assert await engine.sample(await engine.open(BASES[0].name), asked(1))
+    assert engine._worker.pid not in (None, pid)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 async def test_an_interrupt_of_the_terminal_does_not_reach_the_worker(engine: TinyEngine) -> None:

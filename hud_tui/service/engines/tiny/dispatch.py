@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hud_tui.service.engines.base import EngineError, EngineLost
-from hud_tui.service.engines.pipe import raised
+from hud_tui.service.engines.pipe import Silent, raised
 from hud_tui.service.engines.tiny.process import WorkerProcess
 
 ROWS = 256
 """Most completions in one batch: a few tenths of a second, so that training gets its turn."""
-LOST = "the engine stopped: what was not saved is gone; open the policy again"
+GONE = "what was not saved is gone; open the policy again"
+LOST = f"the engine stopped: {GONE}"
+SAID_S = 5
+"""Seconds of silence after which it is said that the worker does not answer."""
 
 
 @dataclass(eq=False)
@@ -45,6 +48,14 @@ class Dispatch:
     def pid(self) -> int | None:
         """The worker's process id; None while none runs."""
         return self._worker.process.pid if self._worker is not None else None
+
+    @property
+    def holds_up(self) -> str | None:
+        """What requests wait for while the worker says nothing; None while it answers."""
+        worker = self._worker
+        if worker is None or worker.silent_s < SAID_S:
+            return None
+        return f"the engine's process ({worker.process.pid}), which does not answer"
 
     async def ask(self, request: dict[str, Any]) -> Any:
         """Queue a request and await its result.
@@ -84,9 +95,10 @@ class Dispatch:
                 continue
             try:
                 await self._exchange(calls)
-            except (OSError, EOFError):
-                _settle(calls, EngineLost(LOST))
-                await self._bury()
+            except (OSError, EOFError) as error:
+                lost = EngineLost(f"{error}: {GONE}" if isinstance(error, Silent) else LOST)
+                _settle(calls, lost)
+                await self._bury(lost)
             except (TypeError, ValueError) as error:
                 _settle(calls, EngineError(f"the request cannot be sent: {error}"))
             except asyncio.CancelledError:
@@ -128,10 +140,10 @@ class Dispatch:
             for call in calls:
                 _settle([call], [next(rows) for _ in range(_rows(call))])
 
-    async def _bury(self) -> None:
+    async def _bury(self, lost: EngineLost | None = None) -> None:
         """Let go of the worker and of all who wait for it; the next request starts anew."""
         worker, self._worker = self._worker, None
-        _settle(self._queue, EngineLost(LOST))
+        _settle(self._queue, lost or EngineLost(LOST))
         self._queue.clear()
         if worker is not None:
             await worker.close()

@@ -52,7 +52,7 @@ class TinyEngine:
         return BASES
 
     def about(self) -> About:
-        return About("tiny")
+        return About("tiny", queue=self._worker.holds_up or "active")
 
     async def tokenizer(self, base: str) -> Tokenizer:
         """The one tokenizer that all bases share. Raises EngineError: no such base."""

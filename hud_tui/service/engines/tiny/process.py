@@ -6,10 +6,12 @@ from typing import Any
 
 import orjson
 
-from hud_tui.service.engines.pipe import frame
+from hud_tui.service.engines.pipe import Silent, frame, in_time
 
 PATIENCE_S = 5.0
 """How long a worker may take to end once its input has ended."""
+ANSWER_S = 30
+"""How long a worker may take to answer: what it is asked takes it about a second at most."""
 
 
 class WorkerProcess:
@@ -17,6 +19,8 @@ class WorkerProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
+        self.silent_s = 0
+        """For how long an answer has been waited for, in whole seconds."""
 
     @classmethod
     async def start(cls) -> "WorkerProcess":
@@ -35,8 +39,18 @@ class WorkerProcess:
         """Send a request and await its reply.
 
         Raises:
-            OSError, EOFError: The worker ended.
+            OSError, EOFError: The worker ended; Silent, it did not answer, and is ended.
         """
+        try:
+            return await in_time(self._exchange(request), ANSWER_S, self._silent)
+        except Silent:
+            self.process.kill()
+            raise
+
+    def _silent(self, seconds: int) -> None:
+        self.silent_s = seconds
+
+    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         stdin, stdout = self.process.stdin, self.process.stdout
         if stdin is None or stdout is None:
             raise EOFError("the worker has no pipes")
