@@ -23,6 +23,7 @@ from hud_tui.service.app import create_app
 from hud_tui.service.connections import MOST, bounded
 from hud_tui.service.service import Service
 from hud_tui.wire import ServiceReady
+from tests import bounds
 from tests.toy_engine import ToyEngine
 
 PATIENCE_S = 60.0
@@ -33,7 +34,12 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("same")
 
 
+pytest_configure = bounds.pytest_configure
+pytest_runtest_protocol = bounds.pytest_runtest_protocol
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    bounds.pytest_addoption(parser)
     parser.addoption("--campaign-size", type=int, help="rounds of each of tests/campaigns")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.wire import Model
-from tests.conftest import Served, until
+from tests.conftest import PATIENCE_S, Served, until
 from tests.service.clients import fork_of, over_socket, run_of
 
 
@@ -26,8 +26,19 @@ class Terminal:
 
     async def prompt(self) -> str:
         """What is asked."""
+        return await self.asked("[y/N] ")
+
+    async def asked(self, ending: str) -> str:
+        """What is said up to this."""
         assert self.process.stderr is not None
-        return (await self.process.stderr.readuntil(b"[y/N] ")).decode()
+        async with asyncio.timeout(PATIENCE_S):
+            return (await self.process.stderr.readuntil(ending.encode())).decode()
+
+    async def ended(self) -> bytes:
+        """Its stdout, once it has ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            out, _ = await self.process.communicate()
+        return out
 
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
@@ -87,7 +98,7 @@ async def test_only_yes_is_yes(
     async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
         assert "serve step-000002 instead of step-000003" in await terminal.prompt()
         terminal.type(answer)
-        out, _ = await terminal.process.communicate()
+        out = await terminal.ended()
     assert terminal.process.returncode == code
     assert len(out.splitlines()) == 1
     assert await head_of(client, model) == head
@@ -102,7 +113,7 @@ async def test_a_head_that_moves_while_somebody_thinks_is_left_alone(
         await terminal.prompt()
         await client.set_head(model.id, first.id)
         terminal.type("y\n")
-        out, _ = await terminal.process.communicate()
+        out = await terminal.ended()
     error = json.loads(out)["error"]
     assert (terminal.process.returncode, error["type"]) == (1, "conflict")
     assert "nothing was sent" in error["message"]
@@ -123,7 +134,7 @@ async def test_a_question_can_be_left(
     async with at_a_terminal(served, "fork", "mine", "--name", "other") as terminal:
         assert "fork mine as other?" in await terminal.prompt()
         LEAVE[way](terminal)
-        await terminal.process.communicate()
+        await terminal.ended()
     assert terminal.process.returncode == code
     assert await head_of(client, model) == "step-000003"
     assert "other" not in [known.name for known in await client.models()]
@@ -135,8 +146,7 @@ async def test_a_model_is_picked_and_all_that_is_sent_is_said(
     first, second = await fork_of(client, "first"), await fork_of(client, "second")
     flags = ("--steps", "1", "--group-size", "2", "--reasoning-effort", "low")
     async with at_a_terminal(served, "run", "arith", *flags) as terminal:
-        assert terminal.process.stderr is not None
-        offered = (await terminal.process.stderr.readuntil(b"or a name] ")).decode()
+        offered = await terminal.asked("or a name] ")
         assert offered.index("1  second") < offered.index("2  first")
         terminal.type("2\n")
         said = await terminal.prompt()
@@ -144,7 +154,7 @@ async def test_a_model_is_picked_and_all_that_is_sent_is_said(
             assert words in said
         assert f"train {first.model_name} on" in said
         terminal.type("y\n")
-        out, _ = await terminal.process.communicate()
+        out = await terminal.ended()
     assert terminal.process.returncode == 0
     job = json.loads(out)["data"]
     assert job["model"] == first.model_name
@@ -157,10 +167,9 @@ async def test_an_answer_that_names_no_model_sends_nothing(
 ) -> None:
     models = [await fork_of(client, name) for name in ("first", "second")]
     async with at_a_terminal(served, "run", "arith") as terminal:
-        assert terminal.process.stderr is not None
-        await terminal.process.stderr.readuntil(b"or a name] ")
+        await terminal.asked("or a name] ")
         terminal.type("7\n")
-        out, _ = await terminal.process.communicate()
+        out = await terminal.ended()
     assert terminal.process.returncode == 2
     assert json.loads(out)["error"]["message"] == "no model is called 7"
     assert [await client.known_job(model.id) for model in models] == [None, None]
