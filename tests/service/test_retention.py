@@ -93,6 +93,58 @@ async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
         assert rows[branch]["prev_model_checkpoint_id"] == first["id"]
 
 
+async def test_moments_of_two_go_before_the_weights_of_one(tmp_path: Path) -> None:
+    """Two states must be thinned by one stage, or one by both."""
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        await steps(http, model, 4)
+    sizes = [path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json")]
+    limit = sum(sizes) - int(0.9 * min(sizes))
+    async with Service(tmp_path, ToyEngine(), limit) as service, calling(service) as http:
+        assert await states(http, service, model) == ["weights", "weights", "full", "full"]
+
+
+async def test_what_is_pinned_while_it_is_thinned_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was chosen, its weights were written apart, and only then it was pinned."""
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        [first, _] = await steps(http, model, 2)
+    engine = ToyEngine()
+    async with Service(tmp_path, engine, 0) as service, calling(service) as http:
+        slim = engine.slim
+
+        async def pinned_meanwhile(state: Path, directory: Path) -> str:
+            path = await slim(state, directory)
+            assert (await pin(http, model, first, "PUT")).status_code == 200
+            return path
+
+        monkeypatch.setattr(engine, "slim", pinned_meanwhile)
+        assert await states(http, service, model) == ["full", "full"]
+        assert len(directories(service)) == 2
+        await chat(http, model["id"], checkpoint=first)
+
+
+async def test_what_is_pinned_while_its_weights_go_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        [first, _] = await steps(http, model, 2)
+    async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
+        write = service.parts.store.write
+
+        async def pinned_meanwhile(change: Any, *args: Any) -> Any:
+            if change is retention.expired:
+                await write(retention.pin, model["id"], first, True)
+            return await write(change, *args)
+
+        monkeypatch.setattr(service.parts.store, "write", pinned_meanwhile)
+        assert await states(http, service, model) == ["weights", "full"]
+        await chat(http, model["id"], checkpoint=first)
+
+
 async def test_head_best_branch_point_origin_and_pinned_stay(tmp_path: Path) -> None:
     async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
         model = await fork(http)

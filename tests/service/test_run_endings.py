@@ -66,6 +66,9 @@ async def test_every_attempt_at_a_step_has_its_own_mark(
     assert len(places) == len(rows)
     await http.post(f"/v1/training/jobs/{job_id}/resume")
     assert (await ended(http, job_id))["attempt"] == 2 * IN_A_ROW + 1
+    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=10000")).json()["items"]
+    counts = Counter(row["attempt"] for row in rows if not row["heldout"])
+    assert counts == dict.fromkeys(range(1, 2 * IN_A_ROW + 1), 32), "it goes on counting"
 
 
 async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(

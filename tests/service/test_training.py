@@ -17,7 +17,7 @@ from hud_tui.service.policies import Policy
 from hud_tui.service.service import Service
 from hud_tui.service.store.models import find
 from hud_tui.wire import Checkpoint, ForwardBackwardResult, OptimStepResult
-from tests.conftest import calling, dumps, fork
+from tests.conftest import calling, dumps, ended, fork, submit, until
 from tests.service.calls import Json, chat, detail, optim, pass_, payloads, step, tree
 from tests.toy_engine import ToyEngine
 
@@ -424,6 +424,24 @@ async def test_a_pass_that_comes_while_others_are_closed_keeps_its_gradients(
     await resting
     stepped = await optim(http, second["id"])
     assert stepped.status_code == 200, stepped.text
+
+
+async def test_a_run_that_begins_between_the_check_and_the_call_is_seen(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    """The call was let through, waits for its turn, and meanwhile a run is submitted."""
+    model = await fork(http)
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    row = await service.parts.store.read(find, model["id"])
+    lock = service.parts.session(row).lock
+    async with lock:
+        calling = asyncio.create_task(pass_(http, model["id"], inputs))
+        await until(lambda: bool(lock._waiters))
+        job_id = await submit(http, model["id"], steps=1)
+    refused = await calling
+    assert refused.status_code == 409, refused.text
+    assert job_id in detail(refused)
+    assert (await ended(http, job_id))["status"] == "succeeded"
 
 
 async def test_the_policy_that_trained_longest_ago_is_closed_first(
