@@ -47,7 +47,7 @@ def check_room(model: Model, steps: int | None) -> list[Finding]:
     if found is None:
         return [Finding("disk", "ok", f"there is room for its checkpoints: {free} free")]
     fits, made = found
-    message = f"the disk has room for {fits} of {made} checkpoints: {free} free"
+    message = f"the disk has room for at most {fits} of {made} checkpoints: {free} free"
     fix = "free some, take fewer steps, or serve with a lower --max-disk: the oldest are thinned"
     return [Finding("disk", "warning" if fits else "failure", message, fix=fix)]
 

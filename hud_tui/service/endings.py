@@ -45,7 +45,7 @@ def failed(error: Exception) -> End:
     """The end of a run that could not go on."""
     full = refusal(error)
     if full is not None:
-        return End("failed", JobError(code="disk", message=f"{full.detail}: resume the run"))
+        return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))
     match error:
         case NoSpread():
             code = "no_spread"

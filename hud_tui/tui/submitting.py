@@ -49,8 +49,9 @@ def what_is_sent(
     count = steps if isinstance(steps, int) else None
     if use := disk_use(model, count):
         lines.append(_line("disk", use))
-    room = [one for one in check_room(model, count) if one.level != "ok"]
-    told = [*(one for one in warnings if one.check != "disk"), *room]
+    room = check_room(model, count)  # for the steps of the form, which preflight does not know
+    told = [one for one in warnings if not room or one.check != "disk"]
+    told += [one for one in room if one.level != "ok"]
     return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
 
 

@@ -27,6 +27,7 @@ async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
     assert before["disk"] is None, "nothing was measured, and this engine does not say"
     await ended(http, await submit(http, model["id"], steps=2))
     [row] = [m for m in (await http.get("/v2/models")).json()["items"] if m["id"] == model["id"]]
+    assert (await fork(http, "another"))["disk"] == row["disk"], "a run may begin at once"
     sizes = [size_of(path) for path in saved_steps(service.data_dir)]
     assert row["disk"]["checkpoint_bytes"] in sizes
     assert (row["disk"]["used_bytes"], row["disk"]["max_bytes"]) == (sum(sizes), DEFAULT_BYTES)
@@ -66,7 +67,7 @@ async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyP
     async with at_a_terminal(served, "run", "arith", "--steps", "7") as terminal:
         asked = await terminal.prompt()
         assert "7 checkpoints of" in asked
-        assert "the disk has room for 3 of 7 checkpoints" in asked
+        assert "the disk has room for at most 3 of 7 checkpoints" in asked
         assert "beyond 10 GB in all" in asked
         terminal.type("n\n")
         assert await terminal.process.wait() == 2

@@ -28,12 +28,12 @@ def test_a_run_of_no_named_length_takes_the_models_own() -> None:
 @pytest.mark.parametrize(
     ("free", "limit", "steps", "level", "said"),
     [
-        (15, 10**10, 60, "warning", "room for 7 of 60 checkpoints: 15 MB free"),
+        (15, 10**10, 60, "warning", "room for at most 7 of 60 checkpoints: 15 MB free"),
         (15, 10**10, 7, "ok", "there is room"),
         (125, 10**10, 60, "ok", "there is room"),
-        (1, 10**10, 60, "failure", "room for 0 of 60 checkpoints: 1.0 MB free"),
+        (1, 10**10, 60, "failure", "room for at most 0 of 60 checkpoints: 1.0 MB free"),
         (15, 90 * 10**6, 60, "ok", "there is room"),  # by then it is thinned: 7 MB are left to grow
-        (1, 83 * 10**6, 60, "failure", "room for 0 of 60"),
+        (1, 83 * 10**6, 60, "failure", "room for at most 0 of 60"),
     ],
 )
 def test_it_says_for_how_many_there_is_room(

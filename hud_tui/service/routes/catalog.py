@@ -52,7 +52,8 @@ async def resolve(request: Request) -> Response:
     """As older clients look a name up."""
     parts = parts_of(request)
     model = await parts.store.read(models.find, request.query_params.get("model", ""))
-    return reply(record(model, parts.bases().get(model.base), parts.engine.about()))
+    base = parts.bases().get(model.base)
+    return reply(record(model, base, parts.engine.about(), await parts.retention.disk(base)))
 
 
 async def fork(request: Request) -> Response:
@@ -60,10 +61,11 @@ async def fork(request: Request) -> Response:
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
     start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
+    disk = await parts.retention.disk(base)
 
     def make(db: Db, keep: Keep) -> dict[str, Any]:
         made = models.fork(db, source, body.name, start)
-        shown = record(made, base, parts.engine.about())
+        shown = record(made, base, parts.engine.about(), disk)
         keep(db, shown)
         return shown
 
@@ -128,7 +130,8 @@ async def set_head(request: Request) -> Response:
     if id_ is None:
         raise not_found("checkpoint", body.checkpoint_id[:200])
     session, seen = parts.session(model), _seen(request)
-    shown = record(model, parts.bases().get(model.base), parts.engine.about())
+    base = parts.bases().get(model.base)
+    shown = record(model, base, parts.engine.about(), await parts.retention.disk(base))
 
     def answer(node: Node) -> dict[str, Any]:
         return {**shown, "note": FRESH_MOMENTS if node.state == "weights" else None}
