@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from hud_tui.service.bodies import reply
+from hud_tui.service.bodies import AT_ONCE, reply
 from hud_tui.service.disk import refusal
 from hud_tui.service.engines.base import (
     DiskFull,
@@ -83,7 +83,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.service = service
-    app.state.large = asyncio.Lock()  # of large bodies one at a time is read: they take room
+    app.state.large = asyncio.Semaphore(AT_ONCE)
     return app
 
 

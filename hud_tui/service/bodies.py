@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import orjson
@@ -22,7 +23,9 @@ logprobs are 2 million values and 25 MB."""
 CHUNK_S, BODY_S = 30.0, 600.0
 """Longest silence within a body, and longest that a whole one may take."""
 LARGE = 2**20
-"""A larger body is read beside the event loop."""
+"""A larger body is read beside the event loop, and only `AT_ONCE` of them together."""
+AT_ONCE = 2
+"""Large bodies that are taken in together; the others' senders wait."""
 MOST_ERRORS = 1000
 """Of more values that do not fit only the number is said."""
 
@@ -34,9 +37,17 @@ async def read_bytes(request: Request) -> bytes:
         Refused: 413, it is larger than `MAX_BYTES`; what there was of it has been read,
             so that the client gets to see the answer. 408, it does not come to an end.
     """
+    async with AsyncExitStack() as room:
+        return await _take(request, room)
+
+
+async def _take(request: Request, room: AsyncExitStack) -> bytes:
+    """`read_bytes`; a large body has its room until the stack ends."""
     chunks, size = [], 0
     try:
         async for chunk in _in_time(request):
+            if size <= LARGE < size + len(chunk):
+                await room.enter_async_context(request.app.state.large)
             size += len(chunk)
             if size <= MAX_BYTES:
                 chunks.append(chunk)
@@ -70,13 +81,14 @@ async def read(request: Request, model: type[M]) -> M:
         Refused: 400, it is not JSON; 422, it does not fit; 408 and 413 as `read_bytes`, and 413
             for more than `MOST_VALUES` values.
     """
-    body = request.state.body = await read_bytes(request)
-    if body.count(b",") >= MOST_VALUES:
-        raise Refused(413, f"more than {MOST_VALUES} values in a body: send fewer inputs a call")
-    if len(body) > LARGE:
-        async with request.app.state.large:
+    async with AsyncExitStack() as room:
+        body = request.state.body = await _take(request, room)
+        if body.count(b",") >= MOST_VALUES:
+            many = f"more than {MOST_VALUES} values in a body"
+            raise Refused(413, f"{many}: send fewer inputs a call")
+        if len(body) > LARGE:
             return await asyncio.to_thread(_parse, model, body)
-    return _parse(model, body)
+        return _parse(model, body)
 
 
 def _parse(model: type[M], body: bytes) -> M:

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST = 1000
-"""Connections at once, where the limit on open files allows it."""
+"""Connections at once, where the limit on open files allows it; twice as many for a moment."""
+YOUNG_S = 1.0
+"""A connection that is younger may still be about to say something."""
 FILES = 2**16
-"""Open files that are asked for; beyond 1000 connections there is room for everything else."""
+"""Open files that are asked for; beyond 2000 connections there is room for everything else."""
 SPARE = 256
 """Open files that are not for connections: database, checkpoints, the engine's process."""
 HEADERS_S = 10.0
@@ -42,7 +44,7 @@ def raise_open_files() -> int:
 
 def room(files: int) -> int:
     """How many connections so many open files are enough for."""
-    return max(16, min(MOST, files - SPARE))
+    return max(16, min(MOST, (files - SPARE) // 2))
 
 
 def bounded(most: int) -> type["Connection"]:
@@ -54,10 +56,10 @@ class Connection(HttpToolsProtocol):
     """uvicorn's, with bounds on what comes before a request's headers are whole."""
 
     most: ClassVar[int] = MOST
-    silent: ClassVar[dict["Connection", None]] = {}
-    """Those that have not made a request yet, oldest first."""
-    idle: ClassVar[dict["Connection", None]] = {}
-    """Those between two requests, longest idle first."""
+    silent: ClassVar[dict["Connection", float]] = {}
+    """Those that have not made a request yet, oldest first, and since when they are there."""
+    idle: ClassVar[dict["Connection", float]] = {}
+    """Those between two requests, longest idle first, and since when."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -68,7 +70,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.silent[self] = None
+        self.silent[self] = self.loop.time()
         self._wait(HEADERS_S)
         if len(self.connections) > self.most:
             self._make_room()
@@ -102,7 +104,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._is_serving:
-            self.idle[self] = None
+            self.idle[self] = self.loop.time()
 
     @property
     def _is_serving(self) -> bool:
@@ -111,9 +113,10 @@ class Connection(HttpToolsProtocol):
     def _make_room(self) -> None:
         """Close the connection that has been silent the longest, else the longest idle one."""
         waiting = self.silent if len(self.silent) > 1 else self.idle or self.silent
-        gone = next(iter(waiting))
-        gone._forget()
-        gone.transport.abort()
+        gone, since = next(iter(waiting.items()))
+        if self.loop.time() - since > YOUNG_S or len(self.connections) > 2 * self.most:
+            gone._forget()
+            gone.transport.abort()
 
     def _wait(self, seconds: float) -> None:
         """Close the connection unless a request has come by then."""

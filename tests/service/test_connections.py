@@ -130,11 +130,19 @@ async def test_the_rest_of_a_body_that_was_answered_is_dropped_and_the_next_requ
 
 async def test_the_newest_is_served_where_all_others_are_silent(service: Service) -> None:
     async with port_of(service, most=8) as port:
-        readers = [await port.open() for _ in range(8)]
+        readers = [await port.open() for _ in range(16)]
         async with port.client() as http:
             assert (await http.get("/v2/auth/me")).status_code == 200
         assert await ends(readers[0]) == b""
         assert not readers[-1].at_eof()
+
+
+async def test_who_is_new_has_a_moment_to_speak(service: Service) -> None:
+    async with port_of(service, most=8) as port:
+        readers = [await port.open() for _ in range(15)]
+        async with port.client() as http:
+            assert (await http.get("/v2/auth/me")).status_code == 200
+        assert not any(reader.at_eof() for reader in readers)
 
 
 async def test_who_is_being_answered_is_not_closed_for_others(
@@ -146,7 +154,7 @@ async def test_who_is_being_answered_is_not_closed_for_others(
         async with http.stream("GET", path) as stream:
             lines = stream.aiter_lines()
             assert await anext(lines) == ": open"
-            for _ in range(12):
+            for _ in range(12):  # beyond twice as many
                 await port.open()
             async with port.client() as other:
                 assert (await other.get("/v2/auth/me")).status_code == 200
@@ -182,7 +190,7 @@ def test_open_files_are_raised_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch
     assert limits["now"] == (9000, 9000)
     limits["now"] = (1024, resource.RLIM_INFINITY)
     assert raise_open_files() == connections.FILES
-    assert [room(files) for files in (256, 1024, 9000)] == [16, 768, connections.MOST]
+    assert [room(files) for files in (256, 1024, 9000)] == [16, 384, connections.MOST]
 
 
 @pytest.fixture

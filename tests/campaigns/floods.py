@@ -1,0 +1,277 @@
+"""Floods: connections and bodies that mean no good, while a run trains.
+
+``python -m tests.campaigns.floods --count 1100`` opens so many silent connections at once to a
+service in a process of its own, and beside every fourth of them another: headers and bodies drop
+by drop, bodies without end with a key and without, other hosts, other origins, and bytes that
+are no HTTP. Loopback only. Meanwhile
+somebody with a key asks again and again: the answer must come in time, the memory and the log
+stay small, and the run must succeed.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+import httpx
+
+from hud_tui.service.connections import raise_open_files
+from hud_tui.wire import ServiceReady
+from tests.campaigns.campaign import Campaign, Plan, Report
+from tests.conftest import bearer, ended, fork, submit
+from tests.service.calls import Json
+
+AT_ONCE = 1100
+HOLD_S = 8.0
+"""How long an attacker keeps at it."""
+BOUND_S = 10.0
+"""Longest that others may wait for an answer."""
+MEMORY = 500 * 2**20
+"""Most bytes that the service may hold meanwhile."""
+LOG = 16 * 2**10
+"""Most bytes of its log."""
+STEPS = 40
+ENDS_S = 50.0
+"""Longest that the run may take once the flood is over."""
+PIECE = b"0," * 2**16
+MANY = 400
+"""Pieces of a body without end: 50 MB."""
+KINDS = ("crashes", "hangs", "leaks")
+
+
+class Target:
+    """The service under attack."""
+
+    def __init__(self, ready: ServiceReady, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.url, self.key, self.process, self.log = ready.url, ready.api_key, process, log
+        self.port = int(ready.url.rpartition(":")[2])
+
+    def head(self, path: str, *lines: str, host: str = "127.0.0.1", method: str = "POST") -> bytes:
+        said = (f"{method} {path} HTTP/1.1", f"Host: {host}", *lines)
+        return ("\r\n".join(said) + "\r\n").encode()
+
+    @property
+    def bearer(self) -> str:
+        return f"Authorization: Bearer {self.key}"
+
+
+Attack = Callable[[Target, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def silent(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await reader.read()
+
+
+async def slow_headers(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    writer.write(target.head("/chat/completions"))
+    while not reader.at_eof():
+        await send(writer, b"X-Drop: 1\r\n")
+        await asyncio.sleep(0.2)
+
+
+async def endless_headers(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    writer.write(target.head("/chat/completions"))
+    while not reader.at_eof():
+        await send(writer, b"X-More: " + b"x" * 2**14 + b"\r\n")
+
+
+async def slow_body(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    writer.write(target.head("/v2/models/fork", target.bearer, "Content-Length: 99999", ""))
+    while not reader.at_eof():
+        await send(writer, b" ")
+        await asyncio.sleep(0.2)
+
+
+async def keyless_body(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await pour(target.head("/telemetry/v3/api/sdk-events/cli", *CHUNKED), writer)
+
+
+async def large_body(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await pour(target.head("/v1/models/x/train/forward-backward", target.bearer, *CHUNKED), writer)
+
+
+async def other_host(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    head = target.head("/v2/models", target.bearer, "", host="127.0.0.1.evil", method="GET")
+    await asking(head, reader, writer)
+
+
+async def other_origin(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    head = target.head("/v2/models", target.bearer, "Origin: http://evil", "", method="GET")
+    await asking(head, reader, writer)
+
+
+async def no_http(
+    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await send(writer, bytes(range(256)) * 8)
+    await reader.read()
+
+
+CHUNKED = ("Transfer-Encoding: chunked", "")
+ATTACKS: dict[str, tuple[Attack, int]] = {
+    "slow headers": (slow_headers, 10),
+    "endless headers": (endless_headers, 2),
+    "slow body": (slow_body, 5),
+    "keyless body": (keyless_body, 2),
+    "large body": (large_body, 1),
+    "other host": (other_host, 5),
+    "other origin": (other_origin, 5),
+    "no HTTP": (no_http, 5),
+}
+"""What goes beside the silent ones, by name, and how often for one of the others."""
+BESIDE = 4
+"""One of them for so many silent connections."""
+
+
+async def send(writer: asyncio.StreamWriter, said: bytes) -> None:
+    writer.write(said)
+    await writer.drain()
+
+
+async def pour(head: bytes, writer: asyncio.StreamWriter) -> None:
+    """A body of 50 MB that is nothing but small numbers, whatever is answered."""
+    writer.write(head)
+    for piece in [b"[", *[PIECE] * MANY]:
+        await send(writer, b"%x\r\n%s\r\n" % (len(piece), piece))
+
+
+async def asking(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The same question without a pause."""
+    while not reader.at_eof():
+        await send(writer, head)
+        await reader.readuntil(b"\r\n\r\n")
+
+
+async def connect(target: Target, attack: Attack) -> None:
+    """One connection, until it is closed or the time is up."""
+    with suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+        async with asyncio.timeout(HOLD_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+            try:
+                await attack(target, reader, writer)
+            finally:
+                writer.transport.abort()
+
+
+async def watch(target: Target, report: Report) -> None:
+    """Ask as a user does, each time on a connection of its own, and look at what it costs."""
+    worst_s = most = 0.0
+    try:
+        while True:
+            began, said = monotonic(), ""
+            try:
+                async with client(target) as http:
+                    answer = await http.get("/v2/auth/me")
+                    said = "" if answer.status_code == 200 else answer.text
+            except httpx.HTTPError as error:
+                said = f"{type(error).__name__}: {error}"
+            took_s = monotonic() - began
+            if target.process.returncode is not None:
+                report.found("crashes", f"the service ended: {target.process.returncode}")
+                return
+            if said or took_s > BOUND_S:
+                report.found("hangs", f"GET /v2/auth/me: {took_s:.1f} s {said}")
+            held = await memory(target.process.pid)
+            if held > MEMORY > most:
+                report.found("leaks", f"{held / 2**20:.0f} MB in memory")
+            worst_s, most = max(worst_s, took_s), max(most, held)
+            await asyncio.sleep(0.2)
+    finally:
+        logged = target.log.stat().st_size
+        print(f"worst answer {worst_s:.2f} s, most memory {most / 2**20:.0f} MB, log {logged} B")
+
+
+def client(target: Target) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=target.url, headers=bearer(target.key), timeout=60)
+
+
+async def memory(pid: int) -> int:
+    """Bytes that a process holds."""
+    asked = await asyncio.create_subprocess_exec(
+        "ps", "-o", "rss=", "-p", str(pid), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asked.communicate()
+    return int(out.strip() or 0) * 1024
+
+
+@asynccontextmanager
+async def target_in(directory: Path) -> AsyncIterator[Target]:
+    """A service of its own; its log is kept to be measured."""
+    log = directory / "log"
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "hud_tui.service", "--data-dir", str(directory / "data"),
+            stdout=asyncio.subprocess.PIPE, stderr=stderr,
+        )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
+        yield Target(ServiceReady.model_validate_json(line), process, log)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def outcome(http: httpx.AsyncClient, job_id: str) -> Json:
+    """How the run ended; how it stands where it does not end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDS_S):
+            return await ended(http, job_id)
+    return dict((await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json())
+
+
+async def play(plan: Plan, report: Report) -> None:
+    at_once = min(AT_ONCE, raise_open_files() - 500)
+    chance = plan.random
+    attacks, weights = zip(*ATTACKS.values(), strict=True)
+    with tempfile.TemporaryDirectory() as directory:
+        async with target_in(Path(directory)) as target, client(target) as http:
+            model = await fork(http)
+            job_id = await submit(http, model["id"], steps=STEPS, tasks_per_step=4)
+            watching = asyncio.create_task(watch(target, report))
+            room, under_way = asyncio.Semaphore(at_once), set[asyncio.Task[None]]()
+            for number in plan.rounds(report):
+                await room.acquire()
+                begun = [asyncio.create_task(connect(target, silent))]
+                begun[0].add_done_callback(lambda done: room.release())
+                if number % BESIDE == 0:
+                    [beside] = chance.choices(attacks, weights)
+                    begun.append(asyncio.create_task(connect(target, beside)))
+                for task in begun:
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+            await asyncio.gather(*under_way)
+            status = await outcome(http, job_id)
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+            if (status["status"], status["step"]) != ("succeeded", STEPS):
+                report.found("hangs" if status["status"] == "running" else "crashes", f"{status}")
+            if target.log.stat().st_size > LOG:
+                report.found("leaks", f"a log of {target.log.stat().st_size} bytes")
+
+
+CAMPAIGN = Campaign("floods", "silent connections", AT_ONCE, 40, play, KINDS)
+
+if __name__ == "__main__":
+    sys.exit(CAMPAIGN.main())
