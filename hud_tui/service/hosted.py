@@ -6,6 +6,7 @@ read, cancelled and trained on as any other.
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -102,7 +103,7 @@ class Hosted:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._parts.store.write(traces.end_queued)
+        await self._write_end(traces.end_queued)
 
     async def _roll_out(self, trace_id: str, chat: Chat, grade: Callable[[str], float]) -> None:
         try:
@@ -116,7 +117,14 @@ class Hosted:
         except Exception as error:
             log.exception("rollout %s failed", trace_id)
             ended = TraceExit(status="error", error=f"{type(error).__name__}: {error}")
-        await self._parts.store.write(_end, trace_id, ended)
+        await self._write_end(_end, trace_id, ended)
+
+    async def _write_end(self, change: Callable[..., object], *args: object) -> None:
+        """Write down how rollouts ended; where that fails, the next start says it of them."""
+        try:
+            await self._parts.store.write(change, *args)
+        except sqlite3.Error as error:
+            log.warning("the end of a rollout could not be written: %s", error)
 
     def _forget(self, trace_id: str) -> None:
         self._tasks.pop(trace_id, None)

@@ -17,7 +17,7 @@ import pytest
 
 from hud_tui.service.disk import refusal
 from hud_tui.service.service import Service
-from hud_tui.service.store import Db
+from hud_tui.service.store import Db, retention
 from tests.conftest import PATIENCE_S, Process, ended, fork, serve_process, submit, tasks_of
 from tests.service.calls import (
     Json,
@@ -31,6 +31,7 @@ from tests.service.calls import (
     step,
     tree,
 )
+from tests.toy_engine import ToyEngine
 
 Call = Callable[[httpx.AsyncClient, Json], Awaitable[httpx.Response]]
 FILLER = "x" * 100_000
@@ -135,6 +136,19 @@ async def test_a_database_that_is_locked_or_read_only_says_so(
     assert (refused.status_code, "cannot be written to" in detail(refused)) == (507, True)
     await store.read(lambda db: db.execute("PRAGMA query_only = 0"))
     assert (await _fork(http, model)).status_code == 201
+
+
+async def test_a_service_stops_whole_where_the_end_of_rollouts_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(db: Db) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with Service(tmp_path, ToyEngine()) as service:
+        monkeypatch.setattr("hud_tui.service.store.traces.end_queued", full)
+    assert "could not be written" in caplog.text
+    with pytest.raises(RuntimeError, match="shutdown"):
+        await service.parts.store.read(retention.used)
 
 
 def _limit(process: Process, size: int) -> None:
