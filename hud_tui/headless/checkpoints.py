@@ -2,11 +2,12 @@
 
 import argparse
 import asyncio
+from typing import Any
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUnreachable, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
-from hud_tui.headless.output import emit
+from hud_tui.headless.output import emit, plain
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.tree import Tree, label
 from hud_tui.wire import Checkpoint, Model
@@ -18,9 +19,24 @@ LOOKS_S = (0.5, 1.0, 2.0)
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
     """The tree, oldest first."""
     model = await client.model(args.model)
-    tree = await client.checkpoints(model.id)
-    emit("checkpoints", {"model": model, "checkpoints": tree})
+    tree = Tree.of(await client.checkpoints(model.id))
+    rows = [checkpoint_document(tree, position) for position in range(len(tree))]
+    emit("checkpoints", {"model": model, "checkpoints": rows})
     return 0
+
+
+def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | None:
+    """A checkpoint as documents have it; None for the base weights.
+
+    The wire's fields tell what its step was trained on; ``own_reward``, ``own_heldout_reward``
+    and ``sampled`` (rollouts) what its own weights scored, null and 0 where nobody sampled it.
+    """
+    if position is None:
+        return None
+    own = tree.own(position)
+    document: dict[str, Any] = plain(tree[position])
+    scored = {"own_reward": own.reward, "own_heldout_reward": own.heldout}
+    return {**document, **scored, "sampled": own.sampled}
 
 
 async def head(client: HudClient, args: argparse.Namespace) -> int:
@@ -31,7 +47,7 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     model = await client.model(args.model)
     tree = Tree.of(await client.checkpoints(model.id))
     if not changes:
-        emit("head", {"model": model.model_name, "head": tree.served})
+        emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
         return 0
     target = _target(tree, args)
     await confirm(args, _question(model, tree, target))
@@ -110,8 +126,9 @@ def _report(model: Model, before: Tree, target: Checkpoint, after: Tree) -> None
         now, wanted = label(after.served), label(target)
         hint = f"somebody else moves it: hud-tui --headless head {model.model_name}"
         raise _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
-    data = {"model": model.model_name, "previous": _id(before.served), "head": after.served}
-    emit("head", data | {"verified": True})
+    data = {"model": model.model_name, "previous": _id(before.served)}
+    served = checkpoint_document(after, after.head)
+    emit("head", {**data, "head": served, "verified": True})
 
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:

@@ -12,6 +12,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.job_names import find_job
 from hud_tui.client.raw_status import job_document
 from hud_tui.errors import HudAmbiguous, HudUsage
+from hud_tui.headless.checkpoints import checkpoint_document
 from hud_tui.headless.output import emit, plain
 from hud_tui.rl.ages import seconds
 from hud_tui.rl.names import find_model
@@ -33,18 +34,21 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
     if model is not None:
         job_id = await _job_id(client, model, args.ref)
         tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
-    settings = client.settings
+    settings, grown = client.settings, Tree.of(tree)
     now = Status(
         service=Service(settings.label, settings.api_url),
         model=model,
-        head=next((c for c in tree if c.is_active), None),
+        head=grown.served,
         checkpoints=len(tree),
         job=job,
         metrics=last_metrics(tree),
         as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-    said = {"job": job and job_document(job), **({"tree": tree} if args.verbose else {})}
-    emit("status", {**plain(now), **said, **_alarms(tree, job, limits)})
+    head = checkpoint_document(grown, grown.head)
+    said: dict[str, Any] = {"head": head, "job": job and job_document(job)}
+    if args.verbose:
+        said["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
+    emit("status", {**plain(now), **said, **_alarms(grown, silent_s(tree, job), job, limits)})
     return 0
 
 
@@ -63,10 +67,12 @@ def _limits() -> Thresholds:
     return thresholds()
 
 
-def _alarms(tree: list[Checkpoint], job: JobStatus | None, limits: Thresholds) -> dict[str, Any]:
+def _alarms(
+    tree: Tree, silent_s: float | None, job: JobStatus | None, limits: Thresholds
+) -> dict[str, Any]:
     from hud_tui.headless.alarms import judge, report_documents
 
-    return report_documents(judge(Tree.of(tree), job, silent_s(tree, job), limits))
+    return report_documents(judge(tree, job, silent_s, limits))
 
 
 def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:

@@ -10,6 +10,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
 from hud_tui.events import Event, TreeRead
 from hud_tui.headless.alarms import report_documents, thresholds
+from hud_tui.headless.checkpoints import checkpoint_document
 from hud_tui.headless.listening import Listener
 from hud_tui.headless.output import emit
 from hud_tui.headless.sentry import Sentry
@@ -115,6 +116,7 @@ def _finish(sentry: Sentry, model: Model, goal: Goal, reason: str) -> int:
             "reason": reason,
             "reached": reached,
             "step": _step(sentry),
+            "head": checkpoint_document(sentry.tree, sentry.tree.head),
             "job": job,
             **report_documents(sentry.report),
         },

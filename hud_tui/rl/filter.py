@@ -3,11 +3,15 @@
 Terms are separated by spaces and all must hold; ``!`` before one inverts it:
 
     step-0001          the name or the id contains it
-    reward>=.6         a number: reward, step, lr, traces, datums, tokens, or a metric
+    reward>=.6         a number: reward, sampled, step, lr, traces, datums, tokens, or a metric
     kl<.01             a metric whose key contains it
+    step_reward>.6     the same of the step that made it, not of its own rollouts
     step:100..200      a range, both ends included; either end may be left out
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
     is:pinned          pinned, noted, alarm, expired, damaged, weights, head
+
+What tells of weights (reward, heldout, entropy, kl …) is the checkpoint's own, see
+`hud_tui.rl.own`; one that nobody sampled yet has none and does not match.
 """
 
 import operator
@@ -16,11 +20,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.metrics import of_weights
+from hud_tui.rl.own import HELDOUT, REWARD, Own
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
+from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint
 
-Predicate = Callable[[Checkpoint], bool]
+Predicate = Callable[[Tree, int], bool]
+"""Whether a filter lets through the checkpoint of a tree at a position."""
+Test = Callable[[Checkpoint], bool]
 
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -33,7 +42,6 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 NUMBERS = {
-    "reward": "mean_reward",
     "step": "step",
     "lr": "learning_rate",
     "traces": "num_traces",
@@ -50,7 +58,15 @@ TEXTS = {
 }
 NOTE = "note"
 IS = "is"
-TRAITS: Mapping[str, Predicate] = {
+OWN_NUMBERS: Mapping[str, Callable[[Own], float | None]] = {
+    "reward": lambda own: own.reward,
+    "heldout": lambda own: own.heldout,
+    HELDOUT: lambda own: own.heldout,
+    "sampled": lambda own: own.sampled,
+}
+STEP = "step_"
+"""Before a metric's name: as the step that made the checkpoint reports it."""
+TRAITS: Mapping[str, Test] = {
     "pinned": lambda c: c.pinned,
     "head": lambda c: c.is_active,
     "expired": lambda c: c.state == "expired",
@@ -63,7 +79,7 @@ _EXAMPLE = "as in reward>.6"
 
 
 @dataclass(frozen=True)
-class Own:
+class Beside:
     """What is known of checkpoints beside what the service says, by their ids."""
 
     notes: Mapping[str, str]
@@ -87,12 +103,12 @@ def parse(
     Raises:
         HudUsage: A term that says nothing; the message shows it.
     """
-    own = Own(notes or {}, onsets)
-    terms = [_term(word, metrics, own) for word in expression.split()]
-    return lambda checkpoint: all(term(checkpoint) for term in terms)
+    beside = Beside(notes or {}, onsets)
+    terms = [_term(word, metrics, beside) for word in expression.split()]
+    return lambda tree, position: all(term(tree, position) for term in terms)
 
 
-def _term(word: str, metrics: Collection[str] | None, own: Own) -> Predicate:
+def _term(word: str, metrics: Collection[str] | None, beside: Beside) -> Predicate:
     if word.startswith('"'):
         return _word(word.strip('"'), False)
     match = _TERM.match(word)
@@ -103,48 +119,58 @@ def _term(word: str, metrics: Collection[str] | None, own: Own) -> Predicate:
         missing = "a name before it is missing" if not key else "what to compare with is missing"
         raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
     if key == IS:
-        return _trait(word, value.casefold(), invert != (compare == "!="), own)
+        return _trait(word, value.casefold(), invert != (compare == "!="), beside)
     if key in TEXTS or key == NOTE:
-        return _text(word, key, compare, value.casefold(), invert, own)
-    known = metrics is None or key in NUMBERS or any(key in name.casefold() for name in metrics)
-    if not known:
+        return _text(word, key, compare, value.casefold(), invert, beside)
+    if metrics is not None and not _is_number(key, metrics):
         raise _unknown(word, key, metrics or ())
     if compare in (":", "=") and ".." in value:
         return _range(word, key, value, invert)
     return _number(word, key, compare, value, invert)
 
 
+def _is_number(key: str, metrics: Collection[str]) -> bool:
+    """Whether a checkpoint can have such a number."""
+    name = key.removeprefix(STEP)
+    known = (*NUMBERS, *OWN_NUMBERS)
+    return name in known or any(name in metric.casefold() for metric in metrics)
+
+
+def _of_node(test: Test) -> Predicate:
+    return lambda tree, position: test(tree[position])
+
+
 def _word(wanted: str, invert: bool) -> Predicate:
     wanted = wanted.casefold()
-    return lambda c: (wanted in f"{c.name or ''} {c.id}".casefold()) != invert
+    return _of_node(lambda c: (wanted in f"{c.name or ''} {c.id}".casefold()) != invert)
 
 
-def _trait(word: str, value: str, invert: bool, own: Own) -> Predicate:
-    ids = {"noted": own.notes, "alarm": own.onsets}.get(value)
+def _trait(word: str, value: str, invert: bool, beside: Beside) -> Predicate:
+    ids = {"noted": beside.notes, "alarm": beside.onsets}.get(value)
     if ids is not None:
-        return lambda c: (c.id in ids) != invert
+        return _of_node(lambda c: (c.id in ids) != invert)
     if value not in TRAITS:
         there = ", ".join(sorted([*TRAITS, "alarm", "noted"]))
         raise HudUsage(f"{one_line(word, 40)}: unknown", f"there are {there}")
     trait = TRAITS[value]
-    return lambda c: trait(c) != invert
+    return _of_node(lambda c: trait(c) != invert)
 
 
-def _text(word: str, key: str, compare: str, value: str, invert: bool, own: Own) -> Predicate:
+def _text(word: str, key: str, compare: str, value: str, invert: bool, beside: Beside) -> Predicate:
     if compare not in (":", "=", "==", "!="):
         raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with : or !=")
     absent = invert != (compare == "!=")
     if key == NOTE:
-        return lambda c: (value in own.notes.get(c.id, "").casefold()) != absent
+        return _of_node(lambda c: (value in beside.notes.get(c.id, "").casefold()) != absent)
     field = TEXTS[key]
-    return lambda c: (value in str(getattr(c, field) or "").casefold()) != absent
+    return _of_node(lambda c: (value in str(getattr(c, field) or "").casefold()) != absent)
 
 
 def _number(word: str, key: str, compare: str, value: str, invert: bool) -> Predicate:
     bound, test = _float(word, value), COMPARE[compare]
 
-    def holds(checkpoint: Checkpoint) -> bool:
-        number = _value(checkpoint, key)
+    def holds(tree: Tree, position: int) -> bool:
+        number = _value(tree, position, key)
         return number is not None and test(number, bound) != invert
 
     return holds
@@ -157,8 +183,8 @@ def _range(word: str, key: str, value: str, invert: bool) -> Predicate:
     low = _float(word, first) if first else float("-inf")
     high = _float(word, last) if last else float("inf")
 
-    def holds(checkpoint: Checkpoint) -> bool:
-        number = _value(checkpoint, key)
+    def holds(tree: Tree, position: int) -> bool:
+        number = _value(tree, position, key)
         return number is not None and (low <= number <= high) != invert
 
     return holds
@@ -176,18 +202,30 @@ def _float(word: str, value: str) -> float:
 def _unknown(word: str, key: str, metrics: Collection[str]) -> HudUsage:
     from hud_tui.rl.names import close_names  # only a mistake needs it
 
-    there = [*NUMBERS, *TEXTS, *sorted(metrics)]
+    there = [*OWN_NUMBERS, *NUMBERS, *TEXTS, *sorted(metrics)]
     return HudUsage(
         f"{one_line(word, 40)}: no checkpoint has {one_line(key, 20)}", close_names(key, there)
     )
 
 
-def _value(checkpoint: Checkpoint, key: str) -> float | None:
-    """A field or metric by the name that a person types; None where there is none."""
+def _value(tree: Tree, position: int, key: str) -> float | None:
+    """A number by the name that a person types; None where there is none."""
+    node = tree[position]
     if key in NUMBERS:
-        value = getattr(checkpoint, NUMBERS[key])
+        value = getattr(node, NUMBERS[key])
         return None if value is None else float(value)
-    metrics = metrics_of(checkpoint)
+    if key in OWN_NUMBERS:
+        return OWN_NUMBERS[key](tree.own(position))
+    step = metrics_of(node)
+    if key.startswith(STEP):
+        name = key.removeprefix(STEP)
+        return _named(step, REWARD if name == "reward" else name)
+    told = {metric: value for metric, value in step.items() if not of_weights(metric)}
+    return _named({**tree.own_metrics(position), **told}, key)
+
+
+def _named(metrics: Mapping[str, float], key: str) -> float | None:
+    """The metric of this name, else the first whose name has it."""
     if key in metrics:
         return metrics[key]
     return next((value for name, value in metrics.items() if key in name.casefold()), None)

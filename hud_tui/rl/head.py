@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hud_tui.rl.metrics import change
+from hud_tui.rl.own import NONE, Own
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import ROOT, Tree, label
 from hud_tui.wire import Checkpoint, JobStatus
@@ -41,8 +41,14 @@ class HeadChange:
     """Steps of the new lineage that are not served now."""
     parted: Checkpoint | None = None
     """The newest checkpoint that both lineages share; None where it is the base weights."""
+    before: Mapping[str, float] = field(default_factory=dict)
+    """The own metrics of what is served now (`hud_tui.rl.own`)."""
+    after: Mapping[str, float] = field(default_factory=dict)
+    """The own metrics of what will be."""
     deltas: Mapping[str, float] = field(default_factory=dict)
-    """Metric by metric, then minus now, where both have it; 0 where that cannot be seen."""
+    """Own metric by metric, then minus now, where both have it; 0 where that cannot be seen."""
+    own_now: Own = NONE
+    own_then: Own = NONE
     training: JobStatus | None = None
     """The run whose next step will branch from the new head."""
 
@@ -60,6 +66,8 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
     meet = tree.common_ancestor(tree.head, target)
     shared = 0 if meet < 0 else tree.depth(meet)
     served = 0 if tree.head is None else tree.depth(tree.head)
+    head = ROOT if tree.head is None else tree.head
+    before, after = tree.own_metrics(head), tree.own_metrics(target)
     return HeadChange(
         now=tree.served,
         then=tree[target],
@@ -67,7 +75,11 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
         leaving=served - shared,
         joining=tree.depth(target) - shared,
         parted=None if meet < 0 else tree[meet],
-        deltas=_deltas(tree.served, tree[target]),
+        before=before,
+        after=after,
+        deltas={key: change(before[key], after[key]) for key in after if key in before},
+        own_now=tree.own(head),
+        own_then=tree.own(target),
         training=run.job if run.training else None,
     )
 
@@ -160,10 +172,3 @@ def _relation(head: int | None, target: int, meet: int) -> Relation:
     if meet == target:
         return Relation.ANCESTOR
     return Relation.DESCENDANT if head is None or meet == head else Relation.BRANCH
-
-
-def _deltas(now: Checkpoint | None, then: Checkpoint) -> dict[str, float]:
-    if now is None:
-        return {}
-    before, after = metrics_of(now), metrics_of(then)
-    return {key: change(before[key], after[key]) for key in after if key in before}

@@ -1,16 +1,17 @@
 """Matches: what a filter leaves of a tree, as rows."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.rows import Kind, Row
-from hud_tui.rl.tree import Tree
+from hud_tui.rl.tree import ROOT, Tree
 
 
 class Matches:
     """The checkpoints that a filter lets through, as rows without lanes, newest first.
 
-    It answers as `hud_tui.rl.lanes.Lanes` does; a step that is added is tested once.
+    It answers as `hud_tui.rl.lanes.Lanes` does. A step that is added is tested once, and so is
+    the checkpoint that it tells of.
     """
 
     def __init__(self, keep: Predicate) -> None:
@@ -23,14 +24,25 @@ class Matches:
         """Follow the tree to a later version; it must extend the one shown."""
         if tree.retells(self.tree):  # a node that did not match may do so now
             self._found, self.tree = [], Tree()
-        for position in range(len(self.tree), len(tree)):
-            if self.keep(tree[position]):
-                self._found.append(position)
+        fresh = range(len(self.tree), len(tree))
+        for position in sorted({tree.source(p) for p in fresh} - {ROOT, *fresh}):
+            self._test(tree, position)
+        for position in fresh:
+            self._test(tree, position)
         if tree.head is not None and tree.parent(tree.head) == self.tree.head:
             self._served.add(tree.head)
         elif tree.head != self.tree.head:
             self._served = set(tree.lineage(tree.head))
         self.tree = tree
+
+    def _test(self, tree: Tree, position: int) -> None:
+        """List a checkpoint, or no longer."""
+        place = bisect_left(self._found, position)
+        there, kept = self._found[place : place + 1] == [position], self.keep(tree, position)
+        if kept and not there:
+            self._found.insert(place, position)
+        elif there and not kept:
+            del self._found[place]
 
     def __len__(self) -> int:
         return len(self._found)

@@ -29,14 +29,14 @@ TABLE = (
     Metric(
         "reward_mean",
         "mean reward",
-        "Mean over the step's rollouts.",
+        "Mean over the step's rollouts, sampled before its update.",
         1,
         ("reward", "critic/score/mean", "critic/rewards/mean", "env/all/reward/total", "return"),
     ),
     Metric(
         "heldout_reward",
         "held-out reward",
-        "Mean on tasks that are never trained on.",
+        "Mean on tasks that are never trained on, sampled before the update.",
         1,
         ("eval_reward", "test/env/all/reward/total", "eval/reward/mean"),
     ),
@@ -196,3 +196,16 @@ TABLE = (
     Metric("num_datums", "datums", "Turns that carried a gradient."),
     Metric("num_tokens", "tokens", "Generated tokens of the step."),
 )  # fmt: skip
+OF_WEIGHTS = frozenset(
+    {
+        *("reward_mean", "heldout_reward", "reward_std", "reward_min", "reward_max"),
+        *("kl_sample_train", "kl_reference", "entropy", "sampling_logprob_mean"),
+        *("frac_groups_zero_spread", "frac_groups_mixed"),
+        *("frac_groups_all_good", "frac_groups_all_bad"),
+        *("completion_length_mean", "completion_length_max", "truncated_share", "errored_share"),
+        *("turns_mean", "tool_calls_mean", "tool_failures"),
+    }
+)
+"""Metrics of a step's rollouts: they tell of the weights that sampled them, which are those
+before the step. All others tell of the step itself: its update (gradient norm, clip
+fraction, loss), how old its rollouts were, what it cost."""

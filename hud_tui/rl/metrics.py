@@ -3,16 +3,27 @@
 Keys are an open set: any key that arrives is drawn, known or not.
 """
 
+import re
+from functools import lru_cache
 from math import isclose, isfinite, isinf, nan
 
+from hud_tui.rl.metric_table import OF_WEIGHTS
 from hud_tui.rl.vocabulary import METRICS, Metric, canonical
 
+_REWARD_PART = re.compile(r"(?:rewards?|reward_component|critic/rewards)/.+")
 ORDER = {key: rank for rank, key in enumerate(METRICS)}
 
 
 def metric(key: str) -> Metric:
     """What is known of a key, by whatever trainer's name; an unknown one is its own title."""
     return METRICS.get(canonical(key)) or Metric(key, key, "A metric of the service's own.")
+
+
+@lru_cache(4096)
+def of_weights(key: str) -> bool:
+    """Whether a metric tells of the weights that sampled a step's rollouts, its parent's;
+    else it tells of the step itself: its update, its cost. So does one that nobody knows."""
+    return canonical(key) in OF_WEIGHTS or _REWARD_PART.fullmatch(key) is not None
 
 
 def ranked(keys: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hud_tui.rl.axis import Axis, Positions
 from hud_tui.rl.metrics import short
@@ -43,7 +44,7 @@ class Branch:
     parted: str
     """The newest checkpoint that both have."""
     reward: str
-    """Mean reward at its tip."""
+    """The own mean reward of its tip, or of the newest before it that has one, since it left."""
 
 
 def branches(run: Run) -> list[Branch]:
@@ -59,8 +60,9 @@ def _branch(tree: Tree, tip: int) -> Branch:
     meet = tree.common_ancestor(tree.head, tip)
     shared = 0 if meet == ROOT else tree.depth(meet)
     parted = label(None if meet == ROOT else tree[meet])
-    node = tree[tip]
-    return Branch(tip, label(node), tree.depth(tip) - shared, parted, short(node.mean_reward))
+    left = islice(tree.lineage(tip), tree.depth(tip) - shared)
+    reward = next((r for r in map(tree.reward, left) if r is not None), None)
+    return Branch(tip, label(tree[tip]), tree.depth(tip) - shared, parted, short(reward))
 
 
 def over_branch(run: Run, tip: int) -> Overlay:

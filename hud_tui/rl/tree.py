@@ -3,7 +3,8 @@
 A tree only grows, so its versions share one list of nodes and one index: a version is
 how many of them it sees and where its head is. Appending a step costs the same at ten
 checkpoints as at a hundred thousand, and an older version keeps its shape. What the
-service says anew of a node, such as that its state has expired, every version sees.
+service says anew of a node, such as that its state has expired, every version sees; and
+so it does what the steps taken from it say of its weights (`hud_tui.rl.own`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from hud_tui.rl.metrics import change
-from hud_tui.wire import Checkpoint
+from hud_tui.rl.own import HELDOUT, REWARD, Own, Sampled, own_groups, own_metrics
+from hud_tui.wire import Checkpoint, Group
 
 ROOT = -1
 """The parent position of a step that started from the base weights."""
-HELDOUT = "heldout_reward"
-"""The metric that says best which weights are better: nothing was trained on it."""
+Best = tuple[int | None, tuple[bool, float] | None]
+"""Position of the best checkpoint, and its score."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +29,10 @@ class Tree:
     head: int | None = None
     """Position of the checkpoint being served; None while the base weights are."""
     best: int | None = None
-    """Position of the highest held-out reward; of the highest mean reward where no step has
-    one. The earliest of equals."""
+    """Position of the highest held-out reward of its own; of the highest mean reward of its
+    own where no checkpoint has one. The earliest of equals."""
     peak: float = 0.0
-    """The highest mean reward; at least 0."""
+    """The highest mean reward of a step, which no checkpoint's own is above; at least 0."""
     pinned: frozenset[int] = frozenset()
     """Positions of the checkpoints that the service keeps whatever its disk limit."""
     edition: int = 0
@@ -39,26 +41,30 @@ class Tree:
     _parents: list[int] = field(default_factory=list, repr=False)
     _depths: list[int] = field(default_factory=list, repr=False)
     _index: dict[str, int] = field(default_factory=dict, repr=False)
+    _sampled: Sampled = field(default_factory=Sampled, repr=False)
+    _score: tuple[bool, float] | None = None
+    """Of the best."""
 
     @classmethod
     def of(cls, checkpoints: Iterable[Checkpoint]) -> "Tree":
         """The tree of checkpoints listed oldest first, shape (N,)."""
         tree = cls()
-        head = best = None
+        head = None
         for checkpoint in checkpoints:
             position = tree._index.get(checkpoint.id)
             if position is None:
                 position = tree._append(checkpoint)
-                best = tree._better(position, best)
             if checkpoint.is_active:
                 head = position
         peak = max((r for r in map(tree._reward, range(len(tree._nodes)))), default=0.0)
         pinned = frozenset(position for position, node in enumerate(tree._nodes) if node.pinned)
+        best, score = tree._find_best(len(tree._nodes))
         return replace(
             tree,
             size=len(tree._nodes),
             head=head,
             best=best,
+            _score=score,
             peak=max(0.0, peak),
             pinned=pinned,
         )
@@ -114,8 +120,8 @@ class Tree:
     @property
     def best_by(self) -> str:
         """Key of the metric that says which is best."""
-        found = self.best is not None and HELDOUT in self._nodes[self.best].metrics
-        return HELDOUT if found else "reward_mean"
+        found = self.best is not None and self.own(self.best).heldout is not None
+        return HELDOUT if found else REWARD
 
     def add(self, checkpoint: Checkpoint) -> "Tree":
         """The version with one more checkpoint, or with what is said anew of one.
@@ -128,11 +134,13 @@ class Tree:
             return self._renew(known, checkpoint)
         tree = self if self.size == len(self._nodes) else self._copy()
         position = tree._append(checkpoint)
+        best, score = tree._best_after(position, position + 1)
         return replace(
             tree,
             size=position + 1,
             head=position if checkpoint.is_active else tree.head,
-            best=tree._better(position, tree.best),
+            best=best,
+            _score=score,
             peak=max(tree.peak, tree._reward(position)),
             pinned=tree.pinned | {position} if checkpoint.pinned else tree.pinned,
         )
@@ -143,8 +151,10 @@ class Tree:
         if new == old:
             return self
         self._nodes[position] = new
+        self._sampled.renew(position, old, new)
         pinned = self.pinned | {position} if new.pinned else self.pinned - {position}
-        return replace(self, edition=self.edition + 1, pinned=pinned)
+        best, score = self._best_after(position, self.size)
+        return replace(self, edition=self.edition + 1, pinned=pinned, best=best, _score=score)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
         """The version with another head; unchanged where the checkpoint is unknown."""
@@ -180,15 +190,37 @@ class Tree:
                 right = self._parents[right]
         return left
 
+    def own(self, position: int) -> Own:
+        """What a checkpoint's own weights scored; of ROOT nothing is known."""
+        return Own() if position == ROOT else self._sampled.own(position)
+
+    def own_metrics(self, position: int) -> dict[str, float]:
+        """The metrics that tell of its weights, by the vocabulary's keys; empty where nobody
+        sampled it. O(steps taken from it)."""
+        return own_metrics(self.steps(position), self.own(position))
+
+    def own_groups(self, position: int) -> list[Group]:
+        """Its training rollouts by task, where the service carries them."""
+        return own_groups(self.steps(position))
+
+    def source(self, position: int) -> int:
+        """Position of the checkpoint that sampled what a step was trained on, or ROOT."""
+        return self._sampled.sources[position]
+
+    def steps(self, position: int) -> list[Checkpoint]:
+        """The steps that were trained on rollouts of a checkpoint, newest first."""
+        if position == ROOT:
+            return []
+        return [self._nodes[at] for at in self._sampled.steps(position) if at < self.size]
+
     def reward(self, position: int) -> float | None:
-        """Mean reward of a checkpoint, in the taskset's reward unit."""
-        return self._nodes[position].mean_reward
+        """A checkpoint's own mean reward, in the taskset's reward unit."""
+        return self.own(position).reward
 
     def delta(self, position: int) -> float | None:
-        """Mean reward minus the parent's, 0 where that cannot be seen; None where either is
-        unknown."""
-        parent = self._parents[position]
-        own, before = self.reward(position), None if parent == ROOT else self.reward(parent)
+        """Its own mean reward minus its parent's own, 0 where that cannot be seen; None where
+        either is unknown."""
+        own, before = self.reward(position), self.reward(self._parents[position])
         return None if own is None or before is None else change(before, own)
 
     def _append(self, checkpoint: Checkpoint) -> int:
@@ -199,15 +231,33 @@ class Tree:
         self._parents.append(parent)
         self._depths.append(1 if parent == ROOT else self._depths[parent] + 1)
         self._index[checkpoint.id] = position
+        above = None if parent == ROOT else self._nodes[parent]
+        self._sampled.append(checkpoint, parent, above)
         return position
 
-    def _better(self, position: int, best: int | None) -> int | None:
-        """The better of two nodes; the second where they are equal."""
-        score = _score(self._nodes[position])
-        if score is None:
-            return best
-        known = None if best is None else _score(self._nodes[best])
-        return position if known is None or score > known else best
+    def _best_after(self, position: int, size: int) -> Best:
+        """The best of the first `size` nodes, after one was added or told anew.
+
+        O(1), but where the best itself got worse.
+        """
+        best, score = self.best, self._score
+        for at in (self.source(position), position):
+            own = None if at == ROOT else self._sampled.own(at).score
+            if at == best and own != score and (own is None or score is None or own < score):
+                return self._find_best(size)
+            if own is None or (score is not None and own < score):
+                continue
+            if own != score or best is None or at < best:
+                best, score = at, own
+        return best, score
+
+    def _find_best(self, size: int) -> Best:
+        best, score = None, None
+        for position in range(size):
+            own = self._sampled.own(position).score
+            if own is not None and (score is None or own > score):
+                best, score = position, own
+        return best, score
 
     def _reward(self, position: int) -> float:
         """A mean reward to compare; what has none is below all."""
@@ -216,23 +266,20 @@ class Tree:
 
     def _copy(self) -> "Tree":
         n = self.size
-        nodes = self._nodes[:n]
-        return replace(
+        nodes, parents = self._nodes[:n], self._parents[:n]
+        sampled = Sampled()
+        for node, parent in zip(nodes, parents, strict=True):
+            sampled.append(node, parent, None if parent == ROOT else nodes[parent])
+        tree = replace(
             self,
             _nodes=nodes,
-            _parents=self._parents[:n],
+            _parents=parents,
             _depths=self._depths[:n],
             _index={node.id: position for position, node in enumerate(nodes)},
+            _sampled=sampled,
         )
-
-
-def _score(checkpoint: Checkpoint) -> tuple[bool, float] | None:
-    """What makes one better than another: a held-out reward counts above any mean reward."""
-    heldout = checkpoint.metrics.get(HELDOUT)
-    if heldout is not None and heldout == heldout:
-        return True, heldout
-    reward = checkpoint.mean_reward
-    return None if reward is None or reward != reward else (False, reward)
+        best, score = tree._find_best(n)
+        return replace(tree, best=best, _score=score)
 
 
 def label(checkpoint: Checkpoint | None) -> str:

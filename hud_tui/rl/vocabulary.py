@@ -10,7 +10,7 @@ from math import inf
 
 from hud_tui.rl.metric_table import TABLE, Metric
 
-__all__ = ["METRICS", "Metric", "canonical", "translate"]
+__all__ = ["METRICS", "Metric", "canonical", "spelling", "translate"]
 METRICS = {metric.key: metric for metric in TABLE}
 _PREFIXES = ("tinker.", "tinker/")
 """What HUD puts before the names of a trainer behind it."""
@@ -46,6 +46,13 @@ def translate(metrics: Mapping[str, float]) -> dict[str, float]:
     their own: nothing is dropped.
     """
     return dict(zip(_translated(tuple(metrics)), metrics.values(), strict=True))
+
+
+@lru_cache(256)
+def spelling(keys: tuple[str, ...], key: str) -> str | None:
+    """Which of a step's keys means the vocabulary's `key`; None where none does."""
+    meant = _translated(keys)
+    return keys[meant.index(key)] if key in meant else None
 
 
 @lru_cache(256)

@@ -78,11 +78,12 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
         book: What the user has said of the model's alarms.
         training: Whether the run goes on.
     """
+    since = f"since step {alarm.onset}{_seen(alarm)}"
     state = "now" if alarm.active else f"until step {alarm.ended}" if alarm.ended else "left"
     yield Content.assemble(
         (alarm.title, "bold"),
         (f"  {alarm.level}", STYLES[alarm.level]),
-        (f"  since step {alarm.onset}, said at {alarm.raised}, {state}", "$text-muted"),
+        (f"  {since}, said at {alarm.raised}, {state}", "$text-muted"),
     )
     for one in alarm.evidence:
         limit = "" if one.limit is None else f"limit {short(one.limit)}"
@@ -93,6 +94,11 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
     if said := _answered(alarm, report, book, training):
         yield Content.styled(said, "$text-muted")
+
+
+def _seen(alarm: Alarm) -> str:
+    """The step whose numbers show what the one it began with did, where that is another."""
+    return f" (seen at {alarm.shown})" if alarm.shown != alarm.onset else ""
 
 
 def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> str:
@@ -108,6 +114,6 @@ def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> 
 def plain_text(alarm: Alarm) -> str:
     """One alarm to be copied."""
     return (
-        f"{alarm.level}: {alarm.title} since step {alarm.onset}\n{alarm.said}\n"
+        f"{alarm.level}: {alarm.title} since step {alarm.onset}{_seen(alarm)}\n{alarm.said}\n"
         f"{alarm.meaning}\n{alarm.advice}\n"
     )

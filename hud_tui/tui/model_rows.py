@@ -1,6 +1,6 @@
 """The catalog's rows: one's own models first, then bases to fork, then what is only served."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -8,21 +8,23 @@ from textual.content import Content
 from hud_tui.rl.ages import age, seconds
 from hud_tui.rl.catalog import Kind, kind
 from hud_tui.rl.metrics import short
+from hud_tui.rl.own import NONE, Own
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import label
+from hud_tui.rl.tree import Tree, label
 from hud_tui.tui.widgets.palette import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.row_list import Column, Row
-from hud_tui.wire import Checkpoint, Model
+from hud_tui.wire import Model
 
 COLUMNS = (
     Column("", 1),
     Column("model"),
-    Column("train", 5, rank=6),
+    Column("train", 5, rank=7),
     Column("head", 13, rank=3),
     Column("steps", 6, right=True, rank=1),
-    Column("reward", 7, right=True, rank=2),
-    Column("age", 5, right=True, rank=4),
-    Column("base", 16, rank=5),
+    Column("held-out", 8, right=True, rank=2),
+    Column("reward", 7, right=True, rank=4),
+    Column("age", 5, right=True, rank=5),
+    Column("base", 16, rank=6),
 )
 HEADINGS = {
     Kind.OWN: "yours to train",
@@ -37,17 +39,13 @@ class Facts:
 
     head: str
     steps: int
-    reward: float | None
-    """Mean reward of the head."""
+    own: Own
+    """What the head's own weights scored."""
 
     @classmethod
-    def of(cls, head: Checkpoint | None, steps: int) -> "Facts":
-        return cls(one_line(label(head), 40), steps, head.mean_reward if head else None)
-
-
-def facts_of(tree: Sequence[Checkpoint]) -> Facts:
-    """The row's part of a whole tree."""
-    return Facts.of(next((node for node in tree if node.is_active), None), len(tree))
+    def of(cls, tree: Tree) -> "Facts":
+        own = NONE if tree.head is None else tree.own(tree.head)
+        return cls(one_line(label(tree.served), 40), len(tree), own)
 
 
 def model_rows(
@@ -96,7 +94,7 @@ def _matches(model: Model, words: list[str]) -> bool:
 
 
 def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut: bool) -> Row:
-    known = facts or Facts("", model.checkpoint_count or 0, None)
+    known = facts or Facts("", model.checkpoint_count or 0, NONE)
     train = "✔" if model.is_trainable else "–"
     own = kind(model) is Kind.OWN
     cells = (
@@ -108,17 +106,19 @@ def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut:
         Content.styled(train, "$text-muted"),
         Content.styled(f"▶ {known.head}" if known.head else "", "$accent"),
         Content(str(known.steps) if own else ""),
-        reward(known.reward) if own else Content(),
+        reward(known.own.heldout, known.head) if own else Content(),
+        reward(known.own.reward, known.head) if own else Content(),
         Content.styled(age(model.created_at, now), "$text-muted"),
         Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
     )
     return Row(model.id, cells)
 
 
-def reward(value: float | None) -> Content:
-    """A reward as everywhere: a cell filled and coloured on the scale 0 to 1, and the number."""
+def reward(value: float | None, head: str) -> Content:
+    """A reward as everywhere: a cell filled and coloured on the scale 0 to 1, and the number;
+    a dash where there is a head that nobody sampled yet."""
     if value is None:
-        return Content()
+        return Content.styled("–" if head else "", "$text-muted")
     mark = (eighth(value), RAMP[ramp_index(value, 0.0, 1.0)])
     return Content.assemble(mark, f"{short(value):>6}")
 

@@ -15,7 +15,17 @@ from hud_tui.rl.formats import read_rows
 from hud_tui.rl.tasks import Task
 from hud_tui.service.environments import ENVIRONMENTS
 from hud_tui.service.tasksets import TASKSETS
-from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, Trace, TraceEvent, TurnSample
+from hud_tui.wire import (
+    Checkpoint,
+    Evaluation,
+    Group,
+    Job,
+    JobStatus,
+    Model,
+    Trace,
+    TraceEvent,
+    TurnSample,
+)
 
 NOW = 1_800_000_000.0
 """The clock of every scene, Unix seconds."""
@@ -197,7 +207,10 @@ def other_tree(model_id: str) -> list[Checkpoint]:
     """The tree of a model that is not followed: the beginning of the same run."""
     steps = next(min(m.checkpoint_count or 0, LEFT) for m in MODELS if m.id == model_id)
     nodes = list(tree()[:steps])
-    return [*nodes[:-1], nodes[-1].model_copy(update={"is_active": True})]
+    reward = round(0.9 * (nodes[-1].mean_reward or 0), 4)
+    ended = [Evaluation(mean_reward=reward, num_tasks=48, num_traces=48)]
+    last = nodes[-1].model_copy(update={"is_active": True, "evaluations": ended})
+    return [*nodes[:-1], last]
 
 
 def run_status() -> JobStatus:

@@ -39,6 +39,8 @@ def alarm(step: int = 4, **more: object) -> Alarm:
         "onset": step,
         "checkpoint_id": f"c{step}",
         "before_id": f"c{step - 1}",
+        "shown": step,
+        "shown_id": f"c{step}",
         "raised": step,
         "ended": None,
         "evidence": (Evidence("gradient norm", 12.0, 3.0),),
@@ -81,7 +83,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert badge(flown)
         shown = view.alarm
         assert shown is not None
-        assert (shown.name, shown.onset) == ("zero_spread", 3)
+        assert (shown.name, shown.onset, shown.shown) == ("zero_spread", 2, 3)
         said = str(view.text.render())
         assert "groups without spread" in said
         assert shown.meaning in said
@@ -114,7 +116,7 @@ async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> Non
         await flown.until(lambda: isinstance(flown.app.screen, LiveScreen))
         live = flown.app.screen
         assert isinstance(live, LiveScreen)
-        await flown.until(lambda: live.cursor == 2)
+        await flown.until(lambda: live.cursor == 1)
         assert flown.app.at == onset
         await flown.press("exclamation_mark")
         await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
@@ -128,19 +130,19 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
         view = await open_alarms(flown)
         await flown.press("H")
         said = await flown.until_dialog()
-        assert "zero-spread groups began with step 3" in said
-        assert "step-000002" in said
+        assert "zero-spread groups began with step 2" in said
+        assert "step-000001" in said
         await flown.press("escape")
         assert await flown.head(model) == "step-000005"
         await flown.press("H")
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "verified" in str(view.note.render()))
-        assert await flown.head(model) == "step-000002"
+        assert await flown.head(model) == "step-000001"
         await flown.until(lambda: not view.run.alarms.active)
-        assert [left.onset for left in view.run.alarms.left] == [3]
+        assert [left.onset for left in view.run.alarms.left] == [2]
         assert not badge(flown)
-        assert "2 steps judged" in str(view.text.render()) or view.alarm is not None
+        assert "1 step judged" in str(view.text.render()) or view.alarm is not None
 
 
 async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
@@ -176,7 +178,7 @@ async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Ser
             await flown.until(lambda: flown.view.run.loaded)
             await ended(http, await submit(http, model, steps=5, group_size=2))
             await flown.until(lambda: notices(flown))
-            assert "zero-spread groups since step 3" in notices(flown)[0]
+            assert "zero-spread groups since step 2" in notices(flown)[0]
             await flown.until(lambda: badge(flown))
         async with cockpit(served, start, thresholds=EASY) as flown:
             await flown.until(lambda: badge(flown))
@@ -198,7 +200,7 @@ async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served:
             await flown.until(lambda: not flown.app.screen.is_modal)
             await ended(http, await submit(http, model, steps=1, group_size=2))
             await flown.until(lambda: notices(flown))
-            assert "zero-spread groups since step 3" in notices(flown)[0]
+            assert "zero-spread groups since step 2" in notices(flown)[0]
 
 
 def notices(flown: Cockpit) -> list[str]:

@@ -261,7 +261,7 @@ async def test_fold_keys(served: Served) -> None:
             ("space", "space"),
         ):
             await flown.press("G", "up", "up")
-            assert "9 steps, folded" in details_of(flown)
+            assert "8 steps, folded" in details_of(flown)
             await flown.press(opened)
             assert len(shown.rows) == 21
             await flown.press(closed)
@@ -496,7 +496,7 @@ async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
 
 async def test_details_fit_their_pane_from_the_first_and_grow_older(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        await flown.until(lambda: "metric" in details_of(flown))
+        await flown.until(lambda: "of its step" in details_of(flown))
         pane = flown.view.query_one(CheckpointDetails)
         assert all(line.cell_length <= pane.width for line in pane.lines)
         now = flown.app.clock()

@@ -237,7 +237,8 @@ async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
         tip = tree(flown).checkpoints[10]
         alarm = Alarm(
             name="entropy_collapse", title="entropy collapse", level=Level.WARN, active=True,
-            row=10, onset=11, checkpoint_id=tip.id, before_id=None, raised=12, ended=None,
+            row=10, onset=11, checkpoint_id=tip.id, before_id=None, shown=12, shown_id="",
+            raised=12, ended=None,
             evidence=(Evidence("entropy", 0.1, 0.2),), meaning="", advice="",
         )  # fmt: skip
         flown.view.run = replace(flown.view.run, alarms=Report(alarms=(alarm,), steps=30))

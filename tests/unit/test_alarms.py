@@ -221,7 +221,8 @@ def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None
     found = {alarm.name: alarm for alarm in inspect_lineage(tree).report().alarms}
     assert set(found) == {"kl_sampler", "zero_spread"}
     assert found["zero_spread"].level is Level.WARN
-    assert (found["kl_sampler"].checkpoint_id, found["kl_sampler"].onset) == ("c10", 11)
+    assert (found["kl_sampler"].checkpoint_id, found["kl_sampler"].onset) == ("c9", 10)
+    assert (found["kl_sampler"].shown_id, found["kl_sampler"].shown) == ("c10", 11)
 
 
 def test_hostile_steps_and_times_are_taken_for_what_can_be() -> None:

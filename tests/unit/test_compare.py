@@ -27,33 +27,36 @@ def groups(**rewards: list[float]) -> list[Group]:
 TREE = Tree.of(
     [
         node("root", None, 0.1),
+        node("left", "root", 0.9, loss_fn="ppo", metrics={"grad_norm": 2.0}),
+        node("right", "root", 0.9, loss_fn="cispo", metrics={"grad_norm": 3.0}),
         node(
-            "left",
-            "root",
-            0.5,
-            loss_fn="ppo",
-            metrics={"kl_sample_train": 0.1, "only_left": 1.0},
-            groups=groups(add=[0, 1], sub=[1, 1], same=[0.5, 0.5], gone=[1, 1]),
-        ),
-        node(
+            "later",
             "right",
-            "root",
             0.75,
-            loss_fn="cispo",
-            metrics={"kl_sample_train": 0.3},
+            metrics={"kl_sample_train": 0.3, "heldout_reward": 0.6},
             groups=groups(add=[1, 1], sub=[0, 0, 0, 0], same=[0.5, 0.51], new=[1]),
         ),
-        node("later", "right", 0.8),
+        node(
+            "after left",
+            "left",
+            0.5,
+            metrics={"kl_sample_train": 0.1, "entropy": 1.0, "heldout_reward": 0.5},
+            groups=groups(add=[0, 0], sub=[1, 1], same=[0.5, 0.5], gone=[1, 1]),
+        ),
     ]
 )
 
 
 def test_metrics_are_right_minus_left_and_the_better_side_is_told() -> None:
-    pairs = {pair.key: pair for pair in compare(TREE, 1, 2).metrics}
+    both = compare(TREE, 1, 2)
+    pairs = {pair.key: pair for pair in both.metrics}
+    assert list(pairs) == ["heldout_reward", "reward_mean", "kl_sample_train", "entropy"]
     assert pairs["reward_mean"].delta == pytest.approx(0.25)
     assert pairs["reward_mean"].better == 1
     assert pairs["kl_sample_train"].better == -1
-    assert (pairs["only_left"].delta, pairs["only_left"].better) == (None, 0)
+    assert (pairs["entropy"].delta, pairs["entropy"].better) == (None, 0)
+    steps = {pair.key: (pair.left, pair.right) for pair in both.steps}
+    assert steps == {"reward_mean": (0.9, 0.9), "grad_norm": (2.0, 3.0)}
 
 
 @pytest.mark.parametrize(("right", "better"), [(1.3e-7, 0), (0.0099, -1), (-1e-9, 0)])
@@ -65,10 +68,10 @@ def test_next_to_nothing_of_the_healthy_range_makes_neither_better(
 
 def test_groups_that_both_have_are_better_worse_or_alike() -> None:
     both = compare(TREE, 1, 2)
-    assert [(p.task_slug, p.delta) for p in both.better] == [("add", 0.5)]
+    assert [(p.task_slug, p.delta) for p in both.better] == [("add", 1.0)]
     assert [(p.task_slug, p.delta) for p in both.worse] == [("sub", -1.0)]
     assert both.alike == 1
-    given = compare(TREE, 0, 3, (groups(a=[0]), groups(a=[1])))
+    given = compare(TREE, 0, 3, (groups(a=[0, 0]), groups(a=[1, 1])))
     assert [p.task_slug for p in given.better] == ["a"]
 
 
@@ -91,9 +94,12 @@ def test_the_table_fits_its_width(width: int) -> None:
     text = "\n".join(line.plain for line in lines)
     assert "differs" in text
     assert "1 task that B does better" in text
-    assert "1 task about as well" in text
+    assert "3 training tasks that both sampled" in text
+    assert "held-out says more" in text
+    assert "1 task without a difference beyond noise" in text
 
 
 def test_what_has_no_groups_says_so() -> None:
-    lines = comparison_table(compare(TREE, 0, 3), 80)
-    assert "No task is known" in lines[-1].plain
+    text = "\n".join(line.plain for line in comparison_table(compare(TREE, 0, 3), 80))
+    assert "No task is known that both sampled" in text
+    assert "not sampled yet" in text

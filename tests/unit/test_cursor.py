@@ -62,7 +62,7 @@ def test_a_filter_keeps_the_cursor_and_gives_it_back() -> None:
     cursor = TreeCursor()
     cursor.show(tree_of(range(-1, 39), head=39), follow=False)
     cursor.go(20)
-    cursor.filter(lambda node: node.id in ("c20", "c30"))
+    cursor.filter(lambda tree, position: tree[position].id in ("c20", "c30"))
     assert (len(cursor.rows), cursor.position, cursor.number) == (2, 20, 1)
     assert not cursor.unfold()
     assert not cursor.fold()
@@ -71,7 +71,7 @@ def test_a_filter_keeps_the_cursor_and_gives_it_back() -> None:
     cursor.filter(None)
     assert cursor.position == 20
     assert cursor.row.kind is Kind.NODE
-    cursor.filter(lambda node: False)
+    cursor.filter(lambda tree, position: False)
     assert len(cursor.rows) == 0
     cursor.step_to(3, 1)
     assert cursor.row.newest == ROOT

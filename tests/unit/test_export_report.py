@@ -46,7 +46,20 @@ NODES = [
     for n in range(40)
 ]
 ALARM = Alarm(
-    *("zero_spread", "zero-spread groups", Level.WARN, True, 9, 10, "c9", "c8", 12, None),
+    *(
+        "zero_spread",
+        "zero-spread groups",
+        Level.WARN,
+        True,
+        9,
+        10,
+        "c9",
+        "c8",
+        11,
+        "c10",
+        12,
+        None,
+    ),
     *((Evidence("share", 0.587, 0.5),), "No gradient.", "Give harder tasks."),
 )
 RUN = Run(
@@ -80,7 +93,8 @@ def test_the_report_says_what_the_run_did() -> None:
     page = report_files(RUN, KEPT, 1.7e9)[FILE]
     for said in (
         "| base | `tiny` |",
-        "| head | `step-000040` (reward 0.975, held-out 0.78) |",
+        "| head | `step-000040` (not sampled yet) |",
+        "| best by held-out reward | `step-000039` (held-out 0.78, reward 0.975 of 4 rollouts) |",
         "| steps | 40 of 50 |",
         "| submitted | 2023-11-14 22:13 UTC, took 1 h 02 min |",
         "| from the lineage's first step to its last | 0 min 39 s |",
@@ -88,11 +102,11 @@ def test_the_report_says_what_the_run_did() -> None:
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
         "50.0% of 160 rollouts",
         "### warn: zero-spread groups",
-        "Since step 10, until now. share .587 (limit .500).",
+        "Since step 10 (first seen at step 11), until now. share .587 (limit .500).",
         "→ Give harder tasks.",
         "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | by somebody else |",
-        "| `step-000004` (reward 0.075, held-out 0.06) | pinned |  |",
-        "| the base | `step-000001` | `step-000040` | 40 | 0 → .975 | ▶ the head is `step-000040`;",
+        "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",
+        "| the base | `step-000001` | `step-000040` | 40 | .025 → – | ▶ the head is `step-000040`;",
     ):
         assert said in page
 
@@ -200,4 +214,4 @@ def test_lineages_are_told_run_by_run() -> None:
 def test_numbers_that_are_none_break_nothing() -> None:
     node = Checkpoint(id="a", is_active=True, mean_reward=math.inf, metrics={"x": math.nan})
     run = replace(RUN, tree=Tree.of([node]), series=Series.of([node]))
-    assert "(reward ∞)" in report_files(run, Kept(), math.inf)[FILE]
+    assert "| mean reward | – |" in report_files(run, Kept(), math.inf)[FILE]

@@ -21,6 +21,7 @@ from hud_tui.rl.export.sheets import (
     rollouts_sheet,
     tree_sheet,
 )
+from hud_tui.rl.own import Own
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import Series
@@ -82,9 +83,13 @@ def test_metrics_are_those_of_the_heads_lineage() -> None:
     tree = tree_of([-1, 0, 0, 2], head=3)
     run = Run(tree=tree, series=Series.of(tree[p] for p in tree.path(tree.head)))
     rows = read_csv(metrics_sheet(run))
-    assert rows[0] == ["step", "checkpoint", "checkpoint_id", "created_at", "reward_mean"]
+    assert rows[0] == [
+        *("step", "checkpoint", "checkpoint_id", "created_at"),
+        *("own_reward", "own_heldout_reward", "sampled", "reward_mean"),
+    ]
     assert [row[2] for row in rows[1:]] == ["c0", "c2", "c3"]
-    assert [float(row[4]) for row in rows[1:]] == [0 / 7, 2 / 7, 3 / 7]
+    assert [float(row[7]) for row in rows[1:]] == [0 / 7, 2 / 7, 3 / 7]
+    assert [row[4] for row in rows[1:]] == [repr((1 / 7 + 2 / 7) / 2), repr(3 / 7), ""]
 
 
 def test_a_missing_metric_is_empty_and_nan_is_told_apart() -> None:
@@ -93,8 +98,8 @@ def test_a_missing_metric_is_empty_and_nan_is_told_apart() -> None:
         Checkpoint(id="b", prev_model_checkpoint_id="a", is_active=True, metrics={"=x": math.nan}),
     ]
     header, first, second = read_csv(metrics_sheet(run_of(*nodes), order=["=x"]))
-    assert header[4:] == ["'=x", "entropy", "metrics.step"]
-    assert (first[4:], second[4:]) == (["", "1.5", "-2.0"], ["nan", "", ""])
+    assert header[7:] == ["'=x", "entropy", "metrics.step"]
+    assert (first[7:], second[7:]) == (["", "1.5", "-2.0"], ["nan", "", ""])
     rows = read_json(metrics_sheet(run_of(*nodes)))["rows"]
     assert (rows[0]["metrics.step"], rows[0]["=x"], rows[1]["=x"]) == (-2.0, None, None)
 
@@ -122,8 +127,9 @@ def test_groups_have_a_row_each_with_all_rewards() -> None:
 
 def test_lists_of_models_jobs_and_rollouts() -> None:
     model = Model(id="m", model_name=HOSTILE, is_trainable=True)
-    [row] = read_json(models_sheet([model], {"m": ("step-1", 4, 0.5)}))["rows"]
+    [row] = read_json(models_sheet([model], {"m": ("step-1", 4, Own(0.5, 8, 0.25))}))["rows"]
     assert (row["model_name"], row["head"], row["checkpoints"]) == (HOSTILE, "step-1", 4)
+    assert (row["head_own_reward"], row["head_own_heldout_reward"]) == (0.5, 0.25)
     [row] = read_json(jobs_sheet([Job(id="j", metadata={"step": 3, "model": ["odd"]})]))["rows"]
     assert (row["step"], row["model"]) == (3, "['odd']")
     traces = [Trace(id=str(n), step=1, task_slug="t", reward=float(n)) for n in range(2)]

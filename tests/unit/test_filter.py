@@ -8,22 +8,30 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.ages import age
 from hud_tui.rl.filter import parse
 from hud_tui.rl.matches import Matches
-from hud_tui.rl.tree import ROOT
+from hud_tui.rl.tree import ROOT, Tree
 from hud_tui.wire import Checkpoint
 from tests.unit.trees import parents, tree_of
 
 NODE = Checkpoint(
     id="abc-123",
     name="step-000147",
-    mean_reward=0.8,
+    mean_reward=0.1,
     learning_rate=3e-4,
     loss_fn="importance_sampling",
     num_traces=128,
     step=147,
     job_id="7f3a",
     state="weights",
-    metrics={"kl_sample_train": 0.003, "entropy": 1.2},
+    metrics={"kl_sample_train": 0.5, "entropy": 0.1, "grad_norm": 3.0},
 )
+NEXT = Checkpoint(
+    id="def",
+    prev_model_checkpoint_id="abc-123",
+    mean_reward=0.8,
+    num_traces=64,
+    metrics={"kl_sample_train": 0.003, "entropy": 1.2, "grad_norm": 9.0},
+)
+"""It was trained on rollouts of the node, so what it reports is the node's own."""
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,8 @@ NODE = Checkpoint(
         ("reward>=0.8", True),
         ("reward<.8", False),
         ("!reward<.8", True),
+        ("step_reward<.2 step_entropy<.2 grad<4", True),
+        ("sampled=64", True),
         ("step=147", True),
         ("step==147", True),
         ("step!=147", False),
@@ -73,7 +83,8 @@ NODE = Checkpoint(
 )
 def test_expressions(expression: str, kept: bool) -> None:
     own = {"abc-123": "a good one"}
-    assert parse(expression, notes=own, onsets=["abc-123"])(NODE) == kept
+    keep = parse(expression, notes=own, onsets=["abc-123"])
+    assert keep(Tree.of([NODE, NEXT]), 0) == kept
 
 
 @pytest.mark.parametrize(
@@ -113,7 +124,7 @@ def test_matches_are_rows_newest_first_and_grow_with_the_tree(
     head = data.draw(st.integers(0, len(chosen) - 1)) if chosen else None
     tree = tree_of(chosen, head)
     keep = {f"c{p}" for p in range(len(chosen)) if data.draw(st.booleans())}
-    matches = Matches(lambda node: node.id in keep)
+    matches = Matches(lambda tree, position: tree[position].id in keep)
     matches.show(tree_of(chosen[: len(chosen) // 2]))
     matches.show(tree)
     found = [matches.row(number).newest for number in range(len(matches))]

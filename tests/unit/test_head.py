@@ -63,11 +63,20 @@ def test_leaving_and_joining_count_the_steps_that_differ(
 
 
 def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
-    now = Checkpoint(
-        id="a", mean_reward=0.8, metrics={"entropy": 0.1, "only_now": 1.0}, is_active=True
-    )
-    then = Checkpoint(id="b", mean_reward=0.5, metrics={"entropy": 0.3})
-    change = head_change(Run(tree=Tree.of([now, then])), "b")
+    nodes = [
+        Checkpoint(id="a", is_active=True),
+        Checkpoint(id="b"),
+        Checkpoint(
+            id="of a",
+            prev_model_checkpoint_id="a",
+            mean_reward=0.8,
+            metrics={"entropy": 0.1, "turns_mean": 1.0},
+        ),
+        Checkpoint(
+            id="of b", prev_model_checkpoint_id="b", mean_reward=0.5, metrics={"entropy": 0.3}
+        ),
+    ]
+    change = head_change(Run(tree=Tree.of(nodes)), "b")
     assert change.deltas == pytest.approx({"entropy": 0.2, "reward_mean": -0.3})
 
 

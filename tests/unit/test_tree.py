@@ -1,5 +1,7 @@
 """The checkpoint tree: versions share their nodes, and none ever changes."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,13 +95,23 @@ def test_a_tree_extends_what_it_grew_from_and_not_the_other_way_round(chosen: li
         assert not tree.extends(tree_of([*chosen[:-1], ROOT if chosen[-1] != ROOT else 0]))
 
 
+def chain_of(*rewards: float | None, heldout: Sequence[float | None] = ()) -> Tree:
+    """Checkpoints whose own rewards these are: each is what the step after it reports."""
+    held = [None, *heldout, *[None] * (len(rewards) - len(heldout))]
+    return Tree.of(
+        Checkpoint(
+            id=str(number),
+            prev_model_checkpoint_id=str(number - 1),
+            mean_reward=reward,
+            metrics={} if held[number] is None else {"heldout_reward": held[number]},
+        )
+        for number, reward in enumerate([None, *rewards])
+    )
+
+
 def test_the_best_is_the_earliest_of_equals_and_nan_is_none() -> None:
-    rewards = [0.1, float("nan"), None, 0.9, 0.9]
-    nodes = [
-        Checkpoint(id=str(number), mean_reward=reward) for number, reward in enumerate(rewards)
-    ]
-    assert Tree.of(nodes).best == 3
-    assert Tree.of(nodes[1:3]).best is None
+    assert chain_of(0.1, float("nan"), None, 0.9, 0.9).best == 3
+    assert chain_of(float("nan"), None).best is None
 
 
 def test_a_checkpoint_told_twice_is_there_once() -> None:
@@ -124,18 +136,12 @@ def test_what_is_said_anew_of_a_checkpoint_is_shown_and_moves_no_head() -> None:
 
 
 def test_a_held_out_reward_makes_the_best_before_any_mean_reward() -> None:
-    nodes = [
-        Checkpoint(id="a", mean_reward=0.5, metrics={"heldout_reward": 0.4}),
-        Checkpoint(id="b", mean_reward=0.9),
-        Checkpoint(id="c", mean_reward=0.6, metrics={"heldout_reward": 0.7}),
-        Checkpoint(id="d", mean_reward=0.8, metrics={"heldout_reward": 0.7}),
-        Checkpoint(id="e", mean_reward=1.0, metrics={"heldout_reward": float("nan")}),
-    ]
-    assert (Tree.of(nodes).best, Tree.of(nodes).best_by) == (2, "heldout_reward")
-    assert Tree.of(nodes).peak == 1.0
-    assert (Tree.of(nodes[1:2]).best, Tree.of(nodes[1:2]).best_by) == (0, "reward_mean")
+    tree = chain_of(0.5, 0.9, 0.6, 0.8, 1.0, heldout=[0.4, None, 0.7, 0.7, float("nan")])
+    assert (tree.best, tree.best_by) == (2, "heldout_reward")
+    assert tree.peak == 1.0
+    assert (chain_of(0.9).best, chain_of(0.9).best_by) == (0, "reward_mean")
     grown = Tree()
-    for node in nodes:
+    for node in tree:
         grown = grown.add(node)
     assert (grown.best, grown.best_by, grown.peak) == (2, "heldout_reward", 1.0)
 
@@ -162,13 +168,8 @@ def test_positions_beyond_the_version_are_not_there() -> None:
 
 
 def test_deltas_need_both_rewards() -> None:
-    nodes = [
-        Checkpoint(id="a", mean_reward=0.5),
-        Checkpoint(id="b", prev_model_checkpoint_id="a", mean_reward=0.75),
-        Checkpoint(id="c", prev_model_checkpoint_id="b"),
-    ]
-    tree = Tree.of(nodes)
-    assert [tree.delta(p) for p in range(3)] == [None, 0.25, None]
+    tree = chain_of(0.5, 0.75, None)
+    assert [tree.delta(p) for p in range(4)] == [None, 0.25, None, None]
 
 
 def test_labels() -> None:

@@ -48,13 +48,20 @@ class Alarm:
     active: bool
     """Whether it holds at the newest step."""
     row: int
-    """Where it began: the row of the head's lineage, from 0."""
+    """The update it began with: the row of the head's lineage, from 0. Where the numbers are
+    of rollouts, that is the update before the step that first showed it: its weights
+    sampled them."""
     onset: int
-    """The step it began with, as its checkpoint counts."""
+    """That update's step, as its checkpoint counts."""
     checkpoint_id: str | None
-    """The onset step's checkpoint."""
+    """What that update made."""
     before_id: str | None
-    """The last checkpoint before the onset; None where it began with the first."""
+    """The last checkpoint before that update whose own numbers were good (see
+    `hud_tui.rl.alarms.rescue`); None where there is none."""
+    shown: int
+    """The step whose numbers showed it first."""
+    shown_id: str | None
+    """That step's checkpoint."""
     raised: int
     """The step at which it had held long enough to be said."""
     ended: int | None
@@ -114,7 +121,7 @@ class Report:
 
     @property
     def onsets(self) -> frozenset[str]:
-        """Ids of the checkpoints that alarms began with, those that are over and left too."""
+        """Ids of what the first bad updates made, of alarms that are over and left too."""
         known = (alarm.checkpoint_id for alarm in (*self.alarms, *self.left))
         return frozenset(id_ for id_ in known if id_ is not None)
 

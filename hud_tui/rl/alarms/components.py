@@ -7,7 +7,7 @@ from math import nan
 from hud_tui.rl.alarms.alarm import Evidence
 from hud_tui.rl.alarms.context import Context
 from hud_tui.rl.alarms.detector import Detector
-from hud_tui.rl.alarms.rows import Row
+from hud_tui.rl.alarms.rows import REWARD, Row
 from hud_tui.rl.alarms.statistics import Ema, bounded, grade
 from hud_tui.rl.alarms.thresholds import Limits
 
@@ -42,6 +42,7 @@ class ComponentDominance(Detector[Limits]):
 
     NAME, TITLE = "component_dominance", "one reward part dominates"
     NEEDS = "reward/<part> for two parts or more"
+    READS = REWARD
     MEANING = (
         "Most of what tells a good rollout from a bad one is an auxiliary part of the reward "
         "(format, length, style), so that is what is learnt."

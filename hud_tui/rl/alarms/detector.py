@@ -8,9 +8,10 @@ from typing import ClassVar, Generic, TypeVar
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Skipped
 from hud_tui.rl.alarms.context import Context
 from hud_tui.rl.alarms.gate import Episode, Gate
-from hud_tui.rl.alarms.rows import Row
+from hud_tui.rl.alarms.rows import Role, Row
 from hud_tui.rl.alarms.thresholds import Limits
 from hud_tui.rl.alarms.tuning import Tuning
+from hud_tui.rl.metrics import of_weights
 
 T = TypeVar("T", bound=Tuning)
 BELOW_CRITICAL = 2.8
@@ -26,6 +27,9 @@ class Detector(ABC, Generic[T]):
     TITLE: ClassVar[str]
     NEEDS: ClassVar[str]
     """The metric without which it says nothing, under HUD's name."""
+    READS: ClassVar[Role]
+    """The metric that it judges by. Where that is of rollouts, what it shows was done by the
+    update before (`hud_tui.rl.metrics.of_weights`)."""
     MEANING: ClassVar[str]
     ADVICE: ClassVar[str]
 
@@ -46,7 +50,7 @@ class Detector(ABC, Generic[T]):
         """The numbers that the last row was judged by."""
 
     def onset(self, episode: Episode) -> int:
-        """The row at which it began; by default where its level was first reached."""
+        """The row that showed it first; by default where its level was first reached."""
         return episode.onset
 
     def meaning(self) -> str:
@@ -77,16 +81,19 @@ class Detector(ABC, Generic[T]):
         return None if self.gate.seen else Skipped(self.NAME, self.NEEDS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
-        onset = row_at(episode.onset)
+        place = max(0, episode.onset - of_weights(self.READS.key))
+        onset, shown = row_at(place), row_at(episode.onset)
         return Alarm(
             name=self.NAME,
             title=self.TITLE,
             level=episode.level,
             active=episode.ended is None,
-            row=episode.onset,
+            row=place,
             onset=onset.step,
             checkpoint_id=onset.checkpoint_id,
-            before_id=row_at(episode.onset - 1).checkpoint_id if episode.onset else None,
+            before_id=row_at(place - 1).checkpoint_id if place else None,
+            shown=shown.step,
+            shown_id=shown.checkpoint_id,
             raised=row_at(episode.raised).step,
             ended=None if episode.ended is None else row_at(episode.ended).step,
             evidence=(episode.ended is None and self._told(context)) or episode.evidence,

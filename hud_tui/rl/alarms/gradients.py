@@ -19,6 +19,7 @@ class GradientNorm(Detector[GradNorm]):
     """A gradient that stands out of the usual ones, or is none."""
 
     NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
+    READS = GRAD_NORM
     MEANING = (
         "The gradient is far larger than usual, or not a number: one such step can undo many. "
         "Typical causes are a few rollouts with extreme ratios or rewards."
@@ -76,6 +77,7 @@ class ZeroGradient(Detector[Limits]):
     """Steps whose gradient is exactly 0."""
 
     NAME, TITLE, NEEDS = "zero_gradient", "steps without gradient", "grad_norm"
+    READS = GRAD_NORM
     MEANING = "Optimizer steps are taken with a gradient of exactly 0: they change nothing."
     ADVICE = "See the groups: without spread in their rewards there is no gradient."
 
@@ -97,6 +99,7 @@ class NonFinite(Detector[Finite]):
     """A loss or a reward that is no number, in a step that was trained."""
 
     NAME, TITLE, NEEDS = "non_finite", "NaN or infinite", "loss:sum or reward_mean"
+    READS = LOSS
     MEANING = (
         "The loss or the mean reward is NaN or infinite in a step that changed the weights: "
         "they may be spoilt, and everything trained from them with them."

@@ -14,6 +14,7 @@ class LengthBlowUp(Detector[Length]):
     """Rollouts that grow because length pays; growing with the held-out reward is fine."""
 
     NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
+    READS = LENGTH
     MEANING = (
         "Rollouts grow, the reward grows with their length, and tasks that are never trained "
         "on do not get better: the policy is paid for length."
@@ -62,6 +63,7 @@ class Throughput(Detector[Limits]):
     """Steps that take longer than they did."""
 
     NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
+    READS = STEP_S
     MEANING = "A step takes much longer than at the start of the run: it will cost more time."
     ADVICE = (
         "See whether rollouts grew longer (length), the environment slowed down, or another "

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import replace
 
 from hud_tui.rl.alarms.alarm import Alarm, Report
+from hud_tui.rl.alarms.rescue import rescue
 from hud_tui.rl.alarms.rows import row_of
 from hud_tui.rl.alarms.stall import stall
 from hud_tui.rl.alarms.thresholds import Thresholds
@@ -32,6 +33,9 @@ class Lookout:
         self._aim: str | None = None
         """The checkpoint that reading ends with."""
         self._left: dict[str, Alarm] = {}
+        self._tree = Tree()
+        self._rescues: dict[tuple[str, int], str | None] = {}
+        """What to serve, by the update that an alarm began with and the tree's edition."""
 
     def follow(self, tree: Tree, job: JobStatus | None = None, most: int = ALL) -> bool:
         """Read on towards the tree's head; whether there is something new to report.
@@ -42,6 +46,7 @@ class Lookout:
             most: Rows to read at most; call again for the others.
         """
         restarted = self._aim_at(tree)
+        self._tree = tree
         self._watch.context.steps = _length(tree, job)
         count = min(most, len(self._waiting))
         for _ in range(count):
@@ -64,7 +69,23 @@ class Lookout:
             watch = self._watch
             late = stall(watch.last, silent_s, watch.pace, self.thresholds.stall)
         report = self._watch.report(*([late] if late else []))
-        return replace(report, left=tuple(self._left.values()), waiting=self.behind)
+        alarms = tuple(self._with_rescue(alarm) for alarm in report.alarms)
+        again = {alarm.id for alarm in alarms}
+        left = tuple(alarm for id_, alarm in self._left.items() if id_ not in again)
+        return replace(report, alarms=alarms, left=left, waiting=self.behind)
+
+    def _with_rescue(self, alarm: Alarm) -> Alarm:
+        """The alarm with the last checkpoint before it whose own numbers were good."""
+        position = self._tree.find(alarm.checkpoint_id)
+        if position is None or alarm.checkpoint_id is None or alarm.before_id is None:
+            return alarm
+        if alarm.before_id == alarm.checkpoint_id:  # nothing was done: the run is silent
+            return alarm
+        key = alarm.checkpoint_id, self._tree.edition
+        if key not in self._rescues:
+            found = rescue(self._tree, position)
+            self._rescues[key] = None if found is None else self._tree[found].id
+        return replace(alarm, before_id=self._rescues[key])
 
     def _aim_at(self, tree: Tree) -> bool:
         """Find what is to be read; whether the lineage is another one than before."""
@@ -78,6 +99,7 @@ class Lookout:
             return False
         self._leave(tree)
         self._watch, self._waiting = Watch(self.thresholds), fresh
+        self._rescues.clear()
         return True
 
     def _walk(self, tree: Tree) -> tuple[deque[Checkpoint], bool]:
@@ -91,10 +113,10 @@ class Lookout:
         return fresh, not target
 
     def _leave(self, tree: Tree) -> None:
-        """Keep the alarms whose onset is not on the new lineage."""
+        """Keep the alarms that steps showed which are not on the new lineage."""
         stays = {tree[position].id for position in tree.lineage(tree.head)}
-        for alarm in self._watch.report().alarms:
-            if alarm.checkpoint_id not in stays:
+        for alarm in self.report().alarms:
+            if alarm.shown_id not in stays:
                 self._left[alarm.id] = replace(alarm, active=False)
         for gone in list(self._left)[:-MOST_LEFT]:
             del self._left[gone]

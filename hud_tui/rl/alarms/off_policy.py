@@ -23,6 +23,7 @@ class SamplerDrift(Detector[SamplerKl]):
     """The policy that is trained is not the one that sampled."""
 
     NAME, TITLE, NEEDS = "kl_sampler", "off-policy drift", "kl_sample_train"
+    READS = KL_SAMPLER
     MEANING = (
         "The policy that is trained gives the sampled tokens other probabilities than the one "
         "that sampled them: rollouts are stale, or sampler and trainer compute differently."
@@ -61,6 +62,7 @@ class ClipFraction(Detector[Limits]):
     """Too many updates run into the clip."""
 
     NAME, TITLE, NEEDS = "clip_fraction", "clip fraction", "clip_fraction"
+    READS = CLIP
     MEANING = (
         "A large share of tokens has an importance ratio beyond the clip: their gradient is cut "
         "off, and each step moves the policy further than it should."
@@ -91,6 +93,7 @@ class StaleRollouts(Detector[Staleness]):
     """Rollouts sampled by a policy of many steps ago."""
 
     NAME, TITLE, NEEDS = "staleness", "stale rollouts", "staleness_mean"
+    READS = STALENESS
     MEANING = "Rollouts are trained on many steps after they were sampled: the ratios drift."
     ADVICE = "Sample faster or train slower: more samplers, smaller batches in flight."
 

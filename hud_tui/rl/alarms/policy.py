@@ -18,6 +18,7 @@ class EntropyCollapse(Detector[Entropy]):
     """Entropy on its way to nothing while the reward does not climb."""
 
     NAME, TITLE, NEEDS = "entropy_collapse", "entropy collapse", "entropy"
+    READS = ENTROPY
     MEANING = (
         "The policy is getting sure of itself without getting better: it stops exploring, its "
         "groups lose their spread, and soon nothing is left to learn from."
@@ -65,6 +66,7 @@ class ReferenceDrift(Detector[ReferenceKl]):
     """The policy goes far from where it started."""
 
     NAME, TITLE, NEEDS = "kl_reference", "KL to the reference", "kl_reference"
+    READS = KL_REFERENCE
     MEANING = (
         "The policy is far from the reference model: it may have found answers that the grader "
         "likes and nobody else does, and it forgets what it could."

@@ -7,7 +7,7 @@ from hud_tui.rl.alarms.alarm import Evidence, Skipped
 from hud_tui.rl.alarms.context import Context
 from hud_tui.rl.alarms.detector import BELOW_WARN, Detector
 from hud_tui.rl.alarms.gate import Episode
-from hud_tui.rl.alarms.rows import ENTROPY, HELDOUT, KL_REFERENCE, REWARD, Role, Row
+from hud_tui.rl.alarms.rows import ENTROPY, HELDOUT, KL_REFERENCE, REWARD, Row
 from hud_tui.rl.alarms.statistics import Early, Ema, Window, block_means, grade, theil_sen
 from hud_tui.rl.alarms.thresholds import Collapse, Limits, Plateau
 
@@ -21,22 +21,24 @@ class RewardCollapse(Detector[Collapse]):
     """A reward that fell clearly below its best."""
 
     NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
+    READS = REWARD
     MEANING = "The reward has fallen clearly below the best that this run had reached."
     ADVICE = (
         "Set the head to the last checkpoint before it and go on with a lower learning rate; "
         "compare its rollouts with today's to see what was lost."
     )
-    ROLE: Role = REWARD
     WEIGHT, SETTLED = 0.9, 10
     """Of the moving average; and values after which its peak counts."""
 
     def __init__(self, tuning: Collapse) -> None:
         super().__init__(tuning)
         self._ema, self._start, self._noise = Ema(self.WEIGHT), Early(5), Window(64)
-        self._peak, self._peak_step, self._need, self._near = nan, 0, nan, 0
+        self._peak, self._peak_step, self._need = nan, 0, nan
+        self._near = self._last_good = 0
+        """The last row whose average, and whose value, was near the peak."""
 
     def judge(self, row: Row, context: Context) -> float | None:
-        value = self.ROLE.read(row)
+        value = self.READS.read(row)
         if value is None:
             return None
         if self._ema.seen:
@@ -51,6 +53,8 @@ class RewardCollapse(Detector[Collapse]):
         self._need = max(self.tuning.sigmas * noise, self.tuning.least * abs(self._peak), 1e-9)
         if self._peak - smooth <= self._need / 2:
             self._near = row.place
+        if self._peak - value <= self._need / 2:
+            self._last_good = row.place
         return self._fall(smooth)
 
     def _fall(self, smooth: float) -> float:
@@ -62,8 +66,10 @@ class RewardCollapse(Detector[Collapse]):
         return 2 + min(1.0, fall / whole)
 
     def onset(self, episode: Episode) -> int:
-        """The step after it was last near its peak."""
-        return self._near + 1 if self._near < episode.raised else episode.onset
+        """The row after it was last near its peak: an average falls later than what it is of,
+        and one value may be near the peak by chance."""
+        near = min(self._near, self._last_good)
+        return near + 1 if near < episode.raised else episode.onset
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
@@ -78,12 +84,12 @@ class HeldoutCollapse(RewardCollapse):
     """Tasks that are never trained on get worse: the policy forgets."""
 
     NAME, TITLE, NEEDS = "heldout_collapse", "forgetting", "heldout_reward"
+    READS = HELDOUT
     MEANING = "The held-out reward has fallen clearly below its best: what was learnt is lost."
     ADVICE = (
         "Set the head to the last checkpoint before it; train on a wider mix of tasks, with a "
         "lower learning rate or a KL penalty."
     )
-    ROLE = HELDOUT
     WEIGHT, SETTLED = 0.7, 3
 
 
@@ -91,6 +97,7 @@ class RewardPlateau(Detector[Plateau]):
     """No slope in the last part of the run, although there is more to be had."""
 
     NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
+    READS = REWARD
     MEANING = (
         "The reward has not moved for a good part of the run. Where entropy or KL move "
         "meanwhile, the policy is changing without getting better."
@@ -149,6 +156,7 @@ class HeldoutGap(Detector[Limits]):
     """The reward in training runs away from that on tasks that are never trained on."""
 
     NAME, TITLE, NEEDS = "heldout_gap", "train and held-out part", "heldout_reward"
+    READS = HELDOUT
     MEANING = (
         "Training tasks are rewarded better than held-out ones: the policy memorises, or it has "
         "found what the grader pays for without doing the task (reward hacking)."

@@ -29,6 +29,7 @@ class ZeroSpread(Detector[Limits]):
 
     NAME, TITLE = "zero_spread", "zero-spread groups"
     NEEDS = "frac_groups_zero_spread"
+    READS = ZERO_SPREAD
     MEANING = (
         "Many groups have rewards that are all equal, so they carry no gradient: the rollouts "
         "are paid for and teach nothing."
@@ -88,6 +89,7 @@ class Truncation(Detector[Limits]):
     """Rollouts cut off at the token limit; not while their share falls by itself."""
 
     NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
+    READS = TRUNCATED
     MEANING = (
         "Rollouts are cut off before they end, so they are graded on an answer that is not "
         "finished, and length is punished or rewarded by accident."
@@ -118,6 +120,7 @@ class ErroredRollouts(Detector[Limits]):
     """Rollouts that ended in an error or could not be trained on."""
 
     NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
+    READS = ERRORED
     MEANING = (
         "Rollouts fail instead of being graded. What is left of their groups is a biased "
         "sample, and a partial group must not be trained on."

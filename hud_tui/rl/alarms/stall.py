@@ -42,6 +42,8 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         onset=step,
         checkpoint_id=known,
         before_id=known,
+        shown=step,
+        shown_id=known,
         raised=step,
         ended=None,
         evidence=tuple(evidence),

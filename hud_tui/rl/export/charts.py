@@ -7,8 +7,8 @@ from math import isfinite
 from hud_tui.rl.export.drawing import Line, Mark, chart
 from hud_tui.rl.export.names import escaped, plain_name
 from hud_tui.rl.metrics import metric, ranked, title
+from hud_tui.rl.own import HELDOUT
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree import HELDOUT
 from hud_tui.rl.vocabulary import METRICS
 
 REWARD = "reward_mean"

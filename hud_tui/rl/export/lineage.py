@@ -20,14 +20,14 @@ def lineage_lines(tree: Tree) -> Iterator[str]:
     serving = {segment for segment, _ in segments.lineage(tree.head)}
     if len(order) > MOST:
         yield f"{len(order) - MOST} of {len(order)} straight runs are left out.\n"
-    yield "| from | first | last | steps | reward | |"
+    yield "| from | first | last | steps | own reward | |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for segment in order[-MOST:]:
         nodes, below = segments.nodes[segment], segments.below[segment]
         parent = "the base" if below == ROOT else code(label(tree[segments.nodes[below][-1]]), 40)
         first, last = (code(label(tree[position]), 40) for position in (nodes[0], nodes[-1]))
         said = "; ".join(_said(tree, nodes, segment in serving))
-        rewards = f"{short(tree.reward(nodes[0]))} → {short(tree.reward(nodes[-1]))}"
+        rewards = " → ".join(short(tree.reward(position)) for position in (nodes[0], nodes[-1]))
         yield f"| {parent} | {first} | {last} | {len(nodes)} | {rewards} | {said} |"
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from math import inf
 
+from hud_tui.rl.counts import counted
 from hud_tui.rl.export.names import code
-from hud_tui.rl.tree import HELDOUT, label
-from hud_tui.wire import Checkpoint
+from hud_tui.rl.tree import Tree, label
 
 
 def section(name: str, parts: Iterable[str]) -> str:
@@ -21,14 +21,19 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def scored(node: Checkpoint | None) -> str:
-    """A checkpoint and its rewards."""
-    if node is None:
+def scored(tree: Tree, position: int | None) -> str:
+    """A checkpoint and what its own weights scored."""
+    if position is None:
         return "the base weights"
-    reward, heldout = node.mean_reward, node.metrics.get(HELDOUT)
-    said = [f"reward {number(reward)}"] if reward is not None else []
-    said += [f"held-out {number(heldout)}"] if heldout is not None else []
-    return code(label(node), 60) + (f" ({', '.join(said)})" if said else "")
+    own = tree.own(position)
+    said = [f"held-out {_of(own.heldout, own.heldout_rollouts)}"] if own.heldout is not None else []
+    said += [f"reward {_of(own.reward, own.sampled)}"] if own.reward is not None else []
+    return f"{code(label(tree[position]), 60)} ({', '.join(said) or 'not sampled yet'})"
+
+
+def _of(value: float, rollouts: int | None) -> str:
+    """A mean, and how many rollouts it is of where that is known."""
+    return f"{number(value)} of {counted(rollouts, 'rollout')}" if rollouts else number(value)
 
 
 def duration(length: float) -> str:

@@ -22,6 +22,10 @@ from hud_tui.rl.run import Run, reason
 from hud_tui.rl.vocabulary import METRICS
 
 FILE = "report.md"
+BY_STEP = (
+    "By step. What a step reports of its rollouts (rewards, entropy, KL, lengths) was sampled "
+    "before its update, so it tells of the checkpoint before."
+)
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,13 @@ def report_files(run: Run, kept: Kept, now: float) -> dict[str, str]:
 def _head(run: Run, kept: Kept, now: float) -> str:
     model, tree = run.model, run.tree
     name = "base" if model is None else model.model_name
-    best = None if tree.best is None else tree[tree.best]
     rows = [
         ("model", code(name)),
         ("id", code(None if model is None else model.id)),
         ("base", code(None if model is None else model.base_model)),
         ("forked from", code(None if model is None else model.forked_from)),
-        ("head", scored(run.head)),
-        (f"best by {title(tree.best_by)}", scored(best)),
+        ("head", scored(tree, tree.head)),
+        (f"best by {title(tree.best_by)}", "–" if tree.best is None else scored(tree, tree.best)),
         ("checkpoints", str(len(tree))),
         ("steps of the head's lineage", str(run.series.length)),
         *_job(run),
@@ -109,7 +112,7 @@ def _configuration(run: Run) -> str:
 def _summary(run: Run) -> str:
     rows = [_metric(run, key) for key in ranked(run.series.keys)]
     rows_table = table(("metric", "first", "last", "best", "at step", "healthy"), rows)
-    return section("Metrics", [rows_table] if rows else ["No step has been taken."])
+    return section("Metrics", [BY_STEP, rows_table] if rows else ["No step has been taken."])
 
 
 def _metric(run: Run, key: str) -> tuple[str, ...]:

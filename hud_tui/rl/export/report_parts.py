@@ -57,11 +57,12 @@ def alarms_part(run: Run) -> str:
 
 
 def _alarm(alarm: Alarm, left: bool) -> str:
+    seen = f" (first seen at step {alarm.shown})" if alarm.shown != alarm.onset else ""
     until = "now" if alarm.active else "–" if alarm.ended is None else f"step {alarm.ended}"
     where = ", on steps that the head has left" if left else f", until {until}"
     return (
         f"### {alarm.level}: {escaped(alarm.title, 80)}\n\n"
-        f"Since step {alarm.onset}{where}. {escaped(alarm.said)}.\n\n"
+        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.said)}.\n\n"
         f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
     )
 
@@ -85,7 +86,7 @@ def kept_part(run: Run, notes: Mapping[str, str]) -> str:
     """Notes and pins, by checkpoint."""
     tree = run.tree
     rows = [
-        (scored(tree[position]), "pinned" if position in tree.pinned else "", escaped(note))
+        (scored(tree, position), "pinned" if position in tree.pinned else "", escaped(note))
         for position in range(len(tree))
         if (note := notes.get(tree[position].id, "")) or position in tree.pinned
     ]

@@ -7,16 +7,20 @@ from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.export.sheet import Cell, Sheet
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import ranked
+from hud_tui.rl.own import NONE, Own
 from hud_tui.rl.rollouts import RolloutGroup
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, Job, Model
 
-STEP = ("step", "checkpoint", "checkpoint_id", "created_at")
+OWN = ("own_reward", "own_heldout_reward", "sampled")
+"""What a checkpoint's own weights scored, and in how many training rollouts; the metrics
+beside them are what its step reports."""
+STEP = ("step", "checkpoint", "checkpoint_id", "created_at", *OWN)
 NODE = (
-    *("id", "name", "step", "parent_id", "depth", "is_head", "is_best", "created_at", "loss_fn"),
-    *("job_id", "state", "pinned", "note"),
+    *("id", "name", "step", "parent_id", "depth", "is_head", "is_best", *OWN, "created_at"),
+    *("loss_fn", "job_id", "state", "pinned", "note"),
 )
 GROUP = (
     *("step", "checkpoint_id", "task_slug", "rollouts", "mean", "spread", "teaches", "tokens"),
@@ -24,7 +28,7 @@ GROUP = (
 )
 MODEL = (
     *("id", "model_name", "name", "is_trainable", "provider", "base_model", "forked_from"),
-    *("created_at", "checkpoints", "head", "head_reward"),
+    *("created_at", "checkpoints", "head", "head_own_reward", "head_own_heldout_reward"),
 )
 JOB = (
     *("id", "name", "status", "created_at", "model", "taskset", "step", "steps", "group_size"),
@@ -35,13 +39,14 @@ ROLLOUT = (
     *("advantage", "tokens", "status", "stop_reason", "error", "completion"),
 )
 ALARM = (
-    *("name", "level", "active", "onset", "raised", "ended", "checkpoint_id", "before_id"),
-    *("evidence", "meaning", "advice"),
+    *("name", "level", "active", "onset", "shown", "raised", "ended", "checkpoint_id"),
+    *("before_id", "evidence", "meaning", "advice"),
 )
 
 
 def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
-    """Every metric of every step of the head's lineage, oldest first.
+    """Every metric of every step of the head's lineage, oldest first, and what the checkpoint
+    that the step made scored.
 
     Args:
         run: The run.
@@ -49,8 +54,8 @@ def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
     """
     keys = [key for key in order if key in run.series.keys]
     keys += ranked([key for key in run.series.keys if key not in keys])
-    lineage = (run.tree[position] for position in run.tree.path(run.tree.head))
-    rows = ((*_step(node), *_metrics(node, keys)) for node in lineage)
+    tree = run.tree
+    rows = ((*_step(tree, at), *_metrics(tree[at], keys)) for at in tree.path(tree.head))
     return Sheet("metrics", (*STEP, *_columns(keys, STEP)), rows, _facts(run))
 
 
@@ -77,10 +82,8 @@ def alarms_sheet(run: Run) -> Sheet:
     return Sheet("alarms", ALARM, rows, _facts(run))
 
 
-def models_sheet(
-    models: Iterable[Model], heads: Mapping[str, tuple[str, int, float | None]]
-) -> Sheet:
-    """The catalog; `heads` are name, steps and mean reward of the heads that are known, by id."""
+def models_sheet(models: Iterable[Model], heads: Mapping[str, tuple[str, int, Own]]) -> Sheet:
+    """The catalog; `heads` are name, steps and own numbers of the heads that are known, by id."""
     return Sheet("models", MODEL, (_model(model, heads.get(model.id)) for model in models))
 
 
@@ -119,16 +122,22 @@ def _metrics(node: Checkpoint, keys: Iterable[str]) -> Iterator[Cell]:
     return (metrics.get(key) for key in keys)
 
 
-def _step(node: Checkpoint) -> tuple[Cell, ...]:
-    return node.step, node.name, node.id, node.created_at
+def _step(tree: Tree, position: int) -> tuple[Cell, ...]:
+    node = tree[position]
+    return node.step, node.name, node.id, node.created_at, *_own(tree, position)
+
+
+def _own(tree: Tree, position: int) -> tuple[Cell, ...]:
+    own = tree.own(position)
+    return own.reward, own.heldout, own.sampled
 
 
 def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ...]:
     node = tree[position]
     return (
         *(node.id, node.name, node.step, node.prev_model_checkpoint_id, tree.depth(position)),
-        *(position == tree.head, position == tree.best, node.created_at, node.loss_fn),
-        *(node.job_id, node.state, node.pinned, notes.get(node.id)),
+        *(position == tree.head, position == tree.best, *_own(tree, position), node.created_at),
+        *(node.loss_fn, node.job_id, node.state, node.pinned, notes.get(node.id)),
     )
 
 
@@ -148,17 +157,25 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
 
 def _alarm(alarm: Alarm) -> tuple[Cell, ...]:
     return (
-        *(alarm.name, str(alarm.level), alarm.active, alarm.onset, alarm.raised, alarm.ended),
-        *(alarm.checkpoint_id, alarm.before_id, alarm.said, alarm.meaning, alarm.advice),
+        *(alarm.name, str(alarm.level), alarm.active, alarm.onset, alarm.shown, alarm.raised),
+        *(
+            alarm.ended,
+            alarm.checkpoint_id,
+            alarm.before_id,
+            alarm.said,
+            alarm.meaning,
+            alarm.advice,
+        ),
     )
 
 
-def _model(model: Model, head: tuple[str, int, float | None] | None) -> tuple[Cell, ...]:
-    name, steps, reward = head or (None, model.checkpoint_count, None)
+def _model(model: Model, head: tuple[str, int, Own] | None) -> tuple[Cell, ...]:
+    name, steps, own = head or (None, model.checkpoint_count, NONE)
     provider = None if model.provider is None else model.provider.name
     return (
         *(model.id, model.model_name, model.name, model.is_trainable, provider),
-        *(model.base_model, model.forked_from, model.created_at, steps, name, reward),
+        *(model.base_model, model.forked_from, model.created_at, steps, name),
+        *(own.reward, own.heldout),
     )
 
 

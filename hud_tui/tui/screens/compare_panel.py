@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual import on
 from textual.content import Content
@@ -13,6 +13,7 @@ from hud_tui.rl.compare import Comparison, GroupPair, MetricPair
 from hud_tui.rl.counts import counted
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.own import REWARD
 from hud_tui.rl.text import one_line
 from hud_tui.tui.screens.panel import Panel
 from hud_tui.tui.widgets.text_pane import TextPane
@@ -27,6 +28,7 @@ GROUPS_MOST = 12
 MADE = ("loss", "learning rate", "job", "group size", "groups", "state")
 """What is said of how each was made."""
 MUTED = "$text-muted"
+UNSAMPLED = "not sampled yet"
 
 
 class ComparePanel(Panel[None]):
@@ -73,9 +75,16 @@ def _lines(both: Comparison) -> Iterator[Line]:
     for title, left, right in zip(MADE, _how(both.left), _how(both.right), strict=True):
         yield Line(title, left, right, "differs" if left != right else "")
     yield Line()
+    yield Line("what their own weights scored")
+    yield from _own(both)
     yield from map(_metric, both.metrics)
     yield Line()
     yield from _groups(both)
+    yield Line()
+    yield Line("of the steps that made them")
+    for pair in both.steps:
+        line = _metric(pair)
+        yield replace(line, title="trained on reward") if pair.key == REWARD else line
 
 
 def lineage(both: Comparison, width: int) -> list[Content]:
@@ -105,6 +114,16 @@ def _how(checkpoint: Checkpoint) -> Sequence[str]:
     )
 
 
+def _own(both: Comparison) -> Iterator[Line]:
+    """How many rollouts the rewards are of; which of them to go by."""
+    left, right = both.own
+    counts = [f"{own.sampled} rollouts" if own.known else UNSAMPLED for own in both.own]
+    yield Line("sampled", *counts)
+    if left.heldout is not None and right.heldout is not None:
+        counts = [f"{own.heldout_rollouts or '–'} rollouts" for own in both.own]
+        yield Line("held-out", *counts)
+
+
 def _sizes(checkpoint: Checkpoint) -> str:
     sizes = sorted({len(group.rewards) for group in checkpoint.groups})
     return "–" if not sizes else f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
@@ -117,15 +136,20 @@ def _metric(pair: MetricPair) -> Line:
 
 
 def _groups(both: Comparison) -> Iterator[Line]:
-    if not (both.better or both.worse or both.alike):
-        yield Line("No task is known that both were trained on.")
+    tasks = len(both.better) + len(both.worse) + both.alike
+    if not tasks:
+        yield Line("No task is known that both sampled.")
         return
+    yield Line(f"{counted(tasks, 'training task')} that both sampled")
+    yield Line("rollouts", *map(str, both.rollouts))
+    if None not in (own.heldout for own in both.own):
+        yield Line("these were trained on: held-out says more")
     for word, pairs in (("better", both.better), ("worse", both.worse)):
         yield Line(f"{counted(len(pairs), 'task')} that B does {word}")
         yield from map(_group, pairs[:GROUPS_MOST])
         if len(pairs) > GROUPS_MOST:
             yield Line(f"… {len(pairs) - GROUPS_MOST} more")
-    yield Line(f"{counted(both.alike, 'task')} about as well")
+    yield Line(f"{counted(both.alike, 'task')} without a difference beyond noise")
 
 
 def _group(pair: GroupPair) -> Line:

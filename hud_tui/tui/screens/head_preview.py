@@ -11,22 +11,23 @@ from hud_tui.rl.ages import age
 from hud_tui.rl.counts import counted
 from hud_tui.rl.head import WEIGHTS, HeadChange, Relation, name
 from hud_tui.rl.metrics import metric, ranked, short, signed
-from hud_tui.rl.series import metrics_of
+from hud_tui.rl.own import HELDOUT, REWARD
 from hud_tui.rl.text import one_line
 
 if TYPE_CHECKING:
     from hud_tui.wire import Checkpoint
 
 COMPARED = 6
-"""Metrics that are compared, after the reward, where both have them."""
+"""Own metrics that are compared, after the rewards, where both have them."""
 LEFT_OUT = frozenset(
     {
         *("num_traces", "num_datums", "num_tokens", "tokens", "tokens_per_s"),
         *("rollout_s", "train_s", "loss:sum", "reward_min", "reward_max"),
-        *("ratio_max", "sampling_logprob_mean"),
+        *("ratio_max", "sampling_logprob_mean", REWARD, HELDOUT),
     }
 )
-"""Metrics that say nothing of which weights are better."""
+"""Metrics that say nothing of which weights are better, or that have lines of their own."""
+UNSAMPLED = "not sampled"
 
 Compared = tuple[str, str, str, str]
 """What is compared, served now, will be served, the difference."""
@@ -45,7 +46,7 @@ def preview(
     """
     rows = [("checkpoint", name(change.now), name(change.then), "")]
     rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
-    rows += _metrics(change, compared)
+    rows += [*_rewards(change), *_metrics(change, compared)]
     warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
     said = Content("\n".join(consequences(change)))
     if narrow:
@@ -91,20 +92,40 @@ def consequences(change: HeadChange) -> list[str]:
     return lines
 
 
+def _rewards(change: HeadChange) -> Iterator[Compared]:
+    """What the weights of both scored, and in how many rollouts; what nobody sampled says so."""
+    now, then = change.own_now, change.own_then
+    delta = change.deltas.get
+    unknown = "–" if change.now is None else UNSAMPLED
+    for title, key in (("held-out", HELDOUT), ("reward", REWARD)):
+        before, after = change.before.get(key), change.after.get(key)
+        if key == HELDOUT and before is None and after is None:
+            continue
+        yield title, _own(before, unknown), _own(after), signed(delta(key))
+    if change.now is not None and None in (now.reward, then.reward):
+        steps = _trained_on(change.now), _trained_on(change.then)
+        yield "trained on", *steps, ""
+
+
+def _own(mean: float | None, unknown: str = UNSAMPLED) -> str:
+    return unknown if mean is None else short(mean)
+
+
+def _trained_on(checkpoint: Checkpoint | None) -> str:
+    return short(None if checkpoint is None else checkpoint.mean_reward)
+
+
 def _metrics(change: HeadChange, compared: int) -> list[Compared]:
-    after = metrics_of(change.then)
-    before = {} if change.now is None else metrics_of(change.now)
-    keys = [key for key in ranked(list(after)) if key not in LEFT_OUT]
-    if change.now is not None:
-        keys = [key for key in keys if key in change.deltas]
+    before, after = change.before, change.after
+    keys = [key for key in ranked(list(change.deltas)) if key not in LEFT_OUT]
     return [
         (
             one_line(metric(key).title, 15),
             short(before.get(key)),
             short(after[key]),
-            signed(change.deltas.get(key)),
+            signed(change.deltas[key]),
         )
-        for key in keys[: compared + 1]
+        for key in keys[:compared]
     ]
 
 

@@ -200,7 +200,7 @@ class ModelsScreen(ModelsReading):
             self.tell(error)
 
     def sheet(self) -> Sheet:
-        heads = {id_: (one.head, one.steps, one.reward) for id_, one in self.facts.items()}
+        heads = {id_: (one.head, one.steps, one.own) for id_, one in self.facts.items()}
         return models_sheet(self.models or (), heads)
 
     @work(exclusive=True, group="act")

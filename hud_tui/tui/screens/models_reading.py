@@ -10,7 +10,8 @@ from textual.reactive import reactive
 from hud_tui.errors import HudError
 from hud_tui.rl.catalog import own
 from hud_tui.rl.run import Run
-from hud_tui.tui.model_rows import Facts, facts_of
+from hud_tui.rl.tree import Tree
+from hud_tui.tui.model_rows import Facts
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.wire import Model
 
@@ -66,7 +67,7 @@ class ModelsReading(HudScreen):
             return
         async with turn:
             try:
-                self.facts[model.id] = facts_of(await self.client.checkpoints(model.id))
+                self.facts[model.id] = Facts.of(Tree.of(await self.client.checkpoints(model.id)))
             except HudError:
                 return  # the row says so by staying empty; reading the catalog did tell
         self.show_rows()
@@ -76,7 +77,7 @@ class ModelsReading(HudScreen):
 
     def watch_run(self, before: Run, run: Run) -> None:
         if run.model is not None and run.loaded and run.tree is not before.tree:
-            self.facts[run.model.id] = Facts.of(run.head, len(run.tree))
+            self.facts[run.model.id] = Facts.of(run.tree)
         if run.tree is not before.tree or run.model is not before.model:
             self.show_rows()
 

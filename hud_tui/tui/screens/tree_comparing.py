@@ -10,7 +10,10 @@ from hud_tui.rl.head import refusal
 from hud_tui.tui.screens.compare_panel import ComparePanel
 from hud_tui.tui.screens.tree_view import TreeView
 from hud_tui.tui.screens.try_panel import Tried, TryPanel
+from hud_tui.wire import Group
 
+STEPS_MOST = 4
+"""Steps from one checkpoint whose rollouts are read, the newest."""
 NEED_TWO = "Mark two checkpoints with m, or put the cursor on one that is not served."
 
 
@@ -50,17 +53,18 @@ class TreeComparing(TreeView):
         if model is None:
             return
         both = compare(self.run.tree, left, right)
-        if not (both.left.groups and both.right.groups):
-            both = await self._with_groups(both, model.id, left, right)
+        if not (self.run.tree.own_groups(left) and self.run.tree.own_groups(right)):
+            both = await self._with_groups(model.id, left, right)
         await self.app.push_screen_wait(ComparePanel(both))
 
-    async def _with_groups(
-        self, both: Comparison, model_id: str, left: int, right: int
-    ) -> Comparison:
+    async def _with_groups(self, model_id: str, left: int, right: int) -> Comparison:
         """The same with the rewards by task, of a service whose tree does not carry them."""
-        reader = GroupReader(self.client, model_id)
-        groups = await reader.groups(both.left), await reader.groups(both.right)
-        return compare(self.run.tree, left, right, groups)
+        reader, tree = GroupReader(self.client, model_id), self.run.tree
+        sides: list[list[Group]] = []
+        for position in (left, right):
+            steps = tree.steps(position)[:STEPS_MOST]
+            sides.append([group for step in steps for group in await reader.groups(step)])
+        return compare(tree, left, right, (sides[0], sides[1]))
 
     def action_try(self) -> None:
         """Sample one prompt from both, to see them side by side."""

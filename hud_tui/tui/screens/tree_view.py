@@ -17,10 +17,10 @@ from hud_tui.keys import keyed
 from hud_tui.rl.ages import coarse
 from hud_tui.rl.catalog import origin
 from hud_tui.rl.counts import counted, spaced
+from hud_tui.rl.own import HELDOUT
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import HELDOUT
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.tree import CheckpointTree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from textual.content import Content
 
@@ -11,18 +12,19 @@ from hud_tui.rl.ages import age
 from hud_tui.rl.compare import group_pairs, moved
 from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.lanes import Lanes
-from hud_tui.rl.metrics import change, metric, ranked, short, signed
+from hud_tui.rl.metrics import change, metric, of_weights, ranked, short, signed
+from hud_tui.rl.own import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.segments import ROOT
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import HELDOUT, label
+from hud_tui.rl.tree import label
 from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.text_pane import TextPane
 from hud_tui.tui.widgets.tree_lines import base_name, curve
 from hud_tui.wire import Checkpoint
 
-TITLE = 8
+TITLE = 9
 """Cells of a line's title."""
 METRIC = 18
 """Cells of a metric's title."""
@@ -38,19 +40,11 @@ GROUPS_MOST = 6
 """Groups that are named, of those that fell and of those that rose."""
 GROUP_NAME = 18
 """Cells of a group's name."""
-IN_LINES = frozenset(
-    {
-        "reward_mean",
-        "reward_std",
-        "reward_min",
-        "reward_max",
-        "learning_rate",
-        "num_traces",
-        "num_datums",
-        "num_tokens",
-    }
-)
-"""Metrics that the lines above the table say already."""
+IN_LINES = frozenset({REWARD, HELDOUT, "learning_rate", "num_traces", "num_datums", "num_tokens"})
+"""Metrics that the lines above the tables say already."""
+UNSAMPLED = "not sampled yet"
+NEAR = 5
+"""Checkpoints of the head's lineage that are asked for own numbers to compare with."""
 
 
 class CheckpointDetails(TextPane):
@@ -72,7 +66,7 @@ def details(
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
-    return lines
+    return [line.truncate(max(8, width), ellipsis=True) for line in lines]
 
 
 def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> list[Content]:
@@ -82,8 +76,8 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
     steps = tree.depth(newest) - tree.depth(oldest) + 1
     return [
         Content.styled(f"{counted(steps, 'step')}, folded", "bold"),
-        _line("from", f"{_name(first)}   {short(first.mean_reward)}"),
-        _line("to", f"{_name(last)}   {short(last.mean_reward)}"),
+        _line("from", f"{_name(first)}   {short(tree.reward(oldest))}"),
+        _line("to", f"{_name(last)}   {short(tree.reward(newest))}"),
         *_lineage(run, lanes, newest, tree.depth(oldest), width),
         Content(),
         Content.assemble(
@@ -126,33 +120,57 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     known = metrics_of(node)
     parent = tree.parent(position)
     yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
-    yield _line("reward", _reward(node.mean_reward, known))
+    own = tree.own(position)
+    yield _line("reward", _scored(own.reward, own.sampled) if own.known else UNSAMPLED)
+    yield _line("held-out", _scored(own.heldout, own.heldout_rollouts))
     yield _line("change", _change(run, position))
+    yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
+    yield _line("trained", f"on reward {_batch(node.mean_reward, known)}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
     yield _line("rate", short(node.learning_rate))
     yield _line("datums", f"{_count(node.num_datums)} of {_count(node.num_traces)} traces")
     yield _line("tokens", _count(node.num_tokens))
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
     yield _line("made", f"{age(node.created_at, now)} ago{job}")
-    yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     if node.state is not None:
         pinned = "   ◆ pinned" if node.pinned else ""
         yield _line("kept", f"{STATES.get(node.state, one_line(node.state, 20))}{pinned}")
 
 
-def _reward(reward: float | None, known: Mapping[str, float]) -> str:
+def _scored(mean: float | None, rollouts: int | None) -> str:
+    """An own mean, and how many rollouts it is of where that is known."""
+    if mean is None:
+        return "–"
+    of = f", {counted(rollouts, 'rollout')}" if rollouts else ""
+    return f"{short(mean)}   own{of}"
+
+
+def _batch(reward: float | None, known: Mapping[str, float]) -> str:
     spread = f" ± {short(known['reward_std'])}" if "reward_std" in known else ""
-    ends = [f"{word} {short(known[f'reward_{word}'])}" for word in ("min", "max")
-            if f"reward_{word}" in known]  # fmt: skip
-    return "   ".join([f"{short(reward)}{spread}", *ends])
+    return f"{short(reward)}{spread}"
 
 
 def _change(run: Run, position: int) -> str:
-    parent = f"{signed(run.tree.delta(position)) or '–'} parent"
-    own, head = run.tree[position].mean_reward, run.head
-    if head is None or head.mean_reward is None or own is None or position == run.tree.head:
-        return parent
-    return f"{parent}  {signed(change(head.mean_reward, own))} ▶"
+    tree = run.tree
+    parent = f"{signed(tree.delta(position)) or '–'} parent"
+    served = None if tree.head in (None, position) else tree.reward(tree.head or 0)
+    own = tree.reward(position)
+    return parent if served is None or own is None else f"{parent}  {signed(change(served, own))} ▶"
+
+
+def _reference(run: Run, position: int) -> int | None:
+    """What a checkpoint is compared with: the head, or while nobody sampled that the newest
+    before it that has own numbers; for that one itself, its parent."""
+    tree = run.tree
+    line = islice(tree.lineage(tree.head), NEAR)
+    found = next((p for p in line if tree.own(p).known), None)
+    if found == position:
+        found = tree.parent(position)
+    return None if found is None or found in (ROOT, position) else found
+
+
+def _called(run: Run, position: int) -> str:
+    return "▶" if position == run.tree.head else _name(run.tree[position])
 
 
 def _count(number: int | None) -> str:
@@ -167,38 +185,50 @@ def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Ite
         return
     bars = [Content.styled("lineage".ljust(TITLE), "$text-muted")]
     for reward in rewards:
+        if reward != reward:
+            bars.append(Content(" "))
+            continue
         colour = RAMP[ramp_index(reward, 0.0, top)]
         bars.append(Content.styled(eighth(max(reward, 1e-6) / top), colour))
     yield Content("").join(bars)
 
 
 def _metrics(run: Run, position: int) -> Iterator[Content]:
-    """Every other metric, and how far it is from the head's."""
-    own = metrics_of(run.tree[position])
-    served = {} if run.head is None or position == run.tree.head else metrics_of(run.head)
-    keys = [key for key in ranked(list(own)) if key not in IN_LINES]
-    if keys:
-        against = "vs ▶" if served else ""
-        yield Content.styled(f"{'metric':<{METRIC}}{'value':>7}   {against}", "$text-muted")
+    """Every other metric: of its own rollouts, and of its step; and how far from others'."""
+    tree, other = run.tree, _reference(run, position)
+    against = "" if other is None else f"vs {_called(run, other)}"
+    own = tree.own_metrics(position)
+    beside = {} if other is None else tree.own_metrics(other)
+    yield from _table("own" if own else f"own: {UNSAMPLED}", own, beside, against)
+    step = {k: v for k, v in metrics_of(tree[position]).items() if not of_weights(k)}
+    steps = {} if other is None else metrics_of(tree[other])
+    yield from _table("of its step", step, steps, against)
+
+
+def _table(
+    name: str, shown: Mapping[str, float], beside: Mapping[str, float], against: str
+) -> Iterator[Content]:
+    keys = [key for key in ranked(list(shown)) if key not in IN_LINES]
+    said = against if any(key in beside for key in keys) else ""
+    yield Content.styled(f"{name:<{METRIC}}{'value' if keys else '':>7}   {said}", "$text-muted")
     for key in keys:
-        delta = signed(change(served[key], own[key])) if key in served else ""
+        delta = signed(change(beside[key], shown[key])) if key in beside else ""
         title = one_line(metric(key).title, METRIC - 1)
         yield Content.assemble(
             (f"{title:<{METRIC}}", "$text-muted"),
-            f"{short(own[key]):>7}",
+            f"{short(shown[key]):>7}",
             (f"   {delta}", "$text-muted"),
         )
 
 
 def _groups(run: Run, position: int) -> Iterator[Content]:
-    """Groups whose mean reward differs from the head's; of the head, from its parent's."""
-    tree = run.tree
-    other = tree.parent(position) if position == tree.head else tree.head
-    if other is None or other == ROOT:
+    """Tasks whose own mean reward differs from the head's by more than noise."""
+    tree, other = run.tree, _reference(run, position)
+    if other is None:
         return
-    older, newer = (other, position) if position == tree.head else (position, other)
-    rose, fell = moved(group_pairs(tree[older].groups, tree[newer].groups))
-    where = f"since {_name(tree[other])}" if position == tree.head else "from here to ▶"
+    older, newer = sorted((other, position))
+    rose, fell = moved(group_pairs(tree.own_groups(older), tree.own_groups(newer)))
+    where = f"{'from here to' if other > position else 'since'} {_called(run, other)}"
     for word, pairs in (("fell", fell), ("rose", rose)):
         if pairs:
             yield Content()

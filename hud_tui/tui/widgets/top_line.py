@@ -108,10 +108,22 @@ def _model(run: Run) -> list[Part]:
     parts = [(3, clicked(name, "app.view.models"))]
     if run.loaded:
         head = f"▶ {one_line(label(run.head), 24)}"
-        reward = f" ({short(run.head.mean_reward)})" if run.head is not None else ""
-        served = Content.assemble((head, "$accent"), (reward, "$text-muted"))
+        served = Content.assemble((head, "$accent"), (f" {_scored(run)}".rstrip(), "$text-muted"))
         parts.append((4, clicked(served, "app.view.checkpoints")))
     return parts
+
+
+def _scored(run: Run) -> str:
+    """What the head's own weights scored; else what its step was trained on, called that."""
+    tree = run.tree
+    if tree.head is None:
+        return ""
+    own, step = tree.own(tree.head), tree[tree.head].mean_reward
+    if own.heldout is not None:
+        return f"(held-out {short(own.heldout)})"
+    if own.reward is not None:
+        return f"({short(own.reward)})"
+    return "" if step is None else f"(step {short(step)})"
 
 
 def _alarms(run: Run) -> list[Part]:

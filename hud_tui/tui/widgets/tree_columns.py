@@ -8,7 +8,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from hud_tui.rl.ages import age
-from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.metrics import of_weights, short, signed
+from hud_tui.rl.own import own_metric
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import Tree, label
 from hud_tui.tui.widgets.palette import EIGHTHS, eighth, reward_style
@@ -43,23 +44,25 @@ class Column:
 
 NAME = Column("checkpoint", 12, 0, right=False)
 REWARD = Column("reward", 8, 1)
+"""Its own: of rollouts that its weights sampled."""
 DELTA = Column("Δ", 8, 2)
-NOTE = Column("note", 19, 4, right=False)
+HELDOUT = Column("held-out", 8, 4)
+NOTE = Column("note", 19, 5, right=False)
 """Where there is any note, it comes before how the step was trained."""
-LOSS = Column("loss", 19, 5, right=False)
-RATE = Column("lr", 6, 6)
-TRACES = Column("traces", 6, 7)
+LOSS = Column("loss", 19, 6, right=False)
+RATE = Column("lr", 6, 7)
+TRACES = Column("traces", 6, 8)
 AGE = Column("age", 5, 3)
 MORE = (
-    Column("spread", 7, 8, key="reward_std"),
-    Column("kl", 7, 9, key="kl_sample_train"),
-    Column("entropy", 7, 10, key="entropy"),
-    Column("zero-spread", 11, 11, key="frac_groups_zero_spread"),
-    Column("clip", 7, 12, key="clip_fraction"),
-    Column("length", 7, 13, key="completion_length_mean"),
+    Column("spread", 7, 9, key="reward_std"),
+    Column("kl", 7, 10, key="kl_sample_train"),
+    Column("entropy", 7, 11, key="entropy"),
+    Column("zero-spread", 11, 12, key="frac_groups_zero_spread"),
+    Column("clip", 7, 13, key="clip_fraction"),
+    Column("length", 7, 14, key="completion_length_mean"),
 )
 """What a wide screen has room for."""
-COLUMNS = (NAME, REWARD, DELTA, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
+COLUMNS = (NAME, REWARD, DELTA, HELDOUT, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
 PLAIN = Style()
 
 
@@ -96,15 +99,17 @@ def cell(
     """
     node = tree[position]
     if column is REWARD:
-        return reward_cell(node.mean_reward, top, dim)
+        return reward_cell(tree.reward(position), top, dim)
     if column is DELTA:
         delta = tree.delta(position)
         better = delta is not None and delta > 0
         return [Segment(column.pad(signed(delta)), PLAIN if better else dim)]
     if column is NAME:
         return [Segment(column.pad(one_line(label(node), 40)))]
+    if column is HELDOUT:
+        return [Segment(column.pad(short(tree.own(position).heldout)), dim)]
     if column.key:
-        return [Segment(column.pad(short(node.metrics.get(column.key))), dim)]
+        return [Segment(column.pad(short(_metric(column.key, tree, position))), dim)]
     text = {
         LOSS.title: one_line(node.loss_fn or "–", 40),
         RATE.title: short(node.learning_rate),
@@ -112,6 +117,13 @@ def cell(
         AGE.title: age(node.created_at, now),
     }[column.title]
     return [Segment(column.pad(text), dim)]
+
+
+def _metric(key: str, tree: Tree, position: int) -> float | None:
+    """A checkpoint's own, where the metric tells of weights; else its step's."""
+    if of_weights(key):
+        return own_metric(tree.steps(position), key)
+    return tree[position].metrics.get(key)
 
 
 def reward_cell(reward: float | None, top: float, dim: Style) -> list[Segment]:

@@ -1,0 +1,269 @@
+"""Own numbers: what a checkpoint's weights scored, told by the steps that were taken from it."""
+
+from collections.abc import Sequence
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.alarms.lookout import Lookout
+from hud_tui.rl.alarms.rescue import rescue
+from hud_tui.rl.compare import compare
+from hud_tui.rl.filter import parse
+from hud_tui.rl.head import head_change
+from hud_tui.rl.matches import Matches
+from hud_tui.rl.metrics import of_weights
+from hud_tui.rl.own import NONE, Own
+from hud_tui.rl.run import Run
+from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.wire import Checkpoint, Evaluation, Group
+from tests.unit.spoilt_run import BAD, GOOD, LAST, spoilt_run
+from tests.unit.trees import REWARDS, parents
+
+
+def node(id_: str, parent: str | None = None, **fields: object) -> Checkpoint:
+    return Checkpoint.model_validate(
+        {"id": id_, "name": id_, "prev_model_checkpoint_id": parent, **fields}
+    )
+
+
+def evaluated(reward: float, split: str = "heldout") -> Evaluation:
+    return Evaluation(split=split, mean_reward=reward, num_tasks=36, num_traces=72)
+
+
+def test_a_checkpoint_has_the_rewards_of_the_steps_that_were_trained_on_its_rollouts() -> None:
+    tree = Tree.of(
+        [
+            node("a", mean_reward=0.1, num_traces=8),
+            node("b", "a", mean_reward=0.5, num_traces=30, metrics={"heldout_reward": 0.4}),
+            node("c", "a", mean_reward=1.0, num_traces=10, metrics={"heldout_reward": 0.6}),
+        ]
+    )
+    own = tree.own(0)
+    assert (own.reward, own.sampled) == (pytest.approx(0.625), 40)
+    assert (own.heldout, own.heldout_rollouts) == (pytest.approx(0.5), None)
+    assert tree.own(1) == tree.own(2) == tree.own(ROOT) == NONE
+
+
+def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
+    first = node("a", mean_reward=0.1)
+    tree = Tree.of([first, node("b", "a", mean_reward=0.5, metrics={"heldout_reward": 0.4})])
+    late = first.model_copy(update={"evaluations": [evaluated(0.9), evaluated(0.7)]})
+    told = tree.add(late)
+    assert (told.own(0).heldout, told.own(0).heldout_rollouts) == (0.7, 72)
+    assert (told.own(0).reward, told.best, told.best_by) == (0.5, 0, "heldout_reward")
+    other = first.model_copy(update={"evaluations": [evaluated(0.9, "train")]})
+    assert told.add(other).own(0).heldout == 0.4
+
+
+def test_the_last_checkpoint_of_a_run_has_the_number_of_its_evaluation() -> None:
+    tree = spoilt_run()
+    assert not tree.own(LAST - 1).known
+    last = tree[LAST - 1].model_copy(update={"evaluations": [evaluated(0.95)]})
+    told = tree.add(last)
+    assert told.own(LAST - 1) == Own(None, 0, 0.95, 72)
+    assert told.best == LAST - 1
+
+
+def test_a_step_on_the_same_batch_tells_of_what_sampled_the_batch() -> None:
+    batch = [Group(task_slug="t", rewards=[0.0, 1.0], num_tokens=[3, 4])]
+    other = [Group(task_slug="t", rewards=[1.0, 1.0], num_tokens=[3, 4])]
+    on, off = {"ratio_max": 1.0000001}, {"ratio_max": 1.3}
+    tree = Tree.of(
+        [
+            node("a", mean_reward=0.2, num_traces=2, groups=other, metrics=on),
+            node("b", "a", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
+            node("again", "b", mean_reward=0.5, num_traces=2, groups=batch, metrics=off),
+            node("fresh", "again", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
+        ]
+    )
+    assert [tree.source(position) for position in range(4)] == [ROOT, 0, 0, 2]
+    assert (tree.own(0).sampled, tree.own(1), tree.own(2).reward) == (4, NONE, 0.5)
+
+
+def test_metrics_of_weights_come_from_the_rollouts_and_those_of_an_update_do_not() -> None:
+    metrics = {"entropy": 0.5, "grad_norm": 9.0, "reward/format": 0.1, "zebra": 1.0}
+    tree = Tree.of(
+        [
+            node("a", metrics={"entropy": 2.0}),
+            node("b", "a", mean_reward=0.5, num_traces=10, metrics=metrics),
+            node("c", "a", mean_reward=0.7, num_traces=30, metrics={"entropy": 0.9}),
+        ]
+    )
+    found = tree.own_metrics(0)
+    assert found == pytest.approx({"entropy": 0.8, "reward_mean": 0.65, "reward/format": 0.1})
+    assert tree.own_metrics(1) == {}
+    assert of_weights("tinker.optim/entropy")
+    assert not any(map(of_weights, ["grad_norm", "clip_fraction", "learning_rate", "zebra"]))
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf, 1e308])
+def test_no_reward_spoils_the_others(bad: float) -> None:
+    tree = Tree.of(
+        [
+            node("a"),
+            node("b", "a", mean_reward=bad, num_traces=2**80, metrics={"heldout_reward": bad}),
+            node("c", "b", mean_reward=0.5, num_traces=4),
+        ]
+    )
+    assert tree.own(0).reward in (None, pytest.approx(bad))
+    assert tree.own(1).reward == 0.5
+
+
+@given(parents(), st.data())
+def test_own_numbers_and_the_best_are_the_same_read_at_once_and_step_by_step(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    rewards = [data.draw(REWARDS) for _ in chosen]
+    nodes = [
+        node(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=rewards[n], num_traces=4)
+        for n, above in enumerate(chosen)
+    ]
+    grown = Tree()
+    for one in nodes:
+        grown = grown.add(one)
+    read = Tree.of(nodes)
+    assert (grown.best, grown.best_by, grown.peak) == (read.best, read.best_by, read.peak)
+    for position in range(len(nodes)):
+        told = [r for r, above in zip(rewards, chosen, strict=True) if above == position]
+        known = [r for r in told if r is not None and r == r]
+        mean = sum(known) / len(known) if known else None
+        assert grown.own(position).reward == read.own(position).reward == pytest.approx(mean)
+        assert read.own(position).sampled == 4 * len(known)
+    scores = [read.own(position).reward for position in range(len(nodes))]
+    best = max((s for s in scores if s is not None), default=None)
+    assert read.best == (None if best is None else scores.index(best))
+
+
+@given(parents(most=20), st.data())
+def test_another_branch_from_an_older_version_counts_its_own_steps(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    if len(chosen) < 2:
+        return
+    tree = Tree()
+    for n, above in enumerate(chosen):
+        tree = tree.add(node(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20))
+    cut = data.draw(st.integers(1, len(chosen) - 1))
+    older = Tree()
+    for n, above in enumerate(chosen[:cut]):
+        older = older.add(node(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20))
+    tree_cut = older
+    grown = older.add(node("x", "c0", mean_reward=1.0))
+    other = tree_cut.add(node("y", "c0", mean_reward=0.0))
+    of_x = [n / 20 for n, above in enumerate(chosen[:cut]) if above == 0]
+    assert grown.own(0).reward == pytest.approx(sum([*of_x, 1.0]) / (len(of_x) + 1))
+    assert other.own(0).reward == pytest.approx(sum([*of_x, 0.0]) / (len(of_x) + 1))
+
+
+def test_the_filter_asks_for_own_numbers_and_by_step_for_the_steps() -> None:
+    tree = spoilt_run()
+
+    def found(text: str) -> list[int]:
+        keep = parse(text, ["grad_norm", "heldout_reward"])
+        return [p + 1 for p in range(len(tree)) if keep(tree, p)]
+
+    assert GOOD in found("reward>.9 step:55..")
+    assert BAD not in found("reward>.9")
+    assert BAD in found("step_reward>.9")
+    assert found("heldout>.8 step:60..") == [GOOD]
+    assert found("sampled=0") == [LAST]
+    assert LAST not in found("reward>=0")
+
+
+def test_a_filter_lists_a_checkpoint_once_its_rollouts_are_known() -> None:
+    matches = Matches(parse("reward>.9"))
+    matches.show(spoilt_run(GOOD))
+    before = len(matches)
+    grown = spoilt_run(BAD)
+    matches.show(grown)
+    assert [matches.row(0).newest, len(matches)] == [GOOD - 1, before + 1]
+
+
+def newest_alarms(tree: Tree) -> dict[str, tuple[int, int, int]]:
+    """The alarms' onset, the step that showed it, and the step to serve, by detector."""
+    lookout = Lookout()
+    lookout.follow(tree)
+    found = {}
+    for alarm in lookout.report().alarms:
+        position = tree.find(alarm.before_id)
+        assert position is not None
+        found[alarm.name] = alarm.onset, alarm.shown, position + 1
+    return found
+
+
+def test_the_rescue_of_a_spoilt_run_is_what_was_good_before_the_update_that_spoilt_it() -> None:
+    alarms = newest_alarms(spoilt_run())
+    assert alarms["reward_collapse"] == (BAD, BAD + 1, GOOD)
+    assert alarms["heldout_collapse"] == (BAD, BAD + 1, GOOD)
+    assert alarms["grad_norm"][2] == GOOD
+
+
+@pytest.mark.parametrize("steps", range(75, LAST, 5))
+def test_the_rescue_stays_the_same_as_the_run_goes_on(steps: int) -> None:
+    assert newest_alarms(spoilt_run(steps))["reward_collapse"] == (BAD, BAD + 1, GOOD)
+
+
+def test_the_update_that_spoilt_the_policy_is_not_the_best() -> None:
+    tree = spoilt_run()
+    assert tree[BAD - 1].mean_reward == max(r.mean_reward or 0 for r in tree)
+    assert tree.best is not None
+    assert tree.best < BAD - 1
+    change = head_change(Run(tree=tree.with_head(f"c{BAD}")), f"c{GOOD}")
+    assert change.deltas["reward_mean"] == pytest.approx(0.4673, abs=1e-3)
+
+
+def chain(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
+    """Steps whose checkpoints have these own rewards; the last step is there to tell."""
+    told = [None, *rewards]
+    return Tree.of(
+        node(
+            f"c{n}",
+            f"c{n - 1}" if n else None,
+            mean_reward=reward,
+            state=states[n] if n < len(states) else "full",
+        )
+        for n, reward in enumerate(told)
+    )
+
+
+def test_a_rescue_passes_over_what_was_no_longer_good_and_what_has_expired() -> None:
+    tree = chain([*[0.9] * 20, 0.3, 0.4, 0.1])
+    assert rescue(tree, 22) == 19
+    assert rescue(chain([*[0.9] * 20, 0.3], ["full"] * 19 + ["expired"]), 20) == 18
+    assert rescue(chain([None] * 5), 3) == 2
+    assert rescue(tree, 0) is None
+
+
+def test_the_head_may_be_set_to_the_bad_update_and_the_alarm_stays_known() -> None:
+    tree, lookout = spoilt_run(), Lookout()
+    lookout.follow(tree)
+    lookout.follow(tree.with_head(f"c{BAD}"))
+    left = {alarm.name: alarm for alarm in lookout.report().left}
+    assert left["reward_collapse"].checkpoint_id == f"c{BAD}"
+    assert left["reward_collapse"].before_id == f"c{GOOD}"
+    lookout.follow(tree)
+    report = lookout.report()
+    ids = [alarm.id for alarm in (*report.alarms, *report.left)]
+    assert len(ids) == len(set(ids))
+
+
+def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise() -> None:
+    def sampled(solved: int) -> list[Group]:
+        return [Group(task_slug="t", rewards=[1.0] * solved + [0.0] * (8 - solved))]
+
+    tree = Tree.of(
+        [
+            node("a"),
+            node("b", "a", mean_reward=0.5, num_traces=8, groups=sampled(4)),
+            node("c", "b", mean_reward=0.625, num_traces=8, groups=sampled(5)),
+            node("d", "c", mean_reward=1.0, num_traces=8, groups=sampled(8)),
+        ]
+    )
+    near, far = compare(tree, 0, 1), compare(tree, 0, 2)
+    assert (near.better, near.worse, near.alike) == ([], [], 1)
+    assert [pair.task_slug for pair in far.better] == ["t"]
+    assert (far.rollouts, [own.sampled for own in far.own]) == ((8, 8), [8, 8])
+    unsampled = compare(tree, 0, 3)
+    assert (unsampled.alike, unsampled.own[1]) == (0, NONE)
