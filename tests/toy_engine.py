@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hud_tui.service.engines import figures
 from hud_tui.service.engines.base import (
     LOSSES,
     About,
@@ -140,23 +141,14 @@ class ToyEngine:
             raise EngineError(f"unknown loss {loss_fn}")
         if config and not config.keys() <= {"beta", "clip_low_threshold", "clip_high_threshold"}:
             raise EngineError(f"unknown config key in {', '.join(config)}")
-        loss, kl, ratios = 0.0, 0.0, [1.0]
-        for datum in datums:
+        moved = [datum for datum in datums if datum.advantage]
+        loss = 0.0
+        for datum in moved:
             now = self._logprobs(policy, datum)[0]
             ratio = 1.0 if loss_fn == "cross_entropy" else math.exp(now - datum.logprobs[0])
-            ratios.append(ratio)
-            kl -= math.log(ratio)
             loss -= datum.advantage * (now if loss_fn == "cross_entropy" else ratio)
             self._push(policy, datum, datum.advantage * ratio)
-        chances = policy.chances()
-        return {
-            "loss:sum": loss,
-            "kl_sample_train": kl / len(datums),
-            "ratio_max": max(ratios),
-            "clip_fraction": 0.0,
-            "entropy": -sum(p * math.log(p) for p in chances),
-            "tokens": float(sum(len(datum.output) for datum in datums)),
-        }
+        return self._figures(policy, datums, [bool(d.advantage) for d in datums], loss)
 
     async def backward(
         self, handle: str, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -164,8 +156,36 @@ class ToyEngine:
         self._live("backward")
         policy = self._policy(handle)
         for datum, row in zip(datums, weights, strict=True):
-            self._push(policy, datum, row[0])
-        return {"loss:sum": 0.0, "tokens": float(sum(len(datum.output) for datum in datums))}
+            if any(row):
+                self._push(policy, datum, row[0])
+        return self._figures(policy, datums, [any(row) for row in weights], 0.0)
+
+    def _figures(
+        self, policy: ToyPolicy, datums: Sequence[Datum], moves: Sequence[bool], loss: float
+    ) -> dict[str, float]:
+        """As the contract has them, over all turns and over those that moved the policy."""
+        parts = []
+        for wanted in (True, False):
+            some = [d for d, moved in zip(datums, moves, strict=True) if moved == wanted]
+            parts.append(self._part(policy, some, loss if wanted else 0.0) if some else None)
+        return figures.of_pass(*parts)
+
+    def _part(self, policy: ToyPolicy, datums: Sequence[Datum], loss: float) -> dict[str, float]:
+        tokens = sum(len(datum.output) for datum in datums)
+        entropy = -sum(p * math.log(p) for p in policy.chances()) * len(datums) / tokens
+        found = {"loss:sum": loss, "num_tokens": float(tokens), "entropy": entropy}
+        if not all(datum.logprobs for datum in datums):
+            return found
+        gaps = [self._logprobs(policy, d)[0] - d.logprobs[0] for d in datums]
+        low, high = figures.BOUNDS
+        outside = sum(not low <= math.exp(gap) <= high for gap in gaps)
+        # Only a first token has a logprob: the ratios of the others are 1.
+        ratios = [math.exp(gap) for gap in gaps] + [1.0] * (tokens > len(datums))
+        return found | {
+            "kl_sample_train": -sum(gaps) / tokens,
+            "ratio_max": max(ratios),
+            "clip_fraction": outside / tokens,
+        }
 
     async def optim_step(self, handle: str, adam: Adam, directory: Path) -> Saved:
         self._live("optim_step")

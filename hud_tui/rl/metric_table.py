@@ -56,7 +56,8 @@ TABLE = (
     Metric(
         "kl_sample_train",
         "kl sample-train",
-        "Nats a token between the policy that sampled and the one trained; below .01.",
+        "Nats per token between what sampled and the weights that the pass met; below .01."
+        " Over every token that was sampled (of a loop of your own: that was sent).",
         -1,
         (
             *("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean"),
@@ -73,13 +74,15 @@ TABLE = (
         (-0.5, 0.5),
     ),
     Metric(
-        "ratio_max", "ratio max", "Largest importance ratio of a token; 1 is on-policy.", 0,
+        "ratio_max", "ratio max",
+        "Largest importance ratio of a sampled token at the update; 1 is on-policy.", 0,
         ("sampling/importance_sampling_ratio/max",),
     ),
     Metric(
         "clip_fraction",
         "clip frac",
-        "Share of ratios beyond the loss's clip bounds; below .2.",
+        "Share of sampled tokens whose ratio is outside the loss's clip bounds at the update, or"
+        " .8 – 1.2 where the loss clips nothing; below .2.",
         0,
         ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"),
         (0.0, 0.2),
@@ -93,7 +96,10 @@ TABLE = (
         ("clip_ratio/high_mean",),
     ),
     Metric(
-        "entropy", "entropy", "Nats a token; falling towards 0 means exploring no more.", 0,
+        "entropy", "entropy",
+        "Nats per token of the weights before the step, over every token that was sampled (of a"
+        " loop of your own: that was sent); towards 0 nothing is explored any more. On tinker an"
+        " estimate: the mean of −logprob of those tokens, unbiased at temperature 1.", 0,
         ("optim/entropy", "actor/entropy", "entropy/all/mean", "entropy_loss"),
     ),
     Metric(
@@ -171,7 +177,23 @@ TABLE = (
         ("async/staleness_max", "off_policy/max"), (0.0, 8.0),
     ),
     Metric("sampling_logprob_mean", "sampling logprob", "Mean logprob of the sampled tokens."),
-    Metric("tokens", "tokens trained", "Tokens trained on in the step."),
+    Metric("tokens", "tokens trained", "Tokens with a gradient in the step."),
+    Metric(
+        "trained/entropy", "entropy, trained",
+        "Entropy over the tokens with a gradient only, a few dozen late in a run.",
+    ),
+    Metric(
+        "trained/kl_sample_train", "kl, trained",
+        "KL of sampler and trainer over the tokens with a gradient only.", -1,
+    ),
+    Metric(
+        "trained/ratio_max", "ratio max, trained",
+        "Largest importance ratio of a token with a gradient.",
+    ),
+    Metric(
+        "trained/clip_fraction", "clip frac, trained",
+        "Share outside the clip bounds of the tokens with a gradient only.",
+    ),
     Metric(
         "tokens_per_s", "tokens/s", "Generated tokens a second while sampling.", 1,
         ("perf/throughput",),

@@ -67,19 +67,15 @@ class Session:
             Refused: 422, the engine does not take this loss or config.
             EngineLost: All gradients are gone.
         """
-        datums = batch.datums()
-        figures, rewards = {"loss:sum": 0.0}, step_metrics.of_rewards([batch])
-        if datums:
-            policy, start = await self._open(), perf_counter()
-            async with PassFailures(self, policy):
-                figures = await self._engine.forward_backward(
-                    policy.handle, datums, loss_fn, config
-                )
-            self._accumulated.seconds += perf_counter() - start
+        datums, count = batch.all_datums(), len(batch.datums())
+        policy, start = await self._open(), perf_counter()
+        async with PassFailures(self, policy):
+            figures = await self._engine.forward_backward(policy.handle, datums, loss_fn, config)
+        self._accumulated.seconds += perf_counter() - start
         figures = step_metrics.finite({**figures, **step_metrics.left_out(batch)})
-        self._accumulated.add(batch, figures, len(datums), loss_fn)
-        dropped = float(len(batch.all_datums()) - len(datums))
-        return {**figures, **rewards, "num_datums_dropped": dropped}, len(datums)
+        self._accumulated.add(batch, figures, count, loss_fn)
+        own = {"num_datums_dropped": float(len(datums) - count)}
+        return {**figures, **step_metrics.of_rewards([batch]), **own}, count
 
     async def forward(self, batch: Batch) -> tuple[str, list[list[float]]]:
         """Logprobs of every turn's output by now, and an id to send weights for."""
@@ -92,19 +88,15 @@ class Session:
         self, passed: Pass, weights: Sequence[Sequence[float]], own: Mapping[str, float]
     ) -> tuple[dict[str, float], int]:
         """Accumulate gradients of a custom loss, given −dC/dlogprob per output token."""
-        moving = [number for number, row in enumerate(weights) if any(row)]
-        figures = {"loss:sum": 0.0}
-        if moving:
-            policy, start = await self._open(), perf_counter()
-            datums = [passed.datums[number] for number in moving]
-            rows = [weights[number] for number in moving]
-            async with PassFailures(self, policy):
-                figures = await self._engine.backward(policy.handle, datums, rows)
-            self._accumulated.seconds += perf_counter() - start
+        count = sum(any(row) for row in weights)
+        policy, start = await self._open(), perf_counter()
+        async with PassFailures(self, policy):
+            figures = await self._engine.backward(policy.handle, passed.datums, weights)
+        self._accumulated.seconds += perf_counter() - start
         left_out = step_metrics.left_out(passed.batch)
         figures = step_metrics.finite({**figures, **own, **left_out})
-        self._accumulated.add(passed.batch, figures, len(moving), "custom")
-        return figures, len(moving)
+        self._accumulated.add(passed.batch, figures, count, "custom")
+        return figures, count
 
     async def optim_step(
         self,

@@ -4,21 +4,18 @@ Pure arithmetic over plain lists; the engine's own figures (losses, ratios, entr
 in as it gave them, once a pass.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import isfinite
 from statistics import fmean, pstdev
 
 from hud_tui.rl.advantage import has_signal
 from hud_tui.service.batches import Batch, Trajectory
+from hud_tui.service.engines.figures import KNOWN, fold
 
 GOOD = 0.5
 """A group without spread is all good from this mean reward up, and all bad below."""
 LEFT_OUT = "traces_without_samples"
-SUMMED = ("loss:sum", "tokens", LEFT_OUT)
-MEANS = ("kl_sample_train", "clip_fraction", "entropy")
-"""Means over a pass's output tokens: they merge weighted by `tokens`."""
-GREATEST = ("ratio_max",)
 
 
 def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -29,15 +26,12 @@ def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     merged: dict[str, float] = {}
     for one in passes:
         merged.update(one)
-    for key in SUMMED:
-        _put(merged, key, [one[key] for one in passes if key in one], sum)
-    for key in GREATEST:
-        _put(merged, key, [one[key] for one in passes if key in one], max)
-    for key in MEANS:
-        weighted = [(one[key], one.get("tokens", 1.0)) for one in passes if key in one]
-        total = sum(weight for _, weight in weighted)
-        if total:
-            merged[key] = sum(value * weight for value, weight in weighted) / total
+    for key in KNOWN:
+        having = [one for one in passes if key in one]
+        if having:
+            merged[key] = fold(key, having)
+    if LEFT_OUT in merged:
+        merged[LEFT_OUT] = sum(one.get(LEFT_OUT, 0.0) for one in passes)
     return finite(merged)
 
 
@@ -89,13 +83,6 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 def _length(trajectory: Trajectory) -> int:
     return sum(len(turn.output) for turn in trajectory.turns)
-
-
-def _put(
-    merged: dict[str, float], key: str, values: Sequence[float], fold: Callable[..., float]
-) -> None:
-    if values:
-        merged[key] = fold(values)
 
 
 def of_step(

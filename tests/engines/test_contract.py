@@ -123,6 +123,46 @@ async def test_every_loss_has_its_figures_and_raises_what_paid(trial: Trial, los
     assert float(worth @ gained) > 0
 
 
+@pytest.mark.parametrize("loss_fn", [*LOSSES, "custom"])
+async def test_figures_are_over_all_tokens_and_over_those_with_a_gradient(
+    trial: Trial, loss_fn: str
+) -> None:
+    """What has no gradient is counted in the figures and moves nothing."""
+    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    datums = await trial.datums(one, shift=-0.3)  # every ratio is 1.35
+    still = [replace(d, advantage=0.0, logprobs=[v + 0.3 for v in d.logprobs]) for d in datums]
+
+    async def passed(handle: str, given: list[Datum]) -> dict[str, float]:
+        if loss_fn != "custom":
+            return await trial.engine.forward_backward(handle, given, loss_fn)
+        weights = [[datum.advantage] * len(datum.output) for datum in given]
+        return await trial.engine.backward(handle, given, weights)
+
+    alone = await passed(one, datums)
+    figures = await passed(other, [still[0], *datums, *still[1:]])
+    assert (figures["tokens"], figures["num_tokens"]) == (alone["tokens"], 2 * alone["tokens"])
+    assert (alone["clip_fraction"], figures["clip_fraction"]) == (1.0, pytest.approx(0.5))
+    assert figures["kl_sample_train"] == pytest.approx(-0.15, abs=1e-3)
+    assert figures["entropy"] == pytest.approx(alone["entropy"], abs=1e-4)
+    for key in ("entropy", "kl_sample_train", "ratio_max", "clip_fraction"):
+        assert figures[f"trained/{key}"] == pytest.approx(alone[key], abs=1e-5)
+    assert figures["loss:sum"] == pytest.approx(alone["loss:sum"], rel=1e-5)
+    norms = [(await trial.step(handle)).metrics["grad_norm"] for handle in (one, other)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+async def test_a_batch_without_a_gradient_has_figures_and_no_step(trial: Trial) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    flat = [replace(datum, advantage=0.0) for datum in await trial.datums(handle)]
+    figures = await trial.engine.forward_backward(handle, flat, "ppo")
+    assert (figures["loss:sum"], figures["tokens"]) == (0.0, 0.0)
+    assert figures["num_tokens"] == sum(len(datum.output) for datum in flat)
+    assert figures["kl_sample_train"] == pytest.approx(0.0, abs=1e-3)
+    assert not any(key.startswith("trained/") for key in figures)
+    with pytest.raises(EngineRefused):
+        await trial.step(handle)
+
+
 @pytest.mark.parametrize("loss_fn", LOSSES)
 async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: str) -> None:
     """Of a stale batch, against weights −dC/dlogprob that are worked out here."""

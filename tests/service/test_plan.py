@@ -99,13 +99,18 @@ def test_flat_groups_are_split_in_good_and_bad() -> None:
 
 
 def test_passes_merge_by_what_they_are() -> None:
-    one = {"loss:sum": 1.0, "tokens": 10.0, "entropy": 2.0, "ratio_max": 1.1, "own": 1.0}
-    two = {"loss:sum": 2.0, "tokens": 30.0, "entropy": 4.0, "ratio_max": 1.0, "own": 3.0}
+    one = {"loss:sum": 1.0, "tokens": 10.0, "num_tokens": 30.0, "entropy": 2.0, "own": 1.0}
+    two = {"loss:sum": 2.0, "tokens": 30.0, "num_tokens": 30.0, "entropy": 4.0, "own": 3.0}
+    one |= {"ratio_max": 1.1, "trained/entropy": 2.0, "traces_without_samples": 1.0}
+    two |= {"ratio_max": 1.0, "trained/entropy": 4.0}
     assert merge_passes([one, two]) == {
         "loss:sum": 3.0,
         "tokens": 40.0,
-        "entropy": 3.5,
+        "num_tokens": 60.0,
+        "entropy": 3.0,
+        "trained/entropy": 3.5,
         "ratio_max": 1.1,
+        "traces_without_samples": 1.0,
         "own": 3.0,
     }
     assert merge_passes([]) == {}

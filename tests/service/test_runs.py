@@ -113,6 +113,8 @@ async def test_metrics_are_the_agreed_ones(http: httpx.AsyncClient) -> None:
         "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
         "frac_groups_all_bad", "completion_length_mean", "completion_length_max",
         "truncated_share", "tokens", "tokens_per_s", "rollout_s", "train_s",
+        "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
+        "trained/clip_fraction", "trained/entropy",
     }  # fmt: skip
     assert all(row["metrics"].keys() - {"heldout_reward"} == wanted for row in rows)
     heldout = [row["step"] for row in rows if "heldout_reward" in row["metrics"]]

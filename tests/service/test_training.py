@@ -65,6 +65,8 @@ async def test_a_checkpoint_says_what_its_step_was(http: httpx.AsyncClient) -> N
         "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
         "frac_groups_all_bad", "completion_length_mean", "completion_length_max", "tokens",
         "train_s", "errored_share",
+        "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
+        "trained/clip_fraction", "trained/entropy",
     }  # fmt: skip
     assert node.metrics.keys() == wanted
 
@@ -111,6 +113,8 @@ async def test_a_batch_without_spread_takes_no_step(http: httpx.AsyncClient) -> 
     assert passed["num_datums"] == 0
     assert passed["metrics"]["frac_groups_zero_spread"] == 1.0
     assert passed["metrics"]["num_datums_dropped"] == 4.0
+    assert (passed["metrics"]["tokens"], "trained/entropy" in passed["metrics"]) == (0.0, False)
+    assert passed["metrics"]["entropy"] > 0
     answer = await optim(http, model["id"])
     assert answer.status_code == 409
     assert "group 1 (all 1.0), group 2 (all 0.0)" in detail(answer)

@@ -272,10 +272,14 @@ class Engine(Protocol):
         loss_fn: str,
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        """Accumulate gradients. Returns loss:sum, kl_sample_train, ratio_max, clip_fraction,
-        entropy (means over output tokens, but for the sum and the maximum) and tokens.
-        clip_fraction counts ratios outside the bounds of a loss that clips; else it is 0. Where
-        a datum has no logprobs there is nothing to compare: no kl, ratio or clip then.
+        """Accumulate the gradients of the datums whose advantage is not 0; the others are passed
+        forward only, for the figures.
+
+        Returns `figures.of_pass`: loss:sum; num_tokens, all output tokens, and tokens, those with
+        a gradient; kl_sample_train, ratio_max, clip_fraction and entropy over the former (means,
+        but for the maximum), and over the latter as ``trained/…``. clip_fraction is the share of
+        ratios outside the loss's bounds, or outside `figures.BOUNDS` where it has none. Where a
+        datum has no logprobs there is nothing to compare: no kl, ratio or clip then.
 
         Raises:
             EngineError: Unknown loss or config key; nothing was accumulated.
@@ -284,7 +288,8 @@ class Engine(Protocol):
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
-        """Accumulate gradients for given −dC/dlogprob, shape (T,) a datum."""
+        """Accumulate gradients for given −dC/dlogprob, shape (T,) a datum; figures as above, a
+        datum whose weights are all 0 being one without a gradient."""
 
     async def slim(self, state: Path, directory: Path) -> str:
         """Write a state's weights alone into `directory`, fsynced; the path. `open` continues

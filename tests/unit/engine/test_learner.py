@@ -100,7 +100,7 @@ def test_a_group_whose_rewards_are_equal_moves_nothing(
         )
     ]
     metrics = small.forward_backward(datums, loss_fn, config)
-    assert metrics["tokens"] == sum(len(datum.output) for datum in datums)
+    assert metrics["num_tokens"] == sum(len(datum.output) for datum in datums)
     with pytest.raises(EngineError, match="nothing was accumulated"):
         small.optim_step(ADAM, tmp_path)
 

@@ -1,16 +1,19 @@
 """A pass's figures, out of the logprobs that it returned: servers report few, or none.
 
-kl_sample_train is the mean of q − lp, which is unbiased; entropy is estimated as the mean
-of −lp over what was sampled. What the server says itself is kept beside them.
+kl_sample_train is the mean of q − lp, which is unbiased. Servers return the logprobs of the tokens
+that were sampled and no others, so entropy is estimated as the mean of −lp over them: unbiased for
+tokens that these very weights sampled at temperature 1. What the server says itself is kept beside.
 """
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from hud_tui.service.engines.base import Datum
+from hud_tui.service.engines.figures import BOUNDS
 from hud_tui.service.engines.tinker.datums import Floats
 from hud_tui.service.engines.tiny.losses import token_weights
 
@@ -33,14 +36,25 @@ def of_loss(
     return _figures(lp, q, cost, config, ratios), rows
 
 
+def looked(
+    config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
+) -> dict[str, float]:
+    """The figures of turns that are not trained on; loss:sum is 0."""
+    zeros = [[0.0] * len(datum.output) for datum in datums]
+    return of_weights(datums, logprobs, zeros, config)
+
+
 def of_weights(
-    datums: Sequence[Datum], logprobs: Sequence[Floats], weights: Sequence[Sequence[float]]
+    datums: Sequence[Datum],
+    logprobs: Sequence[Floats],
+    weights: Sequence[Sequence[float]],
+    config: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """The figures of a custom loss's gradients; loss:sum is −Σ w·lp."""
     lp, w = np.concatenate(logprobs), np.concatenate([np.asarray(row) for row in weights])
     ratios = all(datum.logprobs for datum in datums)
     q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
-    return _figures(lp, q, -w * lp, {}, ratios)
+    return _figures(lp, q, -w * lp, config, ratios)
 
 
 def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, float]:
@@ -66,11 +80,12 @@ def _figures(
     figures = {
         "loss:sum": float(cost.sum()),
         "entropy": float(-lp.mean()),
-        "tokens": float(len(lp)),
+        "num_tokens": float(len(lp)),
     }
     if ratios:
         ratio = np.exp(np.minimum(lp - q, WIDEST))
-        low, high = config.get("clip_low_threshold", 0.0), config.get("clip_high_threshold", np.inf)
+        low = config.get("clip_low_threshold", BOUNDS[0])
+        high = config.get("clip_high_threshold", BOUNDS[1])
         figures |= {
             "kl_sample_train": float((q - lp).mean()),
             "ratio_max": float(ratio.max()),

@@ -16,6 +16,7 @@ from hud_tui.service.engines.base import (
     NotFinite,
     PolicyLost,
 )
+from hud_tui.service.engines.figures import of_pass
 from hud_tui.service.engines.tinker import datums as rows
 from hud_tui.service.engines.tinker import figures
 from hud_tui.service.engines.tinker.datums import Floats
@@ -44,32 +45,52 @@ async def forward_backward(
     server: Server, run: Run, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
 ) -> dict[str, float]:
     """Accumulate a loss's gradients; figures as `Engine.forward_backward` says."""
+    still = await _look(server, run, [datum for datum in datums if not datum.advantage], config)
+    moved = [datum for datum in datums if datum.advantage]
+    if not moved:
+        return of_pass(None, still)
     if server.averages is None:
-        await forward(server, run, datums[:1])
-    advantages = [[datum.advantage] * len(datum.output) for datum in datums]
+        await forward(server, run, moved[:1])
+    advantages = [[datum.advantage] * len(datum.output) for datum in moved]
     if loss_fn in COMPARE:
-        given = [datum.logprobs for datum in datums]
-        data = rows.compared(datums, given, advantages, bool(server.averages))
-        passed = await _pass(server, run, datums, data, loss_fn, dict(config) or None)
+        given = [datum.logprobs for datum in moved]
+        data = rows.compared(moved, given, advantages, bool(server.averages))
+        passed = await _pass(server, run, moved, data, loss_fn, dict(config) or None)
     elif loss_fn == "cross_entropy" and not server.averages:
-        data = rows.weighted(datums, advantages)
-        passed = await _pass(server, run, datums, data, loss_fn, None)
+        data = rows.weighted(moved, advantages)
+        passed = await _pass(server, run, moved, data, loss_fn, None)
     else:
-        logprobs = await forward(server, run, datums)
-        _, weights = figures.of_loss(loss_fn, config, datums, logprobs)
-        passed = await _push(server, run, datums, logprobs, weights)
-    found, weights = figures.of_loss(loss_fn, config, datums, passed.logprobs)
-    run.accumulated(len(datums), any(bool(row.any()) for row in weights))
-    return {**found, **passed.server}
+        logprobs = await forward(server, run, moved)
+        _, weights = figures.of_loss(loss_fn, config, moved, logprobs)
+        passed = await _push(server, run, moved, logprobs, weights)
+    found, weights = figures.of_loss(loss_fn, config, moved, passed.logprobs)
+    run.accumulated(len(moved), any(bool(row.any()) for row in weights))
+    return of_pass({**found, **passed.server}, still)
 
 
 async def backward(
     server: Server, run: Run, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
 ) -> dict[str, float]:
     """Accumulate gradients for given −dC/dlogprob."""
-    passed = await _push(server, run, datums, await forward(server, run, datums), weights)
-    run.accumulated(len(datums), any(any(row) for row in weights))
-    return {**figures.of_weights(datums, passed.logprobs, weights), **passed.server}
+    pairs = list(zip(datums, weights, strict=True))
+    still = await _look(server, run, [datum for datum, row in pairs if not any(row)], {})
+    moved = [datum for datum, row in pairs if any(row)]
+    if not moved:
+        return of_pass(None, still)
+    given = [row for _, row in pairs if any(row)]
+    passed = await _push(server, run, moved, await forward(server, run, moved), given)
+    run.accumulated(len(moved), True)
+    found = figures.of_weights(moved, passed.logprobs, given)
+    return of_pass({**found, **passed.server}, still)
+
+
+async def _look(
+    server: Server, run: Run, datums: Sequence[Datum], config: Mapping[str, float]
+) -> dict[str, float] | None:
+    """The figures of turns without a gradient, by a forward pass; None where there are none."""
+    if not datums:
+        return None
+    return figures.looked(config, datums, await forward(server, run, datums))
 
 
 @dataclass(frozen=True)

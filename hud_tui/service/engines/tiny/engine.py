@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hud_tui.service.engines import figures
 from hud_tui.service.engines.base import (
     About,
     Adam,
@@ -111,14 +112,16 @@ class TinyEngine:
         full = checks.loss_config(loss_fn, config)
         ratios = loss_fn != "cross_entropy"
         checks.datums(datums, opened.context, opened.vocabulary, ratios)
-        fields = {"loss_fn": loss_fn, "config": full}
+        moved = [datum for datum in datums if datum.advantage]
+        still = await self._look(handle, [d for d in datums if not d.advantage], full)
         found = [
             await self._ask(
-                "forward_backward", handle, datums=list(datums[part]), slice=number, **fields
+                "forward_backward", handle, datums=moved[part], slice=number,
+                loss_fn=loss_fn, config=full,
             )
-            for number, part in enumerate(slices.cut(datums))
-        ]
-        return slices.merge(found)
+            for number, part in enumerate(slices.cut(moved))
+        ]  # fmt: skip
+        return figures.of_pass(figures.merge(found) if found else None, still)
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -126,14 +129,17 @@ class TinyEngine:
         opened = self._known(handle)
         checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
         checks.weights(weights, datums)
-        rows = [list(row) for row in weights]
+        pairs = list(zip(datums, map(list, weights), strict=True))
+        still = await self._look(handle, [datum for datum, row in pairs if not any(row)], {})
+        moved = [datum for datum, row in pairs if any(row)]
+        rows = [row for _, row in pairs if any(row)]
         found = [
             await self._ask(
-                "backward", handle, datums=list(datums[part]), slice=number, weights=rows[part]
+                "backward", handle, datums=moved[part], slice=number, weights=rows[part]
             )
-            for number, part in enumerate(slices.cut(datums))
+            for number, part in enumerate(slices.cut(moved))
         ]
-        return slices.merge(found)
+        return figures.of_pass(figures.merge(found) if found else None, still)
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         self._known(handle)
@@ -144,6 +150,16 @@ class TinyEngine:
     async def slim(self, state: Path, directory: Path) -> str:
         path: str = await self._ask("slim", "", path=str(state), directory=str(directory))
         return path
+
+    async def _look(
+        self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
+    ) -> dict[str, float] | None:
+        """The figures of turns without a gradient, by a forward pass; None where there are none."""
+        found = [
+            await self._ask("look", handle, datums=datums[part], config=config)
+            for part in slices.cut(datums)
+        ]
+        return figures.merge(found) if found else None
 
     async def _ask(self, verb: str, handle: Handle, **fields: Any) -> Any:
         return await self._worker.ask({"verb": verb, "handle": handle, **fields})

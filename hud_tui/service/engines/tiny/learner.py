@@ -18,6 +18,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
+from hud_tui.service.engines.figures import BOUNDS
 from hud_tui.service.engines.tiny import optimiser, training
 from hud_tui.service.engines.tiny.losses import token_weights
 from hud_tui.service.engines.tiny.policy import Config, Weights, forward
@@ -64,7 +65,7 @@ class Learner:
     def forward_backward(
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
     ) -> dict[str, float]:
-        """Accumulate a loss's gradient; metrics as `Engine.forward_backward` says."""
+        """Accumulate a loss's gradient; figures over these datums as `Tally` has them."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
         advantages = [[datum.advantage] * len(datum.output) for datum in datums]
 
@@ -90,6 +91,19 @@ class Learner:
             return w
 
         entropy = self._accumulate(datums, weigh)
+        return tally.metrics(entropy)
+
+    def look(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
+        """The figures of turns that are not trained on; loss:sum is 0."""
+        tally = Tally(config, all(datum.logprobs for datum in datums))
+
+        def see(chunk: Chunk, lp: Floats) -> Floats:
+            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.ratios else lp
+            nothing = np.zeros_like(lp)
+            tally.add(lp, q, nothing)
+            return nothing
+
+        _, entropy = training.gradients(self.weights, self.config, datums, see)
         return tally.metrics(entropy)
 
     def optim_step(self, adam: Adam, directory: Path) -> Saved:
@@ -171,8 +185,8 @@ class Tally:
 
     def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
         """`ratios`: whether sampling logprobs are there to compare with."""
-        self.low = config.get("clip_low_threshold", 0.0)
-        self.high = config.get("clip_high_threshold", np.inf)
+        self.low = config.get("clip_low_threshold", BOUNDS[0])
+        self.high = config.get("clip_high_threshold", BOUNDS[1])
         self.ratios = ratios
         self.tokens = self.outside = 0
         self.cost = self.kl = self.ratio_max = 0.0
@@ -192,7 +206,8 @@ class Tally:
         kl_sample_train is the mean of q − lp: unbiased, so it may be a little below 0.
         """
         tokens = max(1, self.tokens)
-        metrics = {"loss:sum": self.cost, "entropy": entropy / tokens, "tokens": float(self.tokens)}
+        metrics = {"loss:sum": self.cost, "entropy": entropy / tokens}
+        metrics["num_tokens"] = float(self.tokens)
         if self.ratios:
             metrics |= {
                 "kl_sample_train": self.kl / tokens,

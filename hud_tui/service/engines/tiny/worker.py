@@ -52,6 +52,8 @@ class Worker:
         datums = [Datum(**row) for row in request["datums"]]
         if verb == "forward":
             return learner.forward(datums)
+        if verb == "look":
+            return learner.look(datums, request["config"])
         if request["slice"] == 0:
             learner.begin()
         try:
