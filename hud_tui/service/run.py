@@ -216,7 +216,7 @@ class Run:
                 db,
                 self.job_id,
                 steps=1,
-                tokens=rollouts.tokens,
+                tokens=sum(len(datum.output) for datum in batch.datums()),
                 seconds=perf_counter() - start,
             ),
         )

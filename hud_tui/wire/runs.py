@@ -67,6 +67,7 @@ class JobStatus(Response):
     finished_at: float | None = None
     estimated_finish: float | None = None
     trained_tokens: int | None = None
+    """Embedded: generated tokens that had a gradient, all steps together."""
     error: JobError | str | None = None
     id: str | None = None
     """Embedded, as all below: the job's id."""

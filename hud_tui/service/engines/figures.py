@@ -7,6 +7,8 @@ tokens with a gradient, which late in a run are a few dozen.
 
 from collections.abc import Mapping, Sequence
 
+from hud_tui.service.engines.base import Datum
+
 SUMS = ("loss:sum", "tokens", "num_tokens")
 MEANS = ("entropy", "kl_sample_train", "clip_fraction")
 """Means over tokens: they merge weighted by how many."""
@@ -53,3 +55,17 @@ def of_pass(
         found[f"{TRAINED}{key}" if key in (*MEANS, *GREATEST) else key] = value
     found["tokens"] = found.get("num_tokens", 0.0)
     return found | merge([part for part in (trained, others) if part is not None])
+
+
+def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
+    """Datums without repetitions, and where each one is found there, shape (N,).
+
+    What a group without variance said is mostly the same: a forward pass need not read it twice.
+    """
+    places: dict[tuple[object, ...], int] = {}
+    which = [
+        places.setdefault((*datum.prompt, None, *datum.output, datum.temperature), len(places))
+        for datum in datums
+    ]
+    first = dict(zip(reversed(which), reversed(datums), strict=True))
+    return [first[place] for place in range(len(places))], which

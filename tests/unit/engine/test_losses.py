@@ -1,15 +1,18 @@
 """Each loss: its gradient, its bounds, and what it must not see."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from hud_tui.service.engines.base import LOSSES, Datum, EngineError
+from hud_tui.service.engines.figures import merge
 from hud_tui.service.engines.tiny import training
 from hud_tui.service.engines.tiny.checks import CONFIG_DEFAULTS, loss_config
 from hud_tui.service.engines.tiny.learner import Learner
 from hud_tui.service.engines.tiny.losses import RESIDUE, token_weights
-from hud_tui.service.engines.tiny.policy import Weights
+from hud_tui.service.engines.tiny.policy import Config, Weights
 from tests.unit.engine.conftest import SMALL, distance, some_datums
 
 Floats = NDArray[np.float64]
@@ -32,7 +35,7 @@ def written_out(loss_fn: str, lp: Floats, q: Floats, a: Floats, frozen: Floats) 
 
 def columns(weights: Weights, datums: list[Datum]) -> tuple[Floats, Floats, Floats]:
     """lp, q and A of every output token, datum after datum."""
-    lp = [value for row in training.logprobs(weights, SMALL, datums) for value in row]
+    lp = [value for row in training.logprobs(weights, SMALL, datums)[0] for value in row]
     q = [value for datum in datums for value in datum.logprobs]
     a = [datum.advantage for datum in datums for _ in datum.output]
     return np.array(lp), np.array(q), np.array(a)
@@ -144,3 +147,23 @@ def test_five_passes_of_eight_equal_one_of_forty(small: Learner) -> None:
     assert whole is not None
     assert small.grads is not None
     assert distance(whole, small.grads) < 1e-6
+
+
+def test_what_is_said_twice_is_read_once_and_counted_twice(
+    small: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = some_datums(2, logprob=-4.0)
+    again = replace(one, logprobs=[-5.0] * len(one.output))
+    apart = [small.look([datum], {}) for datum in (one, two, again)]
+    read: list[int] = []
+    known = training.logprobs
+
+    def counted(weights: Weights, config: Config, datums: list[Datum]) -> object:
+        read.append(len(datums))
+        return known(weights, config, datums)
+
+    monkeypatch.setattr(training, "logprobs", counted)
+    together = small.look([one, two, again], {})
+    assert read == [2]
+    assert together == pytest.approx(merge(apart), abs=1e-5)
+    assert together["ratio_max"] == max(part["ratio_max"] for part in apart)

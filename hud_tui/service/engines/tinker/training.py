@@ -16,7 +16,7 @@ from hud_tui.service.engines.base import (
     NotFinite,
     PolicyLost,
 )
-from hud_tui.service.engines.figures import of_pass
+from hud_tui.service.engines.figures import distinct, of_pass
 from hud_tui.service.engines.tinker import datums as rows
 from hud_tui.service.engines.tinker import figures
 from hud_tui.service.engines.tinker.datums import Floats
@@ -90,7 +90,9 @@ async def _look(
     """The figures of turns without a gradient, by a forward pass; None where there are none."""
     if not datums:
         return None
-    return figures.looked(config, datums, await forward(server, run, datums))
+    each, which = distinct(datums)
+    found = await forward(server, run, each)
+    return figures.looked(config, datums, [found[place] for place in which])
 
 
 @dataclass(frozen=True)

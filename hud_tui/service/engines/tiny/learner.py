@@ -1,7 +1,6 @@
 """Learner: one open policy, with the gradients it has accumulated."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from math import isfinite
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
-from hud_tui.service.engines.figures import BOUNDS
+from hud_tui.service.engines.figures import BOUNDS, distinct
 from hud_tui.service.engines.tiny import optimiser, training
 from hud_tui.service.engines.tiny.losses import token_weights
 from hud_tui.service.engines.tiny.policy import Config, Weights, forward
@@ -57,10 +56,10 @@ class Learner:
 
     def forward(self, datums: Sequence[Datum]) -> list[list[float]]:
         """Raises NotFinite: these weights compute no numbers."""
-        found = training.logprobs(self.weights, self.config, datums)
-        if not all(map(isfinite, chain.from_iterable(found))):
+        found, _ = training.logprobs(self.weights, self.config, datums)
+        if not all(np.isfinite(row).all() for row in found):
             raise NotFinite(BROKEN)
-        return found
+        return [row.tolist() for row in found]
 
     def forward_backward(
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
@@ -96,14 +95,14 @@ class Learner:
     def look(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
         """The figures of turns that are not trained on; loss:sum is 0."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
-
-        def see(chunk: Chunk, lp: Floats) -> Floats:
-            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.ratios else lp
-            nothing = np.zeros_like(lp)
-            tally.add(lp, q, nothing)
-            return nothing
-
-        _, entropy = training.gradients(self.weights, self.config, datums, see)
+        each, which = distinct(datums)
+        found, entropies = training.logprobs(self.weights, self.config, each)
+        entropy = 0.0
+        for datum, place in zip(datums, which, strict=True):
+            lp = found[place]
+            q = np.asarray(datum.logprobs, np.float64) if tally.ratios else lp
+            tally.add(lp, q, np.zeros_like(lp))
+            entropy += float(entropies[place].sum())
         return tally.metrics(entropy)
 
     def optim_step(self, adam: Adam, directory: Path) -> Saved:

@@ -83,16 +83,24 @@ def log_probabilities(logits: Array, temperature: Array) -> Array:
     return scaled
 
 
-def logprobs(weights: Weights, config: Config, datums: Sequence[Datum]) -> list[list[float]]:
-    """Current tempered logprobs of every datum's output, one list of shape (T,) each."""
-    found: list[list[float]] = [[] for _ in datums]
+def logprobs(
+    weights: Weights, config: Config, datums: Sequence[Datum]
+) -> tuple[list[Floats], list[Floats]]:
+    """Current tempered logprobs of every datum's output, and the policy's entropy in nats at each
+    of its tokens: one array of shape (T,) a datum each."""
+    found = [np.zeros(len(datum.output)) for datum in datums]
+    entropies = [np.zeros(len(datum.output)) for datum in datums]
     for chunk in chunks(datums):
         logits, _ = forward(weights, config, chunk.tokens, chunk.rows)
         logp = log_probabilities(logits, chunk.temperature)
-        picked = iter(logp[np.arange(len(logp)), chunk.targets].tolist())
+        picked = logp[np.arange(len(logp)), chunk.targets].astype(np.float64)
+        entropy = -np.einsum("rv,rv->r", np.exp(logp), logp).astype(np.float64)
+        start = 0
         for i in chunk.which:
-            found[i] = [next(picked) for _ in datums[i].output]
-    return found
+            end = start + len(datums[i].output)
+            found[i], entropies[i] = picked[start:end], entropy[start:end]
+            start = end
+    return found, entropies
 
 
 def gradients(
