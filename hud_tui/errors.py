@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
+from typing import Literal
 
 NAMED = 10
 """Problems that one message names; the others are counted."""
 
 
+UNCLEAR = "it may have happened: look at what the service says before you try again"
+"""The hint where nobody knows whether a write happened."""
 START_AGAIN = "start the service again: hud-tui --local, or serve"
 """The hint where the embedded service does not answer; the app can do it itself."""
 
@@ -27,6 +30,8 @@ class HudError(Exception):
     """Seconds the server asked to wait before the next attempt, if it did."""
     request_id: str = ""
     """The service's own id of the request, where it gives one."""
+    outcome: Literal["done", "not_done", "unknown"] | None = None
+    """What became of the change that was asked for; None where none was."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -74,10 +79,25 @@ class HudMalformed(HudError):
 
 
 class HudUnreachable(HudError):
-    """No answer came: a write may or may not have happened."""
+    """No answer came; where a change was asked for, it was not made. See `HudUnclear`."""
 
     exit_code = 3
     kind = "unreachable"
+
+
+class HudUnclear(HudUnreachable):
+    """No answer came that says whether a write happened: none, half of one, a proxy's page or
+    fault, or one that cannot be read. It is not to be repeated before somebody has looked."""
+
+    exit_code = 7
+    kind = "unclear"
+    outcome = "unknown"
+
+    def __init__(self, failure: HudError, key: str) -> None:
+        """`failure` is what came instead; `key` is the request's Idempotency-Key."""
+        super().__init__(failure.message, UNCLEAR)
+        self.status, self.request_id = failure.status, failure.request_id
+        self.key = key
 
 
 class HudNoKey(HudError):

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 
 import httpx
 
@@ -11,6 +13,8 @@ MAX_BODY = 256 * 1024 * 1024
 """Bytes of the largest answer that is read."""
 MOST_ETAG = 1000
 """Characters of a mark that is sent back."""
+SLOWEST = 1000
+"""Bytes a second below which an answer is given up that takes longer than any silence may."""
 Arrived = Callable[[int, int | None], None]
 """(bytes of the body that have come, how many there will be or None)."""
 
@@ -27,16 +31,30 @@ class Answer:
 
 
 async def read_body(answer: httpx.Response, arrived: Arrived | None) -> bytes:
-    """All of it, or as much as there may be; `arrived` is told of every piece."""
+    """All of it, or as much as there may be; `arrived` is told of every piece.
+
+    Raises:
+        httpx.ReadTimeout: It comes in drops, each of them in time, and would never end.
+    """
+    patience_s, begun = _patience(answer.request), monotonic()
     body, length = bytearray(), answer.headers.get("content-length", "")
     total = int(length) if length.isdecimal() and len(length) < 20 else None
     async for piece in answer.aiter_bytes():
         body += piece
         if len(body) > MAX_BODY:
             raise httpx.DecodingError(f"the answer is larger than {MAX_BODY >> 20} MB")
+        took_s = monotonic() - begun
+        if took_s > patience_s and answer.num_bytes_downloaded < SLOWEST * took_s:
+            raise httpx.ReadTimeout(f"after {took_s:.0f} s it is not whole, and hardly grows")
         if arrived is not None:
             arrived(answer.num_bytes_downloaded, total)
     return bytes(body)
+
+
+def _patience(request: httpx.Request) -> float:
+    """Seconds that the service may be silent."""
+    timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+    return timeout.get("read") or inf
 
 
 def request_id(answer: httpx.Response) -> str:

@@ -6,12 +6,13 @@ from pydantic import ValidationError
 
 from hud_tui.client.answer import Arrived
 from hud_tui.client.calls import Calls
+from hud_tui.client.lookup import Lookup
 from hud_tui.client.tree import TreeReader
 from hud_tui.errors import HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
 from hud_tui.rl.written import Change
-from hud_tui.wire import Checkpoint, CheckpointTrace, Fork, Identity, Json, Model, SetHead
+from hud_tui.wire import Checkpoint, CheckpointTrace, Fork, Identity, Model, SetHead
 
 
 class Unset(Enum):
@@ -62,6 +63,8 @@ class CatalogCalls(Calls):
             HudUsage: It cannot be a name.
             HudConflict: The name is taken.
             HudNotFound: No such checkpoint, or its weights are kept no longer.
+            HudUnclear: No answer says whether it was made, and no new model of this name is
+                to be seen.
         """
         try:
             body = Fork(source_model_id=source_id, name=name, checkpoint_id=checkpoint_id)
@@ -69,8 +72,15 @@ class CatalogCalls(Calls):
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             raise HudUsage(f"the name {one_line(name, 40)!r}: {one_line(problem)}") from error
         change = Change("fork", source_id, name, before=checkpoint_id or "", made="id")
-        url = self.api("/v2/models/fork")
-        made = await self.wire.write("POST", url, Model, change, body)
+        url, known = self.api("/v2/models/fork"), set(self.wire.writing.names)
+
+        async def look() -> Model | None:
+            new = (model for model in await self.models() if known and model.id not in known)
+            return next((m for m in new if _same_name(m.name or m.model_name, name)), None)
+
+        hint = "look whether there is a model of this name (hud-tui models) before you fork again"
+        lookup = Lookup(self._settle_url(source_id), look, hint)
+        made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
         self.wire.writing.names[made.id] = made.model_name
         return made
 
@@ -124,14 +134,15 @@ class CatalogCalls(Calls):
         Raises:
             HudNotFound: No such checkpoint, or its weights are kept no longer.
             HudConflict: The head has moved since it was seen; the message says where to.
-            HudUnreachable: No answer; read the tree to see what became of it.
+            HudUnclear: No answer says whether it was set; read the tree.
         """
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.api("/v2/models/{}/head", model_id)
         match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
         left = was or (seen if isinstance(seen, str) else "") or ""
         change = Change("set head", model_id, before=left, after=checkpoint_id)
-        await self.wire.write("PUT", url, Json, change, body, headers=match)
+        lookup = Lookup[Model](self._settle_url(model_id))
+        await self.wire.write("PUT", url, Model, change, body, headers=match, lookup=lookup)
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
         """Keep a checkpoint's state whatever the service's disk limit, or no longer (embedded
@@ -142,7 +153,21 @@ class CatalogCalls(Calls):
         """
         url = self.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
         change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
-        return await self.wire.write("PUT" if pinned else "DELETE", url, Checkpoint, change)
+
+        async def look() -> Checkpoint | None:
+            found = (row for row in await self.tree(model_id) if row.id == checkpoint_id)
+            return next((row for row in found if row.pinned == pinned), None)
+
+        method = "PUT" if pinned else "DELETE"
+        return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(look=look))
+
+    def _settle_url(self, model_id: str) -> str:
+        """Where a service that keeps keys says what became of a model's call (embedded)."""
+        return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
 
     def checkpoints_url(self, model_id: str) -> str:
         return self.api("/v2/models/{}/checkpoints", model_id)
+
+
+def _same_name(one: str, other: str) -> bool:
+    return " ".join(one.split()).casefold() == " ".join(other.split()).casefold()

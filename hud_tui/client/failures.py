@@ -7,11 +7,23 @@ import httpx
 from hud_tui.client.answer import request_id
 from hud_tui.client.bodies import error_detail
 from hud_tui.client.retry import read_retry_after
-from hud_tui.errors import START_AGAIN, HudRefused, HudUnreachable, refused
+from hud_tui.errors import (
+    START_AGAIN,
+    UNCLEAR,
+    HudError,
+    HudMalformed,
+    HudRefused,
+    HudUnreachable,
+    refused,
+)
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
 
-UNCLEAR = "it may have happened: look at what the service says before you try again"
+UNSENT = (
+    *(httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError),
+    *(httpx.InvalidURL, httpx.UnsupportedProtocol),
+)
+"""How a request fails of which nothing has been sent."""
 
 
 class Failures:
@@ -34,7 +46,7 @@ class Failures:
         """The error for a request that no answer came to."""
         reason = self.without_key(one_line(str(error) or type(error).__name__))
         message = f"{method} {path_of(url)}: no answer from {origin_of(url)}: {reason}"
-        if method != "GET" and not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        if method != "GET" and not isinstance(error, UNSENT):
             return HudUnreachable(message, UNCLEAR)
         if self.settings.local:
             return HudUnreachable(message, START_AGAIN)
@@ -57,6 +69,15 @@ class Failures:
         if status >= 500:
             return "try again later" if method == "GET" else UNCLEAR
         return hints.get(status, "")
+
+
+def is_unclear(error: HudError) -> bool:
+    """Whether a write that failed so may have happened: no answer or a broken one; or one that
+    is a fault or a redirection, be it the server's or that of something on the way to it."""
+    if isinstance(error, HudRefused):
+        status = error.status or 0
+        return not 400 <= status < 500 or status == 408
+    return isinstance(error, HudMalformed) or error.hint == UNCLEAR
 
 
 def origin_of(url: str) -> str:

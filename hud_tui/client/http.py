@@ -11,11 +11,12 @@ import httpx
 
 from hud_tui.client.answer import Answer, Arrived, etag_of, read_body, request_id
 from hud_tui.client.bodies import parse
-from hud_tui.client.failures import UNCLEAR, Failures, origin_of, path_of
+from hud_tui.client.failures import Failures, is_unclear, origin_of, path_of
 from hud_tui.client.guard import Guard
+from hud_tui.client.lookup import Lookup, find_out
 from hud_tui.client.retry import retry_delay
 from hud_tui.client.writing import Writing
-from hud_tui.errors import HudError, HudUnreachable
+from hud_tui.errors import UNCLEAR, HudError, HudUnclear, HudUnreachable
 from hud_tui.rl.written import Change
 from hud_tui.settings import Settings
 from hud_tui.wire import Request
@@ -99,15 +100,22 @@ class Connection:
         kind: type[T],
         change: Change | None,
         body: Request | None = None,
-        timeout_s: float = READ_S,
+        timeout_s: float | None = None,
         headers: Mapping[str, str] | None = None,
+        lookup: Lookup[T] | None = None,
     ) -> T:
-        """Send once, whatever happens. After a `HudUnreachable` it may have happened.
+        """Send once, whatever happens.
 
         Args:
+            method, url, body, headers: The request.
+            kind: Of the answer.
             change: What it changes; None for what only has the service compute.
+            timeout_s: Longest wait for the answer; None for `READ_S`.
+            lookup: How to find out what became of a change where no answer says it.
 
         Raises:
+            HudUnclear: It may have happened.
+            HudError: It did not.
             HudReadOnly: It may not be sent, and was not.
             HudProtected: It changes a protected model, and was not sent.
         """
@@ -117,9 +125,19 @@ class Connection:
         sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
         if change is None:
             return (await self._deliver(method, url, kind, content, sent, timeout_s))[0]
-        written = self.writing.begin(change, method, url, content, sent["Idempotency-Key"])
+        key, request_id = sent["Idempotency-Key"], ""
+        written = self.writing.begin(change, method, url, content, key)
         try:
-            answer, request_id = await self._deliver(method, url, kind, content, sent, timeout_s)
+            try:
+                answer, request_id = await self._deliver(
+                    method, url, kind, content, sent, timeout_s
+                )
+            except HudError as error:
+                if not is_unclear(error):
+                    error.outcome = "not_done"
+                    raise
+                lost = HudUnclear(error, key)
+                answer = await find_out(self, lost, kind, lookup or Lookup())
         except BaseException as error:
             self.writing.failed(written, error)
             raise
@@ -133,11 +151,11 @@ class Connection:
         kind: type[T],
         content: bytes,
         headers: Mapping[str, str],
-        patience_s: float,
+        patience_s: float | None,
     ) -> tuple[T, str]:
         """The answer to a write, and the service's id of the request."""
         sent = {"Content-Type": "application/json", **headers}
-        timeout = httpx.Timeout(patience_s, connect=CONNECT_S)
+        timeout = httpx.Timeout(patience_s or READ_S, connect=CONNECT_S)
         answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
         return parse(kind, answer.body, f"{method} {path_of(url)}"), answer.request_id
 

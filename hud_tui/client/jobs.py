@@ -1,7 +1,10 @@
 """Jobs, their traces, and chat with a model."""
 
 from hud_tui.client.http import TRAIN_S
+from hud_tui.client.lookup import Lookup
 from hud_tui.client.training import TrainingCalls
+from hud_tui.errors import HudNotFound
+from hud_tui.rl.job_words import has_ended
 from hud_tui.rl.written import Change
 from hud_tui.wire import (
     CancelJob,
@@ -61,7 +64,17 @@ class JobCalls(TrainingCalls):
         """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
         url = self.api("/v2/rollouts/cancel_job")
         change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
-        return await self.wire.write("POST", url, CancelJobResult, change, CancelJob(job_id=job_id))
+
+        async def look() -> CancelJobResult | None:
+            run = await self.known_job(job_id)
+            status = run.status if run is not None else (await self.job(job_id)).status or ""
+            if not has_ended(status):
+                return None
+            return CancelJobResult(cancelled=int(status == "cancelled"), status=status)
+
+        hint = f"look whether it goes on before you cancel it again: hud-tui jobs {job_id}"
+        lookup, body = Lookup(self.settle_job_url(job_id), look, hint), CancelJob(job_id=job_id)
+        return await self.wire.write("POST", url, CancelJobResult, change, body, lookup=lookup)
 
     async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
         """Have the service sample and grade one task. Sent once.
@@ -71,7 +84,17 @@ class JobCalls(TrainingCalls):
         """
         url = self.api("/v2/rollouts/submit")
         change = Change("rollout", subject=body.job_id, made="trace_id", left_out=ROLLOUT)
-        return await self.wire.write("POST", url, SubmittedRollout, change, body)
+
+        async def look() -> SubmittedRollout | None:
+            try:
+                found = await self.trace(body.trace_id)
+            except HudNotFound:
+                return None
+            status = found.status or ""
+            return SubmittedRollout(job_id=body.job_id, trace_id=body.trace_id, status=status)
+
+        lookup = Lookup(look=look)
+        return await self.wire.write("POST", url, SubmittedRollout, change, body, lookup=lookup)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
         """One completion of a model's head, or of the checkpoint that `body` pins. Sent once.

@@ -19,7 +19,7 @@ from uuid import uuid4
 from hud_tui.client.groups import plain_id
 from hud_tui.client.outcomes import outcome_of
 from hud_tui.client.together import together
-from hud_tui.errors import HudError, HudRefused, HudUnauthorized
+from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear
 from hud_tui.rl.signal import TaskSignal
 from hud_tui.rl.signal_progress import Asked, Progress
 from hud_tui.rl.signal_report import Pace
@@ -83,7 +83,7 @@ class _Sampling:
     async def enter(self) -> None:
         """Give the job a name, where the service keeps jobs."""
         name = f"preflight on {self._asked.model}"
-        with suppress(HudRefused):
+        with suppress(HudRefused, HudUnclear):
             body = JobEnter(name=name, group=self._asked.group_size)
             await self._client.enter_job(self._job_id, body)
 
@@ -128,7 +128,7 @@ class _Sampling:
             await self._client.submit_rollout(self._body(task, group, trace_id))
         except HudUnauthorized:
             raise
-        except HudRefused as error:
+        except (HudRefused, HudUnclear) as error:
             del self._open[plain_id(trace_id)]
             self._note(task, None, one_line(error.message, 300))
 

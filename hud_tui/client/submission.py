@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hud_tui.errors import HudError, HudRefused, HudUnreachable
+from hud_tui.errors import HudError, HudUnclear
 from hud_tui.rl.variables import fill_rows
 from hud_tui.variables import every_variable
 from hud_tui.wire import JobDataset, JobStatus, SubmitJob
@@ -42,9 +42,7 @@ async def submit(client: "HudClient", body: SubmitJob) -> Submission:
     body = _filled(body)
     try:
         return Submission((await client.submit(body)).job_id, before=before)
-    except (HudUnreachable, HudRefused) as error:
-        if isinstance(error, HudRefused) and (error.status or 0) < 500:
-            raise
+    except HudUnclear as error:
         failure = error
     after = await _look(client, body.model_id, Submission("", before=before), failure)
     return Submission(after.id or body.model_id, found=True, before=before)

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from hud_tui.client.calls import Calls
+from hud_tui.client.lookup import Lookup
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.written import Change
 from hud_tui.wire import (
@@ -46,9 +47,10 @@ class TasksetCalls(Calls):
         """Create a taskset, or add and change rows of one. Sent once."""
         name = body.taskset_name or body.taskset_id or ""
         change = Change("upload", subject=name, made="taskset_id", left_out=("tasks",))
-        return await self.wire.write(
-            "POST", self.api("/v2/tasks/upload"), UploadResult, change, body
-        )
+        hint = "upload them again: rows that are there already stay as they are"
+        lookup = Lookup[UploadResult](hint=hint)
+        url = self.api("/v2/tasks/upload")
+        return await self.wire.write("POST", url, UploadResult, change, body, lookup=lookup)
 
     async def environment(self, name: str) -> EnvironmentConfig | None:
         """What an environment offers; None where no environment has this name."""

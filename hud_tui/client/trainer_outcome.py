@@ -8,8 +8,6 @@ With one trainer a model that is certain; a second one's step looks the same.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hud_tui.client.failures import UNCLEAR
-from hud_tui.errors import HudError, HudMalformed, HudRefused, HudUnreachable
 from hud_tui.wire import Checkpoint, Settled
 
 
@@ -83,13 +81,6 @@ def judge(
     )
     step = next(grown, None)
     return Resumed(True if step else None, step or head, lost.call)
-
-
-def is_unclear(error: HudError) -> bool:
-    """Whether a failed write may have happened: no answer, a broken one, or a server's fault."""
-    if isinstance(error, HudMalformed):
-        return True
-    return isinstance(error, (HudUnreachable, HudRefused)) and error.hint == UNCLEAR
 
 
 def advice(call: str) -> str:

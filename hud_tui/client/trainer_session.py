@@ -15,14 +15,13 @@ from hud_tui.client.trainer_outcome import (
     Seen,
     advice,
     head_of,
-    is_unclear,
     judge,
     look,
 )
 from hud_tui.client.trainer_reports import Reports
 from hud_tui.client.writing import untold
 from hud_tui.command_log import CommandLog
-from hud_tui.errors import HudError, HudRefused
+from hud_tui.errors import HudRefused, HudUnclear
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.settings import read_paths, read_settings
 from hud_tui.wire import Checkpoint, Model, Settled
@@ -171,10 +170,9 @@ class TrainingSession:
         except CancelledError:
             self._lost = Lost(call, asked, key)
             raise
-        except HudError as error:
-            if is_unclear(error):
-                self._lost = Lost(call, asked, key)
-                error.hint = advice(call)
+        except HudUnclear as error:
+            self._lost = Lost(call, asked, key)
+            error.hint = advice(call)
             raise
 
 

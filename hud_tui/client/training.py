@@ -2,7 +2,9 @@
 
 from hud_tui.client.calls import Calls
 from hud_tui.client.http import SUBMIT_S, TRAIN_S
+from hud_tui.client.lookup import Lookup
 from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.rl.job_words import has_ended
 from hud_tui.rl.written import Change
 from hud_tui.wire import (
     Backward,
@@ -73,11 +75,14 @@ class TrainingCalls(Calls):
         """Start a managed run.
 
         Raises:
-            HudUnreachable: No answer; `job_status` of the model says whether it runs.
+            HudUnclear: No answer says whether it runs; `job_status` of the model may.
         """
         url = self.rl("/v1/training/jobs")
         change = Change("submit", body.model_id, made="job_id", left_out=("dataset",))
-        return await self.wire.write("POST", url, SubmittedJob, change, body, SUBMIT_S)
+        settle = self.rl("/v1/models/{}/train/calls/", body.model_id) + "{}/settle"
+        lookup = Lookup[SubmittedJob](settle)
+        write = self.wire.write
+        return await write("POST", url, SubmittedJob, change, body, SUBMIT_S, lookup=lookup)
 
     async def job_status(self, ref: str) -> JobStatus:
         """A managed run, by its id or by its model's: then that model's latest.
@@ -101,7 +106,18 @@ class TrainingCalls(Calls):
         """Continue an interrupted run from the model's head (embedded service)."""
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
         change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
-        return await self.wire.write("POST", url, JobStatus, change)
+
+        async def look() -> JobStatus | None:
+            run = await self.known_job(job_id)
+            return None if run is None or has_ended(run.status) else run
+
+        hint = f"look whether it goes on before you resume it again: hud-tui jobs {job_id}"
+        lookup = Lookup(self.settle_job_url(job_id), look, hint)
+        return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
+
+    def settle_job_url(self, job_id: str) -> str:
+        """Where a service that keeps keys says what became of a job's call (embedded)."""
+        return self.rl("/v1/training/jobs/{}/calls/", job_id) + "{}/settle"
 
     async def guarded_model(self, job_id: str) -> str:
         """Id of the protected model that a job trains; empty where it trains none of them.

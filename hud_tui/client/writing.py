@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from time import time
 from urllib.parse import urlsplit, urlunsplit
 
-from hud_tui.errors import HudError, HudRefused
+from hud_tui.errors import HudError, HudUnclear
 from hud_tui.rl.text import one_line
 from hud_tui.rl.written import Change, Written
 
@@ -53,12 +53,13 @@ class Writing:
         )
 
     def failed(self, written: Written, error: BaseException) -> None:
-        """It was refused; or it ended without an answer, so that it may have happened."""
+        """It was not done; or it ended without an answer that says so, and may have happened."""
         said, request_id = type(error).__name__, ""
         if isinstance(error, HudError):
             said, request_id = error.message, error.request_id
-        refused = isinstance(error, HudRefused) and (error.status or 0) < 500
-        outcome = "refused" if refused else "unknown"
+        outcome = "unknown"
+        if isinstance(error, HudError) and not isinstance(error, HudUnclear):
+            outcome = "refused"
         said, request_id = self._clean(said), self._clean(request_id)
         self.observe(replace(written, outcome=outcome, said=said, request_id=request_id))
 

@@ -5,15 +5,13 @@ import asyncio
 from typing import Any
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudConflict, HudError, HudRefused, HudUnreachable, HudUsage
-from hud_tui.headless.consent import confirm, require_consent
-from hud_tui.headless.output import emit, plain
+from hud_tui.client.lookup import LOOKS_S
+from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
+from hud_tui.headless.consent import changes, confirm, require_consent
+from hud_tui.headless.output import emit, plain, tell
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.tree import Tree, label
 from hud_tui.wire import Checkpoint, Model
-
-LOOKS_S = (0.5, 1.0, 2.0)
-"""Seconds between looks for a head that was set without an answer: it may still arrive."""
 
 
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
@@ -41,12 +39,11 @@ def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | No
 
 async def head(client: HudClient, args: argparse.Namespace) -> int:
     """The head; with ``--set`` or ``--back``, another one, verified by reading the tree again."""
-    changes = args.checkpoint is not None or args.back is not None
-    if changes:
+    if changes(args):
         require_consent(args, client)
     model = await client.model(args.model)
     tree = Tree.of(await client.checkpoints(model.id))
-    if not changes:
+    if not changes(args):
         emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
         return 0
     target = _target(tree, args)
@@ -87,48 +84,64 @@ async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
         raise _conflict(f"{moved}; nothing was sent", "look again, then decide")
 
 
-async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree:
+async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree | None:
     """Set the head once, and read the tree that results, whatever the answer was.
 
+    Returns:
+        None where the service says that it was set, and the tree cannot be read.
+
     Raises:
-        HudError: It failed, and the tree says so too.
+        HudUnclear: No answer says whether it was set, and the tree does not show it.
+        HudError: It was not.
     """
     try:
         if _id(tree.served) != target.id:
             await client.set_head(model.id, target.id, _id(tree.served))
-    except (HudUnreachable, HudRefused) as error:
-        if isinstance(error, HudRefused) and error.status is not None and error.status < 500:
-            raise
+    except HudUnclear as error:
         return await _look(client, model, tree, target, error)
-    return Tree.of(await client.checkpoints(model.id))
+    try:
+        return Tree.of(await client.checkpoints(model.id))
+    except HudError as error:
+        tell(f"the head was set, but the tree cannot be read now: {error.message}")
+        return None
 
 
 async def _look(
-    client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudError
+    client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudUnclear
 ) -> Tree:
     """The tree once it shows the head that was set without an answer.
 
     Raises:
-        HudError: The failure, where it never does.
+        HudUnclear: The failure, where it never does.
     """
-    for wait_s in (0.0, *LOOKS_S):
+    seen = "the tree cannot be read now"
+    for wait_s in LOOKS_S:
         await asyncio.sleep(wait_s)
-        after = Tree.of(await client.checkpoints(model.id))
+        try:
+            after = Tree.of(await client.checkpoints(model.id))
+        except HudError:
+            break
         if _took(tree, after, target):
             return after
+        seen = f"the service says the head is {label(after.served)}"
     again = f"hud-tui --headless head {model.model_name}"
-    failure.hint = f"the service says the head is {label(after.served)}; look once more: {again}"
+    failure.hint = f"{seen}; look once more before you set it again: {again}"
     raise failure
 
 
-def _report(model: Model, before: Tree, target: Checkpoint, after: Tree) -> None:
+def _report(model: Model, before: Tree, target: Checkpoint, after: Tree | None) -> None:
+    data = {"model": model.model_name, "previous": _id(before.served)}
+    if after is None:
+        known = checkpoint_document(before, before.find(target.id)) or {}
+        emit("head", {**data, "head": {**known, "is_active": True}, "verified": False})
+        return
     if not _took(before, after, target):
         now, wanted = label(after.served), label(target)
         hint = f"somebody else moves it: hud-tui --headless head {model.model_name}"
-        raise _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
-    data = {"model": model.model_name, "previous": _id(before.served)}
-    served = checkpoint_document(after, after.head)
-    emit("head", {**data, "head": served, "verified": True})
+        moved = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
+        moved.outcome = "done"
+        raise moved
+    emit("head", {**data, "head": checkpoint_document(after, after.head), "verified": True})
 
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:

@@ -29,6 +29,17 @@ def require_consent(args: argparse.Namespace, client: "HudClient | None" = None)
         raise HudUsage(f"{args.command} changes something and nobody can be asked", "add -y")
 
 
+def changes(args: argparse.Namespace) -> bool:
+    """Whether a command asks for a change."""
+    asked = vars(args)
+    match args.command:
+        case "head":
+            return asked.get("checkpoint") is not None or asked.get("back") is not None
+        case "jobs":
+            return bool(asked.get("cancel") or asked.get("resume"))
+    return args.command in ("fork", "run")
+
+
 async def confirm(args: argparse.Namespace, question: str) -> None:
     """Ask on stderr, unless ``-y`` was given.
 

@@ -1,10 +1,12 @@
 """``run --follow``: a run's events as they happen, one document a line, then its result."""
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.submission import Submission, submit
-from hud_tui.events import JobChanged, TreeRead
+from hud_tui.errors import HudError
+from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.headless.listening import Listener
 from hud_tui.headless.output import emit, tell
 from hud_tui.headless.sentry import Sentry
@@ -32,13 +34,21 @@ class Follower:
             self._sentry.begin(first, news=False)
             submission = await submit(self._client, body)
             tell(f"job {submission.job_id} is submitted; it goes on if this is interrupted")
-            while True:
-                event = await self._listener.next(events)
-                if not isinstance(event, TreeRead):
-                    emit("event", event)
-                self._sentry.hear(event)
-                if isinstance(event, JobChanged) and _has_ended(event.job, submission):
-                    return self._finish(submission, event.job)
+            try:
+                return await self._follow(events, submission)
+            except HudError as error:
+                error.outcome = "done"
+                error.hint = f"{error.hint}; job {submission.job_id} is submitted".lstrip("; ")
+                raise
+
+    async def _follow(self, events: AsyncGenerator[Event, None], submission: Submission) -> int:
+        while True:
+            event = await self._listener.next(events)
+            if not isinstance(event, TreeRead):
+                emit("event", event)
+            self._sentry.hear(event)
+            if isinstance(event, JobChanged) and _has_ended(event.job, submission):
+                return self._finish(submission, event.job)
 
     def _finish(self, submission: Submission, job: JobStatus) -> int:
         job_id, model = submission.job_id, self._model.model_name

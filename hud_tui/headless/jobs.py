@@ -4,9 +4,9 @@ import argparse
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.job_names import find_job
-from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.headless.consent import confirm, require_consent
-from hud_tui.headless.output import emit
+from hud_tui.headless.output import emit, tell
 from hud_tui.wire import Job
 
 
@@ -30,7 +30,11 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
 async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"cancel job {job_id}?")
     result = await client.cancel_job(job_id)
-    status = await client.known_job(job_id)
+    try:
+        status = await client.known_job(job_id)
+    except HudError as error:
+        status = None
+        tell(f"it was cancelled, but its status cannot be read now: {error.message}")
     emit("job", {"job_id": job_id, "cancelled": result.cancelled, "status": status})
     return 0
 

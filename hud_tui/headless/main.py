@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
+from hud_tui.headless.consent import changes
 from hud_tui.headless.output import emit_error, quiet_stdout, tell
 from hud_tui.rl.text import one_line
 
@@ -34,6 +35,10 @@ async def _run(args: argparse.Namespace, connect: Connect) -> int:
     client = await connect("local" if args.local else "hud", None, _progress())
     try:
         return await command(client, args)
+    except HudError as error:
+        if error.outcome is None and changes(args):
+            error.outcome = "not_done"
+        raise
     finally:
         await client.aclose()
 

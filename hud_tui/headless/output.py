@@ -36,6 +36,7 @@ def emit_error(error: HudError, document: bool = True) -> int:
             "message": one_line(error.message, 2000),
             "hint": error.hint,
             "status": error.status,
+            "outcome": error.outcome,
         }
         if isinstance(error, HudBadTasks):
             failure["problems"] = plain(error.problems)

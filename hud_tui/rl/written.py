@@ -45,7 +45,7 @@ class Written:
     before: str = ""
     after: str = ""
     outcome: str = "unknown"
-    """``done``, ``refused`` (the service said no) or ``unknown`` (no answer came)."""
+    """``done``, ``refused`` (it was not done) or ``unknown`` (no answer says)."""
     said: str = ""
     """What the service said where it was not done."""
     service: str = ""

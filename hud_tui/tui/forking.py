@@ -1,11 +1,11 @@
-"""Forking: a name is asked for, the fork is sent once, and a lost answer is looked up."""
+"""Forking: a name is asked for, and the fork is sent once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hud_tui.errors import HudConflict, HudError, HudUnreachable
+from hud_tui.errors import HudConflict, HudError
 from hud_tui.rl.catalog import free_name, name_problem, slug_of
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
@@ -13,7 +13,6 @@ from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import Checkpoint, Model
 
 if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
     from hud_tui.tui.app import HudApp
 
 
@@ -40,7 +39,7 @@ async def ask_fork(
     async def accept(text: str) -> str:
         try:
             start_id = None if start is None else start.id
-            forked.append(await fork(app.connected, source, text, start_id))
+            forked.append(await app.connected.fork(source.id, text, start_id))
         except HudError as error:
             return _objection(error)
         return ""
@@ -79,22 +78,3 @@ def _slug(name: str) -> str:
 def label_of(start: Checkpoint | None) -> str:
     """Where a fork starts, in words."""
     return "the source's head" if start is None else one_line(label(start), 60)
-
-
-async def fork(
-    client: HudClient, source: Model, name: str, checkpoint_id: str | None = None
-) -> Model:
-    """Fork, once; where the answer is lost, the catalog says whether it happened.
-
-    Raises:
-        HudConflict: The name is taken.
-        HudError: The service refuses, or cannot be asked.
-    """
-    try:
-        return await client.fork(source.id, name, checkpoint_id)
-    except HudUnreachable:
-        wanted = name.casefold()
-        found = [m for m in await client.models() if (m.name or m.model_name).casefold() == wanted]
-        if not found:
-            raise
-        return found[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from hud_tui.errors import HudConflict, HudError, HudUnreachable, HudUsage
+from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
 from hud_tui.events import TreeRead
 from hud_tui.keys import key, keyed
 from hud_tui.rl.head import Outcome, name, named, only_trained, outcome, refusal
@@ -129,7 +129,7 @@ async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
     seen = {"seen": _head(before)} if view.client.settings.local else {}
     try:
         await view.client.set_head(model.id, target, was=_head(before), **seen)
-    except HudUnreachable:
+    except HudUnclear:
         answer = Answer(answered=False)
     except HudError as error:
         answer = Answer(refusal=error)

@@ -173,5 +173,5 @@ class CancelJob(Request):
 
 
 class CancelJobResult(Response):
-    cancelled: int = 0
+    cancelled: int
     status: str | None = None

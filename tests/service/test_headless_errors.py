@@ -248,13 +248,16 @@ async def test_a_lost_answer_to_set_head_is_made_up_for(
 async def test_a_head_that_is_set_late_is_looked_for_again(
     hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request arrives after its sender has given up on an answer, and looked once."""
-    monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0,))
+    """The request arrives after its sender has given up on an answer, and looked once; the
+    service is one that keeps no keys."""
+    monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0, 0.0))
     held: list[httpx.Request] = []
     looks = 0
 
     def late(request: httpx.Request) -> None:
         nonlocal looks
+        if request.url.path.endswith("/settle"):
+            request.url = request.url.copy_with(path="/v1/no-such-path")
         if request.method == "PUT":
             held.append(request)
             raise httpx.ReadError("cut", request=request)
@@ -321,6 +324,6 @@ async def test_a_submission_that_never_arrived_says_so(
 
     monkeypatch.setattr("hud_tui.client.client.HudClient", DeafClient)
     result = await hud("run", "arith", "--steps", "1", "-y")
-    assert (result.code, result.error["type"]) == (3, "unreachable")
-    assert "no new run" in result.error["hint"]
+    assert (result.code, result.error["type"]) == (7, "unclear")
+    assert (result.error["outcome"], "no new run" in result.error["hint"]) == ("unknown", True)
     assert jobs_of(await hud("jobs")) == before

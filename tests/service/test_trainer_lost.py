@@ -9,7 +9,7 @@ import pytest
 
 from hud_tui.client import HudClient, TrainingClient, trainer_session
 from hud_tui.client.trainer_outcome import Resumed
-from hud_tui.errors import HudBadInput, HudError, HudMalformed, HudRefused, HudUnreachable
+from hud_tui.errors import HudBadInput, HudError, HudRefused, HudUnclear, HudUnreachable
 from hud_tui.service.engines.base import Saved
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
@@ -65,23 +65,24 @@ GATEWAY = httpx.Response(504, json={"detail": "upstream timed out"})
 GARBLED = httpx.Response(200, json={"step": "?"})
 
 
-@pytest.mark.parametrize(
-    ("instead", "kind"),
-    [(None, HudUnreachable), (GATEWAY, HudRefused), (GARBLED, HudMalformed)],
-)
+PORTAL = httpx.Response(200, html="<html>please sign in</html>")
+AWAY = httpx.Response(302, headers={"Location": "http://portal/"})
+
+
+@pytest.mark.parametrize("instead", [None, GATEWAY, GARBLED, PORTAL, AWAY, httpx.Response(204)])
 @pytest.mark.parametrize("steps", [0, 2])
 async def test_a_step_whose_answer_is_lost_is_found(
     trainer: TrainingClient,
     line: Losing,
     instead: httpx.Response | None,
-    kind: type[HudError],
     steps: int,
 ) -> None:
     before = [await stepped(trainer) for _ in range(steps)]
     await passed(trainer)
     line.lose("optim-step", "answer", instead)
-    with pytest.raises(kind) as error:
+    with pytest.raises(HudUnclear) as error:
         await trainer.optim_step(learning_rate=0.1)
+    assert (error.value.outcome, error.value.exit_code) == ("unknown", 7)
     assert "trainer.resume()" in error.value.hint
     found = await trainer.resume()
     head = await trainer.head()
@@ -211,6 +212,34 @@ async def test_a_call_that_arrives_after_it_was_settled_is_refused(
     assert [node.num_datums for node in await trainer.checkpoints()] == [2, 2]
 
 
+@pytest.mark.parametrize("keys", [True], indirect=True)
+@pytest.mark.parametrize("instead", [None, GATEWAY, GARBLED, PORTAL, httpx.Response(204)])
+async def test_a_service_that_keeps_keys_says_that_the_head_was_set(
+    trainer: TrainingClient, line: Losing, instead: httpx.Response | None
+) -> None:
+    first, _ = await stepped(trainer), await stepped(trainer)
+    line.lose("head", "answer", instead)
+    assert (await trainer.set_head(first)).id == first
+    assert line.sent["head"] == 1
+    assert (await trainer.resume()).call is None
+
+
+@pytest.mark.parametrize("keys", [True], indirect=True)
+async def test_a_head_that_arrives_after_it_was_given_up_is_refused(
+    trainer: TrainingClient, line: Losing
+) -> None:
+    first, second = await stepped(trainer), await stepped(trainer)
+    line.lose("head", "late")
+    with pytest.raises(HudUnreachable, match="it was not done") as error:
+        await trainer.set_head(first)
+    assert error.value.outcome == "not_done"
+    assert (await line.deliver()).status_code == 409
+    head = await trainer.head()
+    assert head is not None
+    assert head.id == second
+
+
+@pytest.mark.parametrize("keys", [False], indirect=True)
 async def test_a_head_that_is_set_late_is_found_by_asking_again(
     trainer: TrainingClient, line: Losing
 ) -> None:
@@ -225,6 +254,7 @@ async def test_a_head_that_is_set_late_is_found_by_asking_again(
     assert (await trainer.resume()).call is None
 
 
+@pytest.mark.parametrize("keys", [False], indirect=True)
 @pytest.mark.parametrize(("where", "landed"), [("request", None), ("answer", True)])
 async def test_a_lost_set_head(
     trainer: TrainingClient, line: Losing, where: Where, landed: bool | None

@@ -33,6 +33,8 @@ class Net(httpx.AsyncHTTPTransport):
     lose: str = ""
     """``request`` before the service has it, ``answer`` after."""
     answer: httpx.Response | None = None
+    keyless: bool = False
+    """Whether the service is one that keeps no keys of writes, as HUD."""
     sent: list[str] = field(default_factory=list)
     """Writes that were sent, e.g. ``POST /v2/models/fork``."""
     free: Callable[[], bool] = lambda: True
@@ -46,7 +48,10 @@ class Net(httpx.AsyncHTTPTransport):
         super().__init__()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method != "GET":
+        settles = request.url.path.endswith("/settle")
+        if settles and self.keyless:
+            return httpx.Response(404, json={"detail": "Not Found"}, request=request)
+        if request.method != "GET" and not settles:
             self.sent.append(f"{request.method} {request.url.path}")
         answer = await self._answered(request)
         if not self.free() and "event-stream" not in answer.headers.get("content-type", ""):
@@ -60,7 +65,9 @@ class Net(httpx.AsyncHTTPTransport):
         return answer
 
     async def _answered(self, request: httpx.Request) -> httpx.Response:
-        if request.method == "GET" or self.path not in ("", request.url.path):
+        if request.method == "GET" or request.url.path.endswith("/settle"):
+            return await super().handle_async_request(request)
+        if self.path not in ("", request.url.path):
             return await super().handle_async_request(request)
         if self.answer is not None:
             return self.answer

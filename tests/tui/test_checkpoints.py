@@ -182,9 +182,31 @@ async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
         await flown.until(lambda: "nothing to undo" in note(flown))
 
 
-async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
+async def test_a_service_that_keeps_keys_says_that_it_did_not_happen(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.lose = "request"
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "refused: the head is step-000006" in note(flown))
+        assert "it was not done" in "".join(n.message for n in flown.app._notifications)
+        assert await flown.head(model_id) == "step-000006"
+
+
+async def test_a_service_that_keeps_keys_says_that_it_happened(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        flown.net.lose = "answer"
+        await flown.press("u")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "head is step-000005 · verified · z undoes" in note(flown))
+        assert len(flown.net.sent) == 1
+        assert await flown.head(model_id) == "step-000005"
+
+
+async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        flown.net.lose, flown.net.keyless = "request", True
         await flown.press("u")
         await flown.until_dialog()
         await flown.press("y")
@@ -196,7 +218,7 @@ async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
 
 async def test_no_answer_but_it_did_happen(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
-        flown.net.lose = "answer"
+        flown.net.lose, flown.net.keyless = "answer", True
         await flown.press("u")
         await flown.until_dialog()
         await flown.press("y")

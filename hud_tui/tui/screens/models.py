@@ -25,7 +25,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.engine_line import engine_line
 from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does, first_choice
-from hud_tui.tui.forking import ask_fork, fork
+from hud_tui.tui.forking import ask_fork
 from hud_tui.tui.model_rows import COLUMNS, model_rows
 from hud_tui.tui.screens.models_reading import ModelsReading
 from hud_tui.tui.widgets.row_list import RowList
@@ -170,7 +170,7 @@ class ModelsScreen(ModelsReading):
     async def fork_first(self, source: Model) -> None:
         """The first fork of all, under a free name, and on to its first run."""
         name = free_name(source.model_name, self.models or ())
-        model = await self.attempt(fork(self.client, source, name))
+        model = await self.attempt(self.client.fork(source.id, name))
         if model is not None:
             self.hud.first_fork = model.id
             self.hud.choose(model)

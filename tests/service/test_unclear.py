@@ -1,0 +1,196 @@
+"""Writes whose answer says nothing: what became of them is found out, and said."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from hud_tui.client import lookup, submission
+from hud_tui.client.client import HudClient
+from hud_tui.headless import checkpoints as headless_checkpoints
+from hud_tui.headless import follow, listening
+from hud_tui.settings import Settings
+from hud_tui.wire import SubmitJob
+from tests.conftest import Served, ended, fork
+from tests.service.calls import step, tree
+from tests.service.headless import Command, commands
+from tests.service.test_headless_errors import meddle
+
+PORTAL = "<html><body>Sign in to the network</body></html>"
+ANSWERS: dict[str, Callable[[], httpx.Response | Exception]] = {
+    "a portal's page": lambda: httpx.Response(200, html=PORTAL),
+    "nothing": lambda: httpx.Response(200),
+    "half of it": lambda: httpx.Response(200, text='{"id": "3f'),
+    "other JSON": lambda: httpx.Response(200, json={"ok": True}),
+    "a redirection": lambda: httpx.Response(302, headers={"Location": "http://portal/"}),
+    "no content": lambda: httpx.Response(204),
+    "a gateway's fault": lambda: httpx.Response(502, html="<h1>Bad Gateway</h1>"),
+    "its end": lambda: httpx.ReadError("cut"),
+    "too short": lambda: httpx.RemoteProtocolError("incomplete body"),
+    "garbage": lambda: httpx.DecodingError("not gzip"),
+}
+
+
+@pytest.fixture(params=ANSWERS)
+def instead(request: pytest.FixtureRequest) -> Callable[[], httpx.Response | Exception]:
+    """What comes in the place of an answer."""
+    return ANSWERS[request.param]
+
+
+@pytest.fixture
+def hud(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    monkeypatch.setattr(lookup, "LOOKS_S", (0.0,))
+    monkeypatch.setattr(lookup, "ASKS_S", (0.0,))
+    monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0,))
+    monkeypatch.setattr(submission, "LOOK_S", 0.0)
+    return commands(served, monkeypatch, capsys)
+
+
+class Line:
+    """Puts something in the place of the answers to writes."""
+
+    arrives = True
+    keyless = False
+    """Whether the service keeps no keys, as HUD."""
+    written = 0
+    """Requests that would change something."""
+
+
+@pytest.fixture
+def line(
+    instead: Callable[[], httpx.Response | Exception], monkeypatch: pytest.MonkeyPatch
+) -> Line:
+    line = Line()
+
+    class Lying(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/settle") and line.keyless:
+                return httpx.Response(404, json={"detail": "Not Found"}, request=request)
+            if request.method == "GET" or request.url.path.endswith("/settle"):
+                return await super().handle_async_request(request)
+            line.written += 1
+            if line.arrives:
+                await (await super().handle_async_request(request)).aread()
+            answer = instead()
+            if isinstance(answer, Exception):
+                raise answer
+            answer.request = request
+            return answer
+
+    class Client(HudClient):
+        def __init__(self, settings: Settings) -> None:
+            super().__init__(settings, Lying())
+
+    monkeypatch.setattr("hud_tui.client.client.HudClient", Client)
+    return line
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+async def test_a_fork(hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
+    line.keyless = keyless
+    made = await hud("fork", "toy/four", "--name", "Mine", "-y")
+    assert (made.code, made.data["model"]["name"]) == (0, "Mine")
+    line.arrives = False
+    lost = await hud("fork", "toy/four", "--name", "other", "-y")
+    known = {"code": 7, "type": "unclear", "outcome": "unknown"}
+    if not keyless:
+        known = {"code": 3, "type": "unreachable", "outcome": "not_done"}
+    said = {"code": lost.code, "type": lost.error["type"], "outcome": lost.error["outcome"]}
+    assert said == known
+    assert ("before you fork again" in lost.error["hint"]) == keyless
+    names = [row["name"] for row in (await http.get("/v2/models")).json()["items"]]
+    assert (names.count("Mine"), names.count("other"), line.written) == (1, 0, 2)
+    logged = [one["outcome"] for one in (await hud("log")).data["entries"]]
+    assert logged == ["done", "unknown" if keyless else "refused"]
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+async def test_a_head(hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
+    model = await fork(http, "mine")
+    first, second = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
+    line.keyless = keyless
+    done = await hud("head", "mine", "--set", first, "-y")
+    assert (done.code, done.data["verified"], done.data["head"]["id"]) == (0, True, first)
+    line.arrives = False
+    lost = await hud("head", "mine", "--set", second, "-y")
+    assert (lost.code, lost.error["outcome"]) == ((7, "unknown") if keyless else (3, "not_done"))
+    assert [row["id"] for row in await tree(http, model["id"]) if row["is_active"]] == [first]
+    assert line.written == 2
+
+
+async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
+    hud: Command, served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await fork(http, "mine")
+    first, second = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
+    wrote = False
+
+    def page(request: httpx.Request) -> httpx.Response | None:
+        nonlocal wrote
+        wrote = wrote or request.method == "PUT"
+        if not wrote or not request.url.path.endswith("/checkpoints"):
+            return None
+        return httpx.Response(200, html=PORTAL, request=request)
+
+    meddle(monkeypatch, after=page)
+    done = await hud("head", "mine", "--set", first, "-y")
+    assert (done.code, done.data["verified"]) == (0, False)
+    assert (done.data["previous"], done.data["head"]["id"]) == (second, first)
+    assert done.data["head"]["is_active"]
+    assert "the head was set, but the tree cannot be read now" in done.err
+
+
+@pytest.mark.parametrize("keyless", [False, True])
+async def test_a_run_its_cancellation_and_its_resumption(
+    hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool
+) -> None:
+    await fork(http, "mine")
+    line.keyless = keyless
+    flags = ("--steps", "100000", "--learning-rate", "0.000001")
+    begun = await hud("run", "arith", "-m", "mine", *flags, "-y")
+    assert (begun.code, begun.kind) == (0, "job")
+    job_id = begun.data["job_id"]
+    stopped = await hud("jobs", job_id, "--cancel", "-y")
+    assert (stopped.code, stopped.data["cancelled"]) == (0, 1)
+    assert stopped.data["status"]["status"] == "cancelled"
+    resumed = await hud("jobs", job_id, "--resume", "-y")
+    assert (resumed.code, resumed.data["status"]["status"] in ("queued", "running")) == (0, True)
+    assert line.written == 3
+    line.arrives = False
+    lost = await hud("jobs", job_id, "--cancel", "-y")
+    assert (lost.code, lost.error["outcome"]) == ((7, "unknown") if keyless else (3, "not_done"))
+    assert ("before you cancel it again" in lost.error["hint"]) == keyless
+    await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+    assert (await ended(http, job_id))["status"] == "cancelled"
+    lost = await hud("jobs", job_id, "--resume", "-y")
+    assert (lost.code, lost.error["outcome"]) == ((7, "unknown") if keyless else (3, "not_done"))
+    assert (await http.get("/v2/jobs")).json()["total"] == 1
+
+
+async def test_a_refusal_is_none_of_that(hud: Command, http: httpx.AsyncClient) -> None:
+    await fork(http, "mine")
+    taken = await hud("fork", "toy/four", "--name", "mine", "-y")
+    assert (taken.code, taken.error["type"], taken.error["outcome"]) == (1, "conflict", "not_done")
+    unknown = await hud("head", "mine", "--set", "nope", "-y")
+    assert (unknown.code, unknown.error["outcome"]) == (2, "not_done")
+    read = await hud("head", "nope")
+    assert read.error["outcome"] is None
+
+
+async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_goes(
+    hud: Command, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await fork(http, "mine")
+
+    async def submit_and_give_up(client: HudClient, body: SubmitJob) -> submission.Submission:
+        monkeypatch.setattr(listening, "PATIENCE_S", 0.0)
+        return await submission.submit(client, body)
+
+    monkeypatch.setattr(follow, "submit", submit_and_give_up)
+    flags = ("--steps", "100000", "--learning-rate", "0.000001")
+    lost = await hud("run", "arith", "-m", "mine", *flags, "--follow", "-y")
+    job = (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()
+    assert (lost.code, lost.error["type"], lost.error["outcome"]) == (3, "unreachable", "done")
+    assert f"job {job['id']} is submitted" in lost.error["hint"]
