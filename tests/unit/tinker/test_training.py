@@ -1,0 +1,127 @@
+"""Passes and steps as a server answers them: figures over all tokens, and what is not finite."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hud_tui.service.engines.base import Adam, Datum, NotFinite
+from hud_tui.service.engines.tinker import training
+
+FLAT = Datum([1, 2], [3, 4], [-1.0, -1.0], 0.0)
+MOVED = Datum([1, 2], [5], [-2.0], 1.0)
+NOW = -1.5
+"""What the policy gives every token by now."""
+
+
+class Server:
+    """The SDK's client, and the server behind it: every token has the same logprob."""
+
+    url = "http://trainer:8000"
+
+    def __init__(self) -> None:
+        self.averages: bool | None = False
+        self.now = NOW
+        self.metrics: dict[str, float] = {"loss:sum": -1.0}
+        self.stepped: dict[str, float] = {"grad_norm": 2.0}
+        self.passed: list[tuple[str, int]] = []
+        """Verb and datums of every call."""
+
+    async def call(self, submit: Callable[[], Any], limit_s: float = 0.0) -> Any:
+        return submit()
+
+    async def tinker(self) -> Any:
+        return SimpleNamespace(types=SimpleNamespace(AdamParams=lambda **given: given))
+
+    def forward(self, data: Sequence[Any], loss_fn: str) -> Any:
+        return self._pass("forward", data)
+
+    def forward_backward(self, data: Sequence[Any], loss_fn: str, config: Any) -> Any:
+        return self._pass("forward_backward", data)
+
+    def optim_step(self, params: Any) -> Any:
+        return SimpleNamespace(metrics=self.stepped)
+
+    def save_state(self, name: str) -> Any:
+        return SimpleNamespace(path=f"tinker://run/weights/{name}")
+
+    def save_weights_for_sampler(self, name: str) -> Any:
+        return SimpleNamespace(path=f"tinker://run/{name}")
+
+    def _pass(self, verb: str, data: Sequence[Any]) -> Any:
+        self.passed.append((verb, len(data)))
+        lengths = [len(datum.model_input.to_ints()) for datum in data]
+        rows = [np.full(length, self.now) for length in lengths]
+        outputs = [{"logprobs": SimpleNamespace(data=row)} for row in rows]
+        return SimpleNamespace(loss_fn_outputs=outputs, metrics=self.metrics)
+
+
+class Run:
+    def __init__(self, server: Server) -> None:
+        self.turns = 0
+        self._server = server
+
+    async def trainer(self) -> Server:
+        return self._server
+
+    async def quiet(self) -> None:
+        return None
+
+    def accumulated(self, turns: int, moved: bool) -> None:
+        self.turns += turns
+
+    def take(self) -> int:
+        return self.turns
+
+
+async def passed(server: Server, run: Run, datums: Sequence[Datum], loss_fn: str) -> dict[str, Any]:
+    given: Any = (server, run)
+    if loss_fn == "custom":
+        weights = [[datum.advantage] * len(datum.output) for datum in datums]
+        return await training.backward(*given, datums, weights)
+    return await training.forward_backward(*given, datums, loss_fn, {"beta": 0.05})
+
+
+@pytest.mark.parametrize("loss_fn", ["importance_sampling", "dro", "cross_entropy", "custom"])
+async def test_what_has_no_gradient_is_passed_forward_once_and_counted(loss_fn: str) -> None:
+    server = Server()
+    run = Run(server)
+    figures = await passed(server, run, [FLAT, MOVED, FLAT, replace(FLAT)], loss_fn)
+    assert server.passed[0] == ("forward", 1), "three rollouts that said the same"
+    assert server.passed[-1] == ("forward_backward", 1)
+    assert (run.turns, figures["tokens"], figures["num_tokens"]) == (1, 1.0, 7.0)
+    assert figures["entropy"] == pytest.approx(1.5)
+    assert figures["kl_sample_train"] == pytest.approx((6 * 0.5 - 0.5) / 7)
+    assert figures["trained/kl_sample_train"] == pytest.approx(-0.5)
+    assert figures["clip_fraction"] == 1.0, "ratios of .61 and 1.65"
+    assert figures["server/loss:sum"] == -1.0
+
+
+async def test_without_any_gradient_nothing_is_accumulated() -> None:
+    server = Server()
+    run = Run(server)
+    figures = await passed(server, run, [FLAT], "ppo")
+    assert (server.passed, run.turns, figures["tokens"]) == ([("forward", 1)], 0, 0.0)
+
+
+async def test_a_pass_that_is_not_finite_is_refused() -> None:
+    server = Server()
+    server.now = float("nan")
+    with pytest.raises(NotFinite, match="set the head to an earlier checkpoint"):
+        await passed(server, Run(server), [MOVED], "importance_sampling")
+    server.now, server.metrics = NOW, {"loss:sum": float("inf")}
+    with pytest.raises(NotFinite, match=r"loss:sum is not finite: lower the learning rate"):
+        await passed(server, Run(server), [MOVED], "importance_sampling")
+
+
+async def test_a_step_that_is_not_finite_is_refused() -> None:
+    server = Server()
+    given: Any = (server, Run(server))
+    stepped = await training.optim_step(*given, Adam(0.1), "hud-1", None)
+    assert stepped.metrics["grad_norm"] == 2.0
+    server.stepped = {"skyrl.ai/grad_norm": float("nan"), "lr": 0.1}
+    with pytest.raises(NotFinite, match=r"skyrl.ai/grad_norm is not finite"):
+        await training.optim_step(*given, Adam(0.1), "hud-2", None)
