@@ -12,8 +12,11 @@ from typing import Any
 from hud_tui.rl.text import one_line
 
 MAX_DEPTH = 50
-MAX_NODES = 100_000
-"""Values and keys, each alias counted as large as what it stands for."""
+MAX_NODES = 20_000
+"""Values and keys, each alias counted as large as what it stands for: a second of parsing.
+A lock file of 300 tools has some 15 000."""
+MAX_MERGES = 200
+"""Keys ``<<``: the time of each grows with all before it."""
 PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 
 
@@ -55,6 +58,8 @@ def guarded_parser() -> type:
             elif isinstance(event, ScalarEvent):
                 self.budget.tag(line, event.tag, ())
                 self.budget.scalar(line, event.anchor)
+                if event.value == "<<":
+                    self.budget.merge(line)
             elif isinstance(event, NodeEvent):
                 raise Refused(line, "a node of an unknown kind")
             return event
@@ -83,7 +88,7 @@ class _Budget:
         """Of what each anchor stands for."""
         self.open: list[tuple[str | None, int]] = []
         """Anchor and size so far of each collection that is open."""
-        self.total = 0
+        self.merges = 0
 
     def begin(self, line: int, anchor: str | None) -> None:
         if len(self.open) >= MAX_DEPTH:
@@ -96,6 +101,11 @@ class _Budget:
 
     def scalar(self, line: int, anchor: str | None) -> None:
         self._add(line, anchor, 1)
+
+    def merge(self, line: int) -> None:
+        self.merges += 1
+        if self.merges > MAX_MERGES:
+            raise Refused(line, f"more than {MAX_MERGES} merges (<<)")
 
     def alias(self, line: int, anchor: str) -> None:
         size = self.sizes.get(anchor)

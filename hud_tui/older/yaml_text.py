@@ -17,8 +17,9 @@ from hud_tui.errors import HudUsage
 from hud_tui.older.yaml_guard import Refused, exact_constructor, guarded_parser
 from hud_tui.rl.text import has_surrogate, one_line
 
-MAX_BYTES = 1 << 20
-"""Bytes of a file. Real ones have some 20 kB; the parser reads about 100 kB a second."""
+MAX_BYTES = 1 << 19
+"""Bytes of a file. Real ones have some 20 kB. The parser's time grows with the square of a
+comment's length; a file of this size that is one comment takes it a second."""
 Path = tuple[str | int, ...]
 """Keys and indices from the root."""
 
@@ -65,7 +66,7 @@ def read_yaml(name: str, body: bytes) -> Document:
     """
     name = one_line(name)
     if len(body) > MAX_BYTES:
-        raise HudUsage(f"{name}: larger than {MAX_BYTES >> 20} MB", "it is not such a file")
+        raise HudUsage(f"{name}: larger than {MAX_BYTES >> 10} kB", "it is not such a file")
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:

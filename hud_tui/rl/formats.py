@@ -24,6 +24,8 @@ KNOWN: dict[Form, frozenset[str]] = {
 }
 V4_ONLY = ("mcp_config", "setup_tool", "evaluate_tool", "integration_test_tool", "agent_tools")
 SCENARIO: dict[Form, str] = {"v6": "id", "v5": "scenario", "upload": "task_id"}
+MAX_VALUES = 100_000
+"""Of one row, those within others counted too. Real ones have some hundred."""
 MOST_PROBLEMS = 1000
 """After so many the rest of a file is not read."""
 
@@ -88,6 +90,9 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
     if not isinstance(row, dict):
         problems.append(Problem(where, "", f"expected a task object, found {kind_of(row)}"))
         return None
+    if _has_too_many(row):
+        problems.append(Problem(where, "", f"more than {MAX_VALUES} values in one row"))
+        return None
     before = len(problems)
     fields = Fields(row, where, problems)
     if check:
@@ -102,6 +107,19 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
     else:
         task = _read(fields, form)
     return task if len(problems) == before else None
+
+
+def _has_too_many(row: dict[str, Any]) -> bool:
+    """Whether it has more than `MAX_VALUES`; no more of it than that is looked at."""
+    held, waiting = 0, [row]
+    while waiting:
+        node: Any = waiting.pop()
+        held += len(node)
+        if held > MAX_VALUES:
+            return True
+        parts = node.values() if isinstance(node, dict) else node
+        waiting += [part for part in parts if isinstance(part, (dict, list))]
+    return False
 
 
 def hint_for(row: object) -> str:

@@ -83,3 +83,19 @@ def test_a_larger_file_than_can_be_read_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("hud_tui.rl.task_files.MAX_BYTES", 10)
     with pytest.raises(HudBadTasks, match="larger than"):
         read_file("t.json", b"[" + b" " * 10 + b"]")
+
+
+@pytest.mark.parametrize("values", [8, 9])
+def test_a_row_of_too_many_values_is_refused_before_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    """Those within lists and objects count: `env`, `id`, `args`, `x` and what `x` has."""
+    monkeypatch.setattr("hud_tui.rl.formats.MAX_VALUES", 4 + 8)
+    row = {"env": "e", "id": "s", "args": {"x": [1] * values}}
+    for name, text in (("t.json", f"[{json.dumps(row)}]"), ("t.jsonl", json.dumps(row))):
+        if values == 8:
+            assert len(read_file(name, text.encode())) == 1
+            continue
+        monkeypatch.setattr("hud_tui.rl.formats.detect", lambda row: pytest.fail("it is read"))
+        with pytest.raises(HudBadTasks, match="1: more than 12 values in one row"):
+            read_file(name, text.encode())

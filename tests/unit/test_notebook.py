@@ -64,6 +64,6 @@ def test_a_model_s_id_names_no_other_place(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_there_for_the_session(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("in the way")
     book = Notebook(notebook_file(tmp_path, "m-1"))
-    with pytest.raises(OSError, match="Not a directory"):
+    with pytest.raises(OSError, match="exists"):
         book.write("c1", "kept")
     assert book.notes == {"c1": "kept"}

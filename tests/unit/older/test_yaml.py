@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
+from hud_tui.older import yaml_guard
 from hud_tui.older.yaml_guard import MAX_DEPTH
 from hud_tui.older.yaml_text import MAX_BYTES, field_name, read_yaml, round_trip, writable
 
@@ -18,10 +19,18 @@ HOSTILE = {
     "a tag that names code": ("a: !!python/object/apply:os.system [ls]", "line 1: the tag"),
     "a tag of one's own": ("a:\n  !evil b", "line 2: the tag"),
     "bytes": ("a: !!binary eA==", "line 1: the tag"),
-    "a billion laughs": (LAUGHS, "more than 100000 values"),
+    "a billion laughs": (LAUGHS, "more than 20000 values"),
     "an alias of itself": ("a: &a [*a]", "stands for nothing before it"),
     "an alias of nothing": ("a: *b", "stands for nothing before it"),
-    "a merge that laughs": (LAUGHS.replace("a11:", "<<:"), "more than 100000 values"),
+    "a merge that laughs": (LAUGHS.replace("a11:", "<<:"), "more than 20000 values"),
+    "merges of merges": (
+        "a: &a {x: 1}\n" + "".join(f"b{n}:\n  <<: *a\n" for n in range(300)),
+        "line 403: more than 200 merges",
+    ),
+    "20 000 anchors": (
+        "a:\n" + "".join(f" k{n}: &a{n} 1\n" for n in range(20_000)),
+        "line 10001: more than 20000 values",
+    ),
     "nesting": ("[" * 5000, "nested more than 50 deep"),
     "nested blocks": (
         "\n".join(" " * n + "a:" for n in range(200)),
@@ -57,10 +66,25 @@ def test_hostile(name: str) -> None:
 
 
 def test_too_large_and_not_utf_8() -> None:
-    with pytest.raises(HudUsage, match="larger than 1 MB"):
+    with pytest.raises(HudUsage, match="larger than 512 kB"):
         read_yaml("f", b"a" * (MAX_BYTES + 1))
     with pytest.raises(HudUsage, match="byte 3: not UTF-8"):
         read_yaml("f", b"a: \xff")
+
+
+@pytest.mark.parametrize(("aliases", "refused"), [(2, False), (3, True)])
+def test_an_alias_counts_as_what_it_stands_for(
+    monkeypatch: pytest.MonkeyPatch, aliases: int, refused: bool
+) -> None:
+    """Ten values and their list, its key, and for each alias a key and those eleven."""
+    monkeypatch.setattr(yaml_guard, "MAX_NODES", 1 + 12 + 2 * 12)
+    text = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    text += "".join(f"b{n}: *a\n" for n in range(aliases))
+    if refused:
+        with pytest.raises(HudUsage, match=f"line {aliases + 1}: more than 37 values"):
+            read_yaml("f", text.encode())
+    else:
+        assert len(read_yaml("f", text.encode()).value) == aliases + 1
 
 
 @pytest.mark.parametrize(
