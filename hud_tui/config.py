@@ -97,7 +97,7 @@ def _parse(file: Path, text: str) -> list[tuple[str, Any]]:
 
     try:
         return list(tomllib.loads(text).items())
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a number of 5000 digits too
         raise _bad(file, f"is not TOML: {error}") from error
 
 

@@ -51,9 +51,13 @@ def replay_client(recording: Recording, speed: float) -> HudClient:
 
 
 def _transport(recording: Recording, speed: float) -> "ReplayTransport":
+    _check_speed(speed)
+    return ReplayTransport(recording, speed)
+
+
+def _check_speed(speed: float) -> None:
     if not 0 < speed <= FASTEST:
         raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
-    return ReplayTransport(recording, speed)
 
 
 def _client(transport: "ReplayTransport") -> HudClient:
@@ -100,6 +104,7 @@ def player(demo_name: str | None, file: str | None, speed: float) -> Player:
     """
     if demo_name is not None and file is not None:
         raise HudUsage("--demo plays no file", "leave out one of the two")
+    _check_speed(speed)  # before a large file is read
     recording = read_file(Path(file)) if file is not None else demo(demo_name or "", time())
     return Player(recording, speed)
 

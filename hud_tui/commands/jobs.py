@@ -1,6 +1,6 @@
 """The commands on jobs and their traces."""
 
-from hud_tui.commands.parser import Add, consent
+from hud_tui.commands.parser import Add, consent, whole_number
 
 WHICH_JOB = "its id, how that begins, or a model: then its latest run"
 
@@ -30,7 +30,7 @@ def _traces(add: Add) -> None:
     examples = ("--headless traces JOB", "--headless traces JOB --step 12")
     parser = add("traces", "the rollouts of a job, the newest 1000", *examples)
     parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
-    parser.add_argument("--step", type=int, metavar="N", help="only those of one step")
+    parser.add_argument("--step", type=whole_number, metavar="N", help="only those of one step")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--limit", type=int, metavar="N", help="the newest N")
+    which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N")
     which.add_argument("--all", action="store_true", help="all, a document for each page of 1000")

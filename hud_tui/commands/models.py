@@ -1,6 +1,6 @@
 """The commands on models and their checkpoints."""
 
-from hud_tui.commands.parser import Add, consent
+from hud_tui.commands.parser import Add, consent, whole_number
 
 
 def add_models(add: Add) -> None:
@@ -49,5 +49,7 @@ def _head(add: Add) -> None:
     parser.add_argument("model", metavar="MODEL")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
-    which.add_argument("--back", type=int, metavar="N", help="N steps up the head's lineage")
+    which.add_argument(
+        "--back", type=whole_number, metavar="N", help="N steps up the head's lineage"
+    )
     consent(parser)

@@ -1,6 +1,6 @@
 """The commands that work with files, not with a service: their flags and their help."""
 
-from hud_tui.commands.parser import Add
+from hud_tui.commands.parser import Add, whole_number
 
 OFFLINE = (
     *("doctor", "keys", "init", "convert"),
@@ -116,7 +116,9 @@ def _log(add: Add) -> None:
     parser = add("log", about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
     about = "only entries with these words: a verb, a model, an id, an outcome"
     parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="the newest N; 50")
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="the newest N; 50"
+    )
 
 
 def _protect(add: Add) -> None:

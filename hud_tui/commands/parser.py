@@ -2,9 +2,16 @@
 
 import argparse
 from collections.abc import Callable
+from math import isfinite, nan
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
+
+LARGEST = 2**63 - 1
+"""The largest integer that every part of a service can store."""
+LONGEST = 100
+"""Characters of a whole number that are read."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +63,32 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
             default=argparse.SUPPRESS,
             help=f"where the embedded service keeps its {text} (HUD_TUI_{name.upper()}_DIR)",
         )
+
+
+def whole_number(text: str) -> int:
+    """The type of a flag that takes a whole number. Raises what argparse reports."""
+    try:
+        number = int(text) if len(text) <= LONGEST else None
+    except ValueError:
+        number = None
+    if number is None or abs(number) > LARGEST:
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {_short(text)}")
+    return number
+
+
+def finite_number(text: str) -> float:
+    """The type of a flag that takes a number. Raises what argparse reports."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = nan
+    if not isfinite(number):
+        raise argparse.ArgumentTypeError(f"expected a finite number, found {_short(text)}")
+    return number
+
+
+def _short(text: str) -> str:
+    return repr(one_line(text, 40))
 
 
 def consent(parser: Parser) -> None:

@@ -1,10 +1,9 @@
 """The commands that check a run, submit it and follow it, and a run's parameters."""
 
 import argparse
-from math import isfinite
 from typing import Any
 
-from hud_tui.commands.parser import Add, Parser, consent
+from hud_tui.commands.parser import Add, Parser, consent, finite_number, whole_number
 
 PARAMETERS = (
     "reasoning_effort",
@@ -17,9 +16,6 @@ PARAMETERS = (
     "max_tokens",
     "seed",
 )
-
-MAX_SEED = 2**63 - 1
-"""The largest integer that every part of a service can store."""
 
 
 def add_runs(add: Add) -> None:
@@ -41,9 +37,11 @@ def _preflight(add: Add) -> None:
     parser = add("preflight", about, "--headless preflight tasks.jsonl -m arith-rl")
     _source(parser)
     _fail_on(parser)
-    parser.add_argument("--group-size", type=int, metavar="N", help="of the run that is meant")
+    parser.add_argument(
+        "--group-size", type=whole_number, metavar="N", help="of the run that is meant"
+    )
     about = "then roll out K groups with the model, and say which tasks teach"
-    parser.add_argument("--sample", type=int, metavar="K", help=about)
+    parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
     parser.add_argument("--fresh", action="store_true", help="sample again what is known")
 
 
@@ -56,14 +54,16 @@ def _run(add: Add) -> None:
     )
     _source(parser)
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
-    parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
-    parser.add_argument("--group-size", type=int, metavar="N", help="rollouts of one task a step")
-    parser.add_argument("--tasks-per-step", type=int, metavar="N", help="groups a step")
-    parser.add_argument("--learning-rate", type=_finite, metavar="X")
+    parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
+    parser.add_argument(
+        "--group-size", type=whole_number, metavar="N", help="rollouts of one task a step"
+    )
+    parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help="groups a step")
+    parser.add_argument("--learning-rate", type=finite_number, metavar="X")
     parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
-    parser.add_argument("--temperature", type=_finite, metavar="X", help="of the rollouts")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="of one answer")
-    parser.add_argument("--seed", type=_seed, metavar="N")
+    parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
+    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
+    parser.add_argument("--seed", type=whole_number, metavar="N")
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
     parser.add_argument(
         "--fail-on",
@@ -95,7 +95,9 @@ def _replay(add: Add) -> None:
     about = "play what --record wrote in the app, as if it happened now"
     parser = add("replay", about, "replay session.jsonl --speed 20")
     parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--speed", type=_finite, default=1.0, metavar="X", help="times as fast")
+    parser.add_argument(
+        "--speed", type=finite_number, default=1.0, metavar="X", help="times as fast"
+    )
 
 
 def _source(parser: Parser) -> None:
@@ -111,17 +113,3 @@ def _fail_on(parser: Parser) -> None:
         default="failure",
         help="the least that is exit code 5",
     )
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-    return number
-
-
-def _seed(text: str) -> int:
-    number = int(text)
-    if number > MAX_SEED:
-        raise argparse.ArgumentTypeError(f"{text} is above {MAX_SEED}")
-    return number

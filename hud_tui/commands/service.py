@@ -1,6 +1,6 @@
 """The commands on the embedded service itself."""
 
-from hud_tui.commands.parser import Add
+from hud_tui.commands.parser import Add, whole_number
 
 
 def add_service(add: Add) -> None:
@@ -14,7 +14,9 @@ def _serve(add: Add) -> None:
     examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
     parser = add("serve", about, *examples)
     parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="0 takes a free one")
+    parser.add_argument(
+        "--port", type=whole_number, default=0, metavar="N", help="0 takes a free one"
+    )
     parser.add_argument(
         "--engine",
         default="tiny",

@@ -111,9 +111,10 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
 
 def _has_too_many(row: dict[str, Any]) -> bool:
     """Whether it has more than `MAX_VALUES`; no more of it than that is looked at."""
-    held, waiting = 0, [row]
+    waiting: list[Any] = [row]
+    held = 0
     while waiting:
-        node: Any = waiting.pop()
+        node = waiting.pop()
         held += len(node)
         if held > MAX_VALUES:
             return True

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
 from urllib.parse import urlsplit
 
 from hud_tui.rl.alarms.alarm import Alarm, Level
@@ -71,7 +70,7 @@ def _level(value: object) -> Level:
 
 def _seconds(value: object) -> float:
     number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1.0
-    if not (isfinite(number) and 0 <= number <= MOST_S):
+    if not 0 <= number <= MOST_S:
         raise BadTuning("cooldown_s", f"expected seconds, at most {MOST_S:g}")
     return float(number)
 

@@ -12,7 +12,6 @@ The first line says what the file is. Then come models, as they were chosen, and
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from pydantic import ValidationError
@@ -100,8 +99,9 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
     if not models:
         raise _bad(name, 1, "there is no model in it: nothing was followed")
     began = first.get("at")
-    dated = isinstance(began, float | int) and 0 < began <= LATEST
-    return Recording(tuple(models.values()), tuple(moments), began if dated else None)
+    if not isinstance(began, float | int) or began is True or not 0 < began <= LATEST:
+        began = None
+    return Recording(tuple(models.values()), tuple(moments), began)
 
 
 def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -127,10 +127,10 @@ def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, An
 def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
     """When a line came: never before the one above it."""
     at = line.get("at")
-    if isinstance(at, bool) or not isinstance(at, (int, float)) or not isfinite(at):
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or at != at:
         raise _bad(name, number, "field at: expected a number of seconds")
-    if at > LONGEST_S:
-        raise _bad(name, number, "field at: too late for one session")
+    if not -LONGEST_S <= at <= LONGEST_S:  # before float(), which raises for 400 digits
+        raise _bad(name, number, "field at: too early or too late for one session")
     return max(now, float(at))
 
 

@@ -5,7 +5,6 @@ The limits are the wire's (`hud_tui.wire.JobParameters`), said in words before s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 from hud_tui.rl.tasks import Task
 from hud_tui.wire import JobParameters, Model
@@ -53,7 +52,7 @@ class NumberField:
         except ValueError:
             raise ValueError(self.limits) from None
         enough = value > self.low if self.above else value >= self.low
-        if not (isfinite(value) and enough and value <= self.high):
+        if not (enough and value <= self.high):  # neither holds of NaN
             raise ValueError(self.limits)
         return value
 
