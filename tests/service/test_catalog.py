@@ -1,13 +1,16 @@
 """The catalog, forks, the tree and the head."""
 
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
+from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
-from tests.conftest import ended, fork, submit, tasks_of
+from tests.conftest import calling, ended, fork, submit, tasks_of
 from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
+from tests.toy_engine import ToyEngine
 
 
 async def test_me_is_two_uuids(http: httpx.AsyncClient) -> None:
@@ -199,3 +202,18 @@ async def test_a_tree_that_has_not_changed_is_not_sent_again(http: httpx.AsyncCl
     moved = await http.get(path, headers={"If-None-Match": tags[-1]})
     assert [row["is_active"] for row in moved.json()] == [True, False]
     assert [row["step"] for row in moved.json()] == [1, 2]
+
+
+async def test_a_tree_that_another_run_of_the_service_sent_is_sent_again(tmp_path: Path) -> None:
+    """Its counter starts anew: an old tag must not pass for a tree that has changed since."""
+    tags = []
+    for _ in range(2):
+        async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
+            [*_, model] = (await http.get("/v2/models")).json()["items"]
+            path = f"/v2/models/{model['id']}/checkpoints"
+            answer = await http.get(path, headers={"If-None-Match": ",".join(tags)})
+            assert answer.status_code == 200
+            tags.append(answer.headers["etag"])
+            again = await http.get(path, headers={"If-None-Match": tags[-1]})
+            assert again.status_code == 304
+    assert len(set(tags)) == 2

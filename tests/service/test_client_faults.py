@@ -22,7 +22,7 @@ from hud_tui.errors import (
 )
 from hud_tui.events import TreeRead
 from hud_tui.settings import local_settings, read_settings
-from hud_tui.wire import JobDataset, OptimStep, SubmitJob
+from hud_tui.wire import Chat, JobDataset, OptimStep, SubmitJob
 from tests.service.clients import KEY, answered
 
 SETTINGS = local_settings("http://x", KEY, "http://x/telemetry")
@@ -113,6 +113,18 @@ async def test_writes_are_sent_once(
                 await call
     sent = [request for request in server.requests if request.method != "GET"]
     assert len([request for request in sent if not request.url.path.endswith("/settle")]) == 5
+
+
+@pytest.mark.parametrize(
+    "failure", [busy(503), busy(429), httpx.ReadError("cut"), httpx.ReadTimeout("slow")]
+)
+async def test_a_sampling_request_is_sent_once(failure: httpx.Response | Exception) -> None:
+    """It costs: tokens at a provider, and a turn of the engine's."""
+    server = Server(failure)
+    async with answered(server) as client:
+        with pytest.raises(HudError):
+            await client.chat(Chat(model="m", messages=[{"role": "user", "content": "hi"}]))
+    assert [request.url.path for request in server.requests] == ["/chat/completions"]
 
 
 async def test_a_lost_answer_to_a_write_says_that_it_may_have_happened() -> None:

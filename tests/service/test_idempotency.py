@@ -282,6 +282,18 @@ async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: 
         assert (anew.status_code, "idempotency-replayed" in anew.headers) == (200, False)
 
 
+async def test_a_model_s_keys_do_not_push_out_another_s(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies, "KEPT", 2)
+    quiet, busy = await fork(http, "quiet"), await fork(http, "busy")
+    await settle(http, quiet, "mine")
+    for number in range(5):
+        await settle(http, busy, f"key {number}")
+    body = await batch(http, quiet)
+    assert (await ask(http, quiet, "forward-backward", body, "mine")).status_code == 409
+
+
 async def test_keys_are_bounded(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replies, "KEPT", 2)
     model = await fork(http)

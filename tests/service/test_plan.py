@@ -81,6 +81,15 @@ def test_advantages_sum_to_zero_in_every_group(rewards: list[float], size: int) 
     assert len(batch.datums()) <= len(batch.all_datums()) == len(rewards)
 
 
+@pytest.mark.parametrize("scale", [3.0, -3.0, 0.5])
+@pytest.mark.parametrize("loss_fn", ["importance_sampling", "cross_entropy"])
+def test_reward_scale_keeps_its_sign(loss_fn: str, scale: float) -> None:
+    plain = make_batch(trajectories([1.0, 0.25]), 2, loss_fn)
+    scaled = make_batch(trajectories([1.0, 0.25]), 2, loss_fn, reward_scale=scale)
+    assert scaled.weights == [scale * weight for weight in plain.weights]
+    assert [datum.advantage for datum in scaled.datums()] == scaled.weights
+
+
 @given(rewards=REWARDS, size=st.integers(2, 25))
 def test_a_count_that_does_not_divide_is_refused(rewards: list[float], size: int) -> None:
     if len(rewards) % size:

@@ -1,13 +1,20 @@
 """Training by trace id: turns that the gateway kept, or that spans carry."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
-from tests.conftest import ended, fork, submit
+from hud_tui.service.engines.base import Base
+from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
+from hud_tui.service.service import Service
+from tests.conftest import calling, ended, fork, submit
 from tests.service.calls import Json, chat, detail, optim, pass_, sample_of, tree
+from tests.toy_engine import TOY, ToyEngine
 
 
 async def rollout(
@@ -296,3 +303,32 @@ async def test_a_runs_own_rollouts_can_be_trained_again(http: httpx.AsyncClient)
     ids = [row["id"] for row in rows if not row["heldout"]]
     passed = await pass_(http, model["id"], ids, group_size=8)
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 8)
+
+
+class TwoBases(ToyEngine):
+    """Two bases that differ in their names."""
+
+    def bases(self) -> Sequence[Base]:
+        return [TOY, replace(TOY, name="toy/other")]
+
+    async def tokenizer(self, base: str) -> CharTokenizer:
+        return self.tokens
+
+    async def open(self, source: str | Path) -> str:
+        return await super().open(TOY.name if isinstance(source, str) else source)
+
+
+async def test_tokens_of_another_base_are_refused(tmp_path: Path) -> None:
+    """Its ids mean something else, though they are in the vocabulary."""
+    async with Service(tmp_path, TwoBases()) as service, calling(service) as http:
+        bases = {row["model_name"]: row for row in (await http.get("/v2/models")).json()["items"]}
+        body = {"source_model_id": bases["toy/other"]["id"], "name": "other"}
+        other = (await http.post("/v2/models/fork", json=body)).json()
+        body = {"source_model_id": bases["toy/four"]["id"], "name": "mine"}
+        mine = (await http.post("/v2/models/fork", json=body)).json()
+        ids = [await rollout(http, other, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
+        refused = await pass_(http, mine["id"], ids)
+        assert refused.status_code == 422
+        assert "was sampled from toy/other, not toy/four" in detail(refused)
+        assert (await optim(http, mine["id"])).status_code == 409
+        assert (await pass_(http, other["id"], ids)).status_code == 200

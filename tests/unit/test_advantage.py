@@ -21,6 +21,20 @@ def test_a_group_without_spread_teaches_exactly_nothing(rewards: list[float]) ->
     assert group_advantages(rewards) == [0.0] * len(rewards)
 
 
+@pytest.mark.parametrize("rewards", [[1.0] * 15 + [1.0 + 1.5e-6], [-2.0] * 31 + [-2.0 + 3e-6]])
+def test_a_wider_gap_of_one_in_many_is_residue_by_the_group_s_deviation(
+    rewards: list[float],
+) -> None:
+    largest = max(map(abs, rewards))
+    assert max(rewards) - min(rewards) > 1e-6 * largest > spread(rewards) > 0
+    assert group_advantages(rewards) == [0.0] * len(rewards)
+
+
+@pytest.mark.parametrize("rewards", [[1.0, 1.0 + 4e-6], [0.0, 3e-9]])
+def test_what_is_beyond_residue_is_signal(rewards: list[float]) -> None:
+    assert has_signal(rewards)
+
+
 @pytest.mark.parametrize("scale", [1e-5, 1e-3, 1.0, 1e6])
 def test_small_rewards_teach_as_large_ones_do(scale: float) -> None:
     assert has_signal([0.0, scale])

@@ -105,6 +105,15 @@ def test_a_group_whose_rewards_are_equal_moves_nothing(
         small.optim_step(ADAM, tmp_path)
 
 
+@pytest.mark.parametrize("size", [1e-8, 1e-4, 1.0])
+def test_adam_s_eps_is_added_to_the_root_and_not_under_it(size: float) -> None:
+    """A first step is g / (|g| + eps): half of the rate where the gradient is as small as eps."""
+    weights = {"w": np.zeros(3)}
+    moments = Moments.fresh(weights)
+    adam_step(weights, {"w": np.full(3, size)}, moments, Adam(learning_rate=0.1, eps=1e-8))
+    assert weights["w"] == pytest.approx(np.full(3, -0.1 * size / (size + 1e-8)), rel=1e-6)
+
+
 def test_a_step_uses_its_gradients_up_and_leaves_no_other_file(
     small: Learner, tmp_path: Path
 ) -> None:

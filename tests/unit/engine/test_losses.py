@@ -66,6 +66,21 @@ def test_the_gradient_is_that_of_finite_differences(loss_fn: str, double: Weight
 
 
 @pytest.mark.parametrize("loss_fn", LOSSES)
+def test_the_cost_is_that_of_its_definition(loss_fn: str) -> None:
+    random = np.random.default_rng(7)
+    lp, q = random.uniform(-3, 0, (2, 50))
+    a = random.standard_normal(50)
+    _, cost = token_weights(loss_fn, loss_config(loss_fn, None), lp, q, a)
+    assert cost.sum() == pytest.approx(written_out(loss_fn, lp, q, a, lp))
+
+
+def test_dro_s_penalty_is_half_of_beta_times_the_squared_gap() -> None:
+    lp, q, none = np.array([-1.0]), np.array([-3.0]), np.array([0.0])
+    w, cost = token_weights("dro", {"beta": 0.5}, lp, q, none)
+    assert (cost.item(), w.item()) == (0.5 / 2 * 2.0**2, -0.5 * 2.0)
+
+
+@pytest.mark.parametrize("loss_fn", LOSSES)
 def test_backward_with_a_loss_s_weights_reproduces_it(loss_fn: str, small: Learner) -> None:
     datums, config = some_datums(9, logprob=-4.9), loss_config(loss_fn, None)
     built_in = small.forward_backward(datums, loss_fn, config)

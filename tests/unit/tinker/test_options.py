@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui.service import claims
 from hud_tui.tinker_settings import CLOUD, BadOption, read_options
 
 LOCAL = {"TINKER_BASE_URL": "http://127.0.0.1:8765/"}
@@ -32,6 +33,15 @@ def test_a_cluster_elsewhere_is_not_this_machine() -> None:
     assert not options.is_loopback
     assert not options.keeps_samplers
     assert "TINKER_TELEMETRY" not in options.environment()
+
+
+@pytest.mark.parametrize(
+    "host", ["notlocalhost", "evil-127.0.0.1", "127.0.0.1.evil.example", "evil.localhost.example"]
+)
+def test_a_host_with_a_loopback_name_in_it_is_not_this_machine(host: str) -> None:
+    options = read_options({"TINKER_BASE_URL": f"http://{host}:1", "TINKER_API_KEY": "k"})
+    assert not options.is_loopback
+    assert not claims.is_loopback(host)
 
 
 def test_rank_and_lifetime_are_read() -> None:
