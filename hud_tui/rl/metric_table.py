@@ -56,8 +56,8 @@ TABLE = (
     Metric(
         "kl_sample_train",
         "kl sample-train",
-        "Nats per token between what sampled and the weights that the pass met; below .01."
-        " Over every token that was sampled (of a loop of your own: that was sent).",
+        "Nats per token between sampler and trainer at the update, over all tokens that were"
+        " sampled (of a loop of your own: sent); below .01.",
         -1,
         (
             *("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean"),
@@ -97,9 +97,8 @@ TABLE = (
     ),
     Metric(
         "entropy", "entropy",
-        "Nats per token of the weights before the step, over every token that was sampled (of a"
-        " loop of your own: that was sent); towards 0 nothing is explored any more. On tinker an"
-        " estimate: the mean of −logprob of those tokens, unbiased at temperature 1.", 0,
+        "Nats per token of the weights before the step, over all tokens that were sampled (of a"
+        " loop of your own: sent); near 0 nothing is explored. On tinker the mean of −logprob.", 0,
         ("optim/entropy", "actor/entropy", "entropy/all/mean", "entropy_loss"),
     ),
     Metric(
