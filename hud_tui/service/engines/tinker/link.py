@@ -12,11 +12,14 @@ from typing import Any
 import orjson
 
 from hud_tui.service.engines.base import EngineLost, EngineRefused
-from hud_tui.service.engines.pipe import frame, raised
+from hud_tui.service.engines.pipe import Silent, frame, in_time, raised
 
 LOST = "the engine's process ended: what was not saved is gone; open the policy again"
 PATIENCE_S = 8.0
 """How long the process may take to end once its input has ended."""
+PING_S, SILENT_S = 10.0, 60
+"""How often the process is asked whether it is there while anybody waits for it, and how long it
+may take to say so. What it is asked for may take far longer: it answers many at once."""
 LARGE = 2**20
 """A larger frame is read beside the event loop."""
 
@@ -41,6 +44,9 @@ class Link:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._lost = LOST
+        """What is said to those who wait when the process ends."""
         self._starting = asyncio.Lock()
 
     @property
@@ -62,10 +68,13 @@ class Link:
                     env={**os.environ, **self._environment},
                 )  # fmt: skip
             self._reader = asyncio.create_task(self._read(self._process), name="tinker engine")
+            self._watcher = asyncio.create_task(self._watch(self._process), name="tinker watch")
             return True
 
     async def ask(self, verb: str, **fields: Any) -> Any:
         """Send a request to the running process and await its result.
+
+        A sample that nobody waits for any more is not sampled, as far as it can be helped.
 
         Raises:
             EngineError: The request could not be carried out, as the process says.
@@ -83,6 +92,10 @@ class Link:
             raise EngineLost(LOST) from error
         except TypeError as error:
             raise EngineRefused(f"the request cannot be sent: {error}") from error
+        except asyncio.CancelledError:
+            if verb == "sample":
+                process.stdin.write(frame({"id": next(self._ids), "verb": "cancel", "of": id_}))
+            raise
         finally:
             self._waiting.pop(id_, None)
 
@@ -91,6 +104,8 @@ class Link:
         process, reader = self._process, self._reader
         if process is None or process.stdin is None:
             return
+        if self._watcher is not None:
+            self._watcher.cancel()
         process.stdin.close()
         try:
             await asyncio.wait_for(process.wait(), PATIENCE_S)
@@ -99,6 +114,20 @@ class Link:
             await process.wait()
         if reader is not None:
             await reader
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """End the process where it is there, is waited for, and does not answer."""
+        while process is self._process:
+            await asyncio.sleep(PING_S)
+            if not self._waiting:
+                continue
+            try:
+                await in_time(self.ask("ping"), SILENT_S, lambda seconds: None)
+            except Silent as error:
+                self._lost = f"{error}: what was not saved is gone; open the policy again"
+                process.kill()
+            except EngineLost:
+                return
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Hand replies to who waits for them, until the process ends."""
@@ -114,7 +143,8 @@ class Link:
         self._process = None
         for reply in self._waiting.values():
             if not reply.done():
-                reply.set_exception(EngineLost(LOST))
+                reply.set_exception(EngineLost(self._lost))
+        self._lost = LOST
         await process.wait()
 
     def _settle(self, answer: dict[str, Any]) -> None:

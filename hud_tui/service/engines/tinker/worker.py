@@ -56,6 +56,9 @@ class Worker:
                 logging.exception("%s failed", request["verb"])
             return {"id": request["id"], **failure(told)}
 
+    async def do_ping(self, request: dict[str, Any]) -> None:
+        """Say that this process is there."""
+
     async def do_connect(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Say which server; what it offers."""
         self._ttl_s = request["ttl_s"]
@@ -166,15 +169,19 @@ async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
         except BrokenPipeError:
             os._exit(0)  # the service is gone, and a closed pipe cannot be flushed at exit
 
-    worker, tasks = Worker(send, directory), set[asyncio.Task[None]]()
+    worker, tasks = Worker(send, directory), dict[int, asyncio.Task[None]]()
 
     async def reply(request: dict[str, Any]) -> None:
         send(await worker.answer(request))
 
     while (body := await asyncio.to_thread(read_frame, stdin)) is not None:
-        task = asyncio.create_task(reply(orjson.loads(body)))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        request = orjson.loads(body)
+        if request["verb"] == "cancel":  # nobody waits for the answer
+            if request["of"] in tasks:
+                tasks[request["of"]].cancel()
+            continue
+        tasks[request["id"]] = task = asyncio.create_task(reply(request))
+        task.add_done_callback(lambda done, id_=request["id"]: tasks.pop(id_))  # type: ignore[misc]
     await worker.goodbye()
 
 
