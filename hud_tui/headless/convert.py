@@ -40,7 +40,7 @@ def convert(args: argparse.Namespace) -> int:
         raise HudUsage(f"{one_line(args.tasks)}: no such file", hint)
     tasks, origin = load_path(args.tasks, path)
     columns, rows = to_rows(tasks)
-    findings = check_dataset(tasks, rows, variables, pushes)
+    findings = check_dataset(tasks, rows, variables)
     _say(findings)
     document = {**origin, "name": args.name, "tasks": len(tasks), "columns": columns}
     document |= {"findings": findings, "verdict": verdict(findings)}

@@ -41,14 +41,13 @@ def check_name(name: str, push: bool) -> None:
 
 
 def check_dataset(
-    tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str], push: bool
+    tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
 ) -> list[Finding]:
     """
     Args:
         tasks: What the rows were made of.
         rows: As they are written.
         values: Variables that are set here; those that hold secrets are looked for.
-        push: Whether others will see it.
     """
     findings = check_rows(tasks)
     if not tasks:
@@ -63,17 +62,17 @@ def check_dataset(
     if len(tasks) < LEAST:
         message = f"{count(len(tasks), 'task')}: a managed run wants {LEAST}"
         findings.append(Finding("rows", "warning", message, fix="add tasks before you train on it"))
-    return findings + list(_secrets(tasks, rows, values, push))
+    return findings + list(_secrets(tasks, rows, values))
 
 
 def _secrets(
-    tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str], push: bool
+    tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
 ) -> Iterator[Finding]:
     fix = "write ${NAME} there, and set NAME in the environment or in .env"
     for place, holders in bare_keys(tasks).items():
         message = f"what looks like a key stands in the clear in {place}"
         where = places(holders)
-        yield Finding("variables", "failure" if push else "warning", message, where, fix)
+        yield Finding("variables", "failure", message, where, fix)
     for name, value in values.items():
         if not SECRET.search(name) or len(value) < SHORTEST_KEY:
             continue

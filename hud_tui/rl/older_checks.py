@@ -12,7 +12,7 @@ from hud_tui.rl.places import places
 from hud_tui.rl.preflight import Finding, count, names
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
-from hud_tui.rl.variables import bare_keys, find_variables
+from hud_tui.rl.variables import VARIABLE, bare_keys, find_variables, has_variable
 
 PRIVATE = ("localhost", ".local", ".internal", ".localhost")
 """Ends of host names that only this machine or its network knows."""
@@ -70,7 +70,7 @@ def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:
         message = f"{count(len(asked), 'variable')} of the MCP servers set, or with a default"
         return [Finding("variables", "ok", message, names([v.name for v in asked]))]
     message = f"not set here and without a default: {names(missing)}"
-    fix = f"export {one_line(missing[0], 60)}=…, or put it into .env"
+    fix = f"export {one_line(missing[0], 60)}=…, or put it into .env; $$ is a dollar sign"
     return [Finding("variables", "failure", message, names(missing), fix)]
 
 
@@ -120,12 +120,12 @@ def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _is_http(url: str) -> bool:
     """Whether it is a URL of the web; one that begins with a variable is taken to be."""
-    return url.startswith("${") or url.lower().startswith(("http://", "https://"))
+    return VARIABLE.match(url) is not None or url.lower().startswith(("http://", "https://"))
 
 
 def _is_near(url: str) -> bool:
     """Whether a URL's host is not public; one with a variable in it is taken to be."""
-    if "${" in url:
+    if has_variable(url):
         return False
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hud_tui.cli import main
+from hud_tui.errors import HudPreflightFailed
 from hud_tui.older import hub as hub_module
 from hud_tui.older import parquet
 from tests.conftest import Served
@@ -313,3 +314,20 @@ def test_people_are_told(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     write(place, [])
     assert main(["convert", *LOCAL]) == 5
     assert capsys.readouterr().out == "nothing was written\n"
+
+
+def test_a_key_in_the_clear_is_written_to_no_file_here_either(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "sk-hud-0123456789abcdef"
+    rows: list[dict[str, Any]] = [dict(row) for row in ROWS]
+    rows[3]["mcp_config"] = {"hud": {"url": "https://x.y", "headers": {"Authorization": key}}}
+    write(place, rows)
+    before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+    result = run(capsys, *LOCAL)
+    assert (result.code, result.data["verdict"]) == (HudPreflightFailed.exit_code, "failure")
+    assert key not in json.dumps(result.data) + result.err
+    assert {file: file.read_bytes() for file in place.rglob("*") if file.is_file()} == before
+    rows[3]["mcp_config"]["hud"]["headers"]["Authorization"] = "Bearer $HUD_API_KEY"
+    write(place, rows)
+    assert run(capsys, *LOCAL).code == 0

@@ -112,3 +112,69 @@ def test_rows_are_filled_where_something_is_known() -> None:
     assert SECRET not in repr(task)
     plain = read_row({"env": "e", "id": "s", "args": {"text": "${KEY}"}}).row()
     assert fill_rows([plain], {"KEY": SECRET}) == [plain]
+
+
+@pytest.mark.parametrize(
+    "text", ["Bearer $KEY", "Bearer ${KEY}", "Bearer ${KEY:}", "$KEY", "token $KEY"]
+)
+def test_a_variable_is_spelt_with_braces_or_without(text: str) -> None:
+    task = v4(Authorization=text)
+    assert [variable.name for variable in find_variables([task], ())] == ["KEY"]
+    assert levels([task], "KEY")["variables"] == "ok"
+    [row] = fill_rows([task.row()], {"KEY": SECRET})
+    filled = row["mcp_config"]["hud"]["headers"]["Authorization"]
+    assert filled.split()[-1] == SECRET
+    assert "$" not in filled
+
+
+def test_a_dollar_sign_is_written_twice() -> None:
+    task = v4(a="$$KEY costs $5, $$${KEY} more", b="$$")
+    assert [(v.name, v.tasks) for v in find_variables([task], ())] == [("KEY", 1)]
+    [row] = fill_rows([task.row()], {"KEY": "7"})
+    headers = row["mcp_config"]["hud"]["headers"]
+    assert headers == {"a": "$KEY costs $5, $7 more", "b": "$"}
+    assert find_variables([v4(a="$$KEY")], ()) == []
+
+
+def test_a_url_with_a_variable_of_either_spelling_is_taken_to_be_remote() -> None:
+    for url in ("$URL", "${URL}", "https://$HOST/mcp", "https://${HOST}/mcp"):
+        assert levels([v4(url)], "URL", "HOST")["remote"] == "ok"
+    assert levels([v4("http://$$localhost/")])["remote"] == "failure"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Bearer {SECRET}",
+        f"{SECRET}$KEY",
+        f"${{KEY:{SECRET}}}",
+        f"Bearer ${{KEY:{SECRET}}}",
+        "pa$$word-$$1234",
+    ],
+)
+def test_a_key_beside_a_variable_or_as_its_default_is_in_the_clear(text: str) -> None:
+    finding = of(
+        "variables",
+        [f for f in check_older([v4(token=text)], ("KEY",), False) if f.level == "warning"],
+    )
+    assert finding.where == "mcp_config.hud.headers.token"
+    assert SECRET not in repr(finding)
+
+
+@pytest.mark.parametrize(
+    ("server", "clear"),
+    [
+        ({"command": "docker", "args": ["run", "-e", f"HUD_API_KEY={SECRET}", "image"]}, True),
+        ({"command": "npx", "args": ["--header", f"Authorization: Bearer {SECRET}"]}, True),
+        ({"command": "npx", "args": ["--header", "Authorization: Bearer $KEY"]}, False),
+        ({"command": "docker", "args": ["run", "-e", "HUD_API_KEY=$KEY", "-e", "TOKEN"]}, False),
+        ({"command": "x", "args": ["--max-tokens=100000000"]}, False),
+        ({"url": f"https://mcp.hud.ai/?api_key={SECRET}"}, True),
+        ({"url": "https://mcp.hud.ai/?api_key=${KEY}&region=eu-central-1"}, False),
+    ],
+)
+def test_a_key_within_a_text_is_in_the_clear_too(server: dict[str, Any], clear: bool) -> None:
+    task = read_row({**v4().more, "mcp_config": {"box": server}}, "t.json row 1")
+    found = [f for f in check_older([task], ("KEY",), False) if f.check == "variables"]
+    assert ("warning" in {f.level for f in found}) == clear
+    assert SECRET not in repr(found)

@@ -93,18 +93,17 @@ def test_what_hud_itself_wrote_is_read() -> None:
 
 def test_no_tasks() -> None:
     assert to_rows([]) == ([], [])
-    assert [finding.level for finding in check_dataset([], [], {}, True)] == ["failure"]
+    assert [finding.level for finding in check_dataset([], [], {})] == ["failure"]
 
 
-def test_a_key_in_the_clear_stops_a_push_and_warns_at_home() -> None:
+def test_a_key_in_the_clear_is_written_nowhere() -> None:
     servers = {"hud": {"url": "https://x", "headers": {"Authorization": "Bearer sk-0123456789"}}}
     row = {"prompt": "p", "mcp_config": servers, "evaluate_tool": {"name": "e"}}
     tasks = [read_row({**row, "id": str(n)}) for n in range(10)]
     _, rows = to_rows(tasks)
-    for push, level in ((True, "failure"), (False, "warning")):
-        found = [f for f in check_dataset(tasks, rows, {}, push) if f.check == "variables"]
-        assert [finding.level for finding in found] == [level]
-        assert "sk-0123456789" not in repr(found)
+    found = [f for f in check_dataset(tasks, rows, {}) if f.check == "variables"]
+    assert [finding.level for finding in found] == ["failure"]
+    assert "sk-0123456789" not in repr(found)
 
 
 def test_a_known_secret_is_found_wherever_it_stands_and_short_ones_are_none() -> None:
@@ -112,7 +111,7 @@ def test_a_known_secret_is_found_wherever_it_stands_and_short_ones_are_none() ->
     _, rows = to_rows(tasks)
 
     def failed(values: dict[str, str]) -> bool:
-        return any(f.level == "failure" for f in check_dataset(tasks, rows, values, False))
+        return any(f.level == "failure" for f in check_dataset(tasks, rows, values))
 
     assert failed({"DB_PASSWORD": "PASSW0RD-1"})
     assert not failed({"DB_PASSWORD": "x"})
