@@ -26,9 +26,11 @@ from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.shelf import Shelf
 from hud_tui.tui.theming import ThemeCommands
 from hud_tui.tui.thin_update import ThinUpdate
+from hud_tui.tui.type_ahead import OPENS, TypeAhead, is_typed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from textual.events import Event
     from textual.screen import Screen
 
     from hud_tui.client.client import HudClient
@@ -81,7 +83,18 @@ class HudApp(HelpingApp):
         self.settle: Callable[[], None] = lambda: None
         """Called when every view is loaded."""
         self._leaving = False
+        self.type_ahead = TypeAhead(self, self._hand_on)
         self.dress()  # before the styles are read, so only once
+
+    async def on_event(self, event: Event) -> None:
+        if is_typed(event):
+            await self.type_ahead.take(event)
+        else:
+            await super().on_event(event)
+
+    async def _hand_on(self, event: Event) -> None:
+        """Give what was typed or clicked to what it is for now."""
+        await super().on_event(event)
 
     def get_default_screen(self) -> ConnectScreen:
         return self.connect_screen
@@ -159,7 +172,7 @@ class HudApp(HelpingApp):
             renderable = ThinUpdate.of(renderable)
         super()._display(screen, renderable)
 
-    @work(exclusive=True, group="raw")
+    @work(exclusive=True, group=OPENS)
     async def action_raw(self, ref: str | None = None) -> None:
         """Show all that the service says of the followed model, or of the job that is named."""
         from hud_tui.tui.raw_status import read_document

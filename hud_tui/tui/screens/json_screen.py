@@ -8,17 +8,17 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from hud_tui.rl.json_tree import MOST_FOUND, Path, path_text, value_text
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.screens.over import Leavable
 from hud_tui.tui.widgets.json_view import JsonView
 from hud_tui.tui.widgets.key_line import KeyLine
 
 
-class JsonScreen(Screen[None]):
+class JsonScreen(Leavable[None]):
     VIEW = "json"
     BINDINGS: ClassVar[list[BindingType]] = bindings("json")
 

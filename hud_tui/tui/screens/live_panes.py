@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -115,11 +114,8 @@ class LivePanes(ChartingScreen):
         self.show_pane("groups")
 
     def show_pane(self, pane: str) -> None:
-        """Bring a pane into sight, then give it the focus."""
+        """Bring a pane into sight, and give it the focus."""
         self.pane = pane
-        self.call_after_refresh(partial(self._focus_pane, pane))
-
-    def _focus_pane(self, pane: str) -> None:
         if self.is_attached and (found := self.query_one_optional(KINDS[pane])):
             found.focus()
 

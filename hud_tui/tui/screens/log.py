@@ -10,7 +10,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from hud_tui.command_log import CommandLog
@@ -22,6 +21,7 @@ from hud_tui.rl.written import Written, matching
 from hud_tui.tui.bindings import bindings
 from hud_tui.tui.log_rows import COLUMNS, entry_text, folded, log_rows
 from hud_tui.tui.screens.json_screen import JsonScreen
+from hud_tui.tui.screens.over import Leavable
 from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.row_list import RowList
 
@@ -35,7 +35,7 @@ ON_ENTRY = frozenset({"open", "copy_hud", "copy_curl", "copy_python"})
 """Actions that need an entry under the cursor."""
 
 
-class LogScreen(Screen[None]):
+class LogScreen(Leavable[None]):
     VIEW = "log"
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"

@@ -33,11 +33,10 @@ class TreeBranching(TreeView):
     @work(exclusive=True, group="fork")
     async def _fork(self, node: Checkpoint) -> None:
         source = self.run.model
-        models = await self.attempt(self.client.models())
-        if source is None or models is None:
+        if source is None:
             return
         start = node if self.client.settings.local else None
-        forked = await ask_fork(self.hud, source, models, start=start)
+        forked = await ask_fork(self.hud, source, self.hud.catalog, start=start)
         if forked is not None:
             said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
             self.say(Content.styled(f"{said} · {key('app.view.models')} follows it", "$accent"))

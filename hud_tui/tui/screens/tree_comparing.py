@@ -10,6 +10,7 @@ from hud_tui.rl.head import refusal
 from hud_tui.tui.screens.compare_panel import ComparePanel
 from hud_tui.tui.screens.tree_view import TreeView
 from hud_tui.tui.screens.try_panel import Tried, TryPanel
+from hud_tui.tui.type_ahead import OPENS
 from hud_tui.wire import Group
 
 STEPS_MOST = 4
@@ -47,7 +48,7 @@ class TreeComparing(TreeView):
         else:
             self._compare(*pair)
 
-    @work(exclusive=True, group="compare")
+    @work(exclusive=True, group=OPENS)
     async def _compare(self, left: int, right: int) -> None:
         model = self.run.model
         if model is None:
@@ -55,7 +56,7 @@ class TreeComparing(TreeView):
         both = compare(self.run.tree, left, right)
         if not (self.run.tree.own_groups(left) and self.run.tree.own_groups(right)):
             both = await self._with_groups(model.id, left, right)
-        await self.app.push_screen_wait(ComparePanel(both))
+        await self.app.push_screen(ComparePanel(both))
 
     async def _with_groups(self, model_id: str, left: int, right: int) -> Comparison:
         """The same with the rewards by task, of a service whose tree does not carry them."""

@@ -1,0 +1,91 @@
+"""What is typed ahead comes to the field or dialog that it is meant for.
+
+The keys of one write to a terminal, or one by one over a slow line, in the whole app over the
+service: each is given to what the keys before it have opened, in order, none lost, none twice.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.service_file import register
+from hud_tui.settings import Paths
+from hud_tui.wire import ServiceReady
+from tests.conftest import Served, bearer
+from tests.tui.cockpit import grown
+from tests.tui.typed_app import TypedApp, typed_app
+
+SLOW_S = 0.02
+"""Between two bytes of a slow line."""
+NAME = "arith rl"
+TREE = [("ModelsScreen", "models"), ("CheckpointsScreen", "tree")]
+"""Where ``4`` and the key after it come to."""
+FIELD = ("InputDialog", "dialog-input")
+FILTER = ("CheckpointsScreen", "tree-filter")
+STEPS = ("LaunchScreen", "steps")
+SEARCH = ("HelpScreen", "help-search")
+CASES = {
+    "filter": ("4/rew", [*TREE, *[FILTER] * 3], "rew"),
+    "note": ("4nkeep\rn", [*TREE, *[FIELD] * 5, TREE[1]], "keep"),
+    "fork": ("4Bx1", [*TREE, *[FIELD] * 2], "x1"),
+    "roll back": ("4un/a", [*TREE, ("HeadDialog", "cancel"), TREE[1], FILTER], "a"),
+    "form": ("2e60", [TREE[0], ("LaunchScreen", "tasksets"), STEPS, STEPS], "60"),
+    "help": ("4?name, or\rx", [*TREE, *[SEARCH] * 9, FILTER], "x"),
+    "protect": ("PParith", [TREE[0]] * 2 + [FIELD] * 5, "arith"),
+    "export": ("4en/b", [*TREE, ("ChoiceDialog", "svg"), TREE[1], FILTER], "b"),
+    "reset": ("4\x0cn/c", [*TREE, ("ConfirmDialog", "cancel"), TREE[1], FILTER], "c"),
+    "json": ("J/k", [TREE[0], ("JsonScreen", "json"), ("JsonScreen", "json-search")], "k"),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def app(served: Served, tmp_path: Path) -> AsyncIterator[TypedApp]:
+    """The app on its models, of which one has three checkpoints."""
+    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+        await grown(http, NAME, 3)
+    ready = ServiceReady(
+        url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=os.getpid(),
+        data_dir=str(tmp_path / "data"),
+    )  # fmt: skip
+    register(Paths(tmp_path, tmp_path / "state", tmp_path / "data"), ready)
+    async with typed_app(["--local", "models"], tmp_path) as app:
+        await app.until(lambda at: at.screen == "ModelsScreen")
+        app.reports.clear()
+        yield app
+
+
+@pytest.mark.parametrize("pause_s", [0.0, SLOW_S], ids=["one write", "slow line"])
+@pytest.mark.parametrize("case", CASES)
+async def test_keys_come_to_what_they_are_meant_for(
+    app: TypedApp, case: str, pause_s: float
+) -> None:
+    keys, places, value = CASES[case]
+    if pause_s:
+        for key in keys:
+            app.type(key.encode())
+            await asyncio.sleep(pause_s)
+    else:
+        app.type(keys.encode())
+    last = await app.ping()
+    assert not app.crash
+    assert [(one.screen, one.focus) for one in app.reports[:-1]] == places
+    assert last.value == value
+
+
+async def test_what_is_typed_ahead_is_neither_lost_nor_doubled(app: TypedApp) -> None:
+    text = "the quick brown fox jumps over the lazy dog " * 4
+    app.type(b"4/" + text.encode())
+    last = await app.ping()
+    assert last.value == text
+    assert len(app.reports) == len(text) + 3
+
+
+@pytest.mark.parametrize("keys", ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4H\r\r\rH\x1b"])
+async def test_enter_twice_does_not_end_the_app(app: TypedApp, keys: str) -> None:
+    app.type(keys.encode())
+    await app.ping()
+    assert not app.crash
