@@ -23,9 +23,25 @@ if TYPE_CHECKING:
     from hud_tui.wire import ServiceReady
 
 
+READER_LEFT = 141
+"""What a shell says of a program that SIGPIPE has ended: 128 and the signal's number."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
+    """Run one command; returns the exit code. Quiet where nobody reads on, as under ``| head``."""
+    try:
+        try:
+            return _main(sys.argv[1:] if argv is None else argv)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()  # at exit nothing could catch its error
+    except BrokenPipeError:
+        _write_nowhere()
+        return READER_LEFT
+
+
+def _main(argv: Sequence[str]) -> int:
     headless = "--headless" in argv
     try:
         _check_text(argv)
@@ -46,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, headless)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        raise
     except Exception as error:  # whoever reads documents needs one, whatever went wrong
         if not headless:
             raise
@@ -56,11 +74,17 @@ def script() -> NoReturn:
     """`main` as a process. A headless one skips the interpreter's clean-up, a fifth of its time."""
     code = main()
     if "--headless" in sys.argv:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
-                stream.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _write_nowhere() -> None:
+    """After the reader left: let nothing be written to it again, not even at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a stream without a file, as tests have
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def start_of(args: argparse.Namespace) -> Start:

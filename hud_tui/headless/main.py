@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.headless.consent import changes
-from hud_tui.headless.output import emit_error, quiet_stdout, tell
+from hud_tui.headless.output import emit_error, tell
 from hud_tui.rl.text import one_line
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
@@ -25,9 +25,6 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
     except KeyboardInterrupt:
         tell("interrupted")
         return 130
-    except BrokenPipeError:
-        quiet_stdout()
-        return 0
 
 
 async def _run(args: argparse.Namespace, connect: Connect) -> int:

@@ -5,7 +5,6 @@ Everything but ASCII is escaped, so text from a server or a model cannot act on 
 
 import json
 import math
-import os
 import sys
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -63,11 +62,6 @@ def plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value
-
-
-def quiet_stdout() -> None:
-    """After the reader of stdout left: let nothing be written to it again, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print(document: dict[str, Any]) -> None:

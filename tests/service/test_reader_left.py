@@ -1,0 +1,85 @@
+"""Output that nobody reads on, as under ``| head``: the command ends quietly, with 141."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hud_tui.cli import READER_LEFT
+from tests.conftest import Served
+from tests.service.clients import fork_of, over_socket
+
+QUIET = [
+    ("keys",), ("--version",), ("doctor",), ("log",), ("protect",),
+    ("--headless", "keys"), ("--headless", "--version"), ("--headless", "doctor"),
+    ("--headless", "log"), ("--headless", "models"), ("--headless", "status", "nobody"),
+    ("--headless", "nonsense"),
+]  # fmt: skip
+
+
+async def started(
+    served: Served, home: Path, *argv: str, stderr: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
+    """A command whose output nobody reads yet."""
+    urls = {f"HUD_{name}_URL": served.url for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")}
+    dirs = {f"HUD_TUI_{name}_DIR": str(home / name) for name in ("CONFIG", "STATE", "DATA")}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", *argv),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, **urls, **dirs, "HUD_API_KEY": served.api_key},
+    )
+
+
+def leave(process: asyncio.subprocess.Process) -> None:
+    """Close the reading end of its output."""
+    transport = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
+    assert transport is not None
+    transport.close()
+
+
+@pytest.mark.parametrize("argv", QUIET, ids=" ".join)
+async def test_a_reader_that_leaves_ends_it_quietly(
+    served: Served, tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    process = await started(served, tmp_path, *argv)
+    leave(process)
+    assert process.stderr is not None
+    err = await process.stderr.read()
+    assert await process.wait() == READER_LEFT
+    assert b"Traceback" not in err
+    assert b"Broken pipe" not in err
+
+
+async def test_help_of_which_only_the_first_line_is_read_ends_quietly(
+    served: Served, tmp_path: Path
+) -> None:
+    process = await started(served, tmp_path, "--help")
+    leave(process)
+    assert process.stderr is not None
+    assert (await process.stderr.read(), await process.wait()) == (b"", 0)
+
+
+async def test_errors_that_nobody_reads_end_it_too(served: Served, tmp_path: Path) -> None:
+    process = await started(served, tmp_path, "nonsense", stderr=asyncio.subprocess.STDOUT)
+    leave(process)
+    assert await process.wait() == READER_LEFT
+
+
+async def test_a_run_that_is_followed_goes_on_without_its_reader(
+    served: Served, tmp_path: Path
+) -> None:
+    async with over_socket(served) as client:
+        await fork_of(client, "mine")
+        run = ("run", "arith", "-m", "mine", "-y", "--follow", "--steps", "20")
+        process = await started(served, tmp_path, "--headless", *run, "--group-size", "2")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        leave(process)
+        err = await process.stderr.read()
+        assert await process.wait() == READER_LEFT
+        assert b"Traceback" not in err
+        assert len(await client.jobs(5)) == 1
