@@ -8,7 +8,7 @@ from functools import lru_cache
 from hud_tui.rl.groups import GroupStats, group_stats
 from hud_tui.rl.history import GroupHistory
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree import label
+from hud_tui.rl.tree import ROOT, label
 from hud_tui.wire import Checkpoint, Group
 
 Rewards = tuple[float, ...]
@@ -74,6 +74,8 @@ class GroupRows:
     """The foot of the reward scale: 0, or the least reward where that is below."""
     high: float = 1.0
     """Its top: 1, or the greatest reward where that is above."""
+    sampler: str = ""
+    """The checkpoint whose rollouts they are: the one before the step (`hud_tui.rl.own`)."""
 
     @property
     def summary(self) -> str:
@@ -115,7 +117,15 @@ def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = N
         run.rollouts_step if sampling else None if node is None else node.step,
         min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
         max(1.0, *known) if known else 1.0,
+        _sampler(run, None if sampling or node is None else run.tree.find(node.id)),
     )
+
+
+def _sampler(run: Run, step: int | None) -> str:
+    """What sampled a step's rollouts; without one, what is sampled now: the head."""
+    tree = run.tree
+    source = tree.head if step is None else tree.source(step)
+    return label(None if source is None or source == ROOT else tree[source])
 
 
 def _sampling(run: Run) -> bool:

@@ -62,7 +62,7 @@ async def test_the_oldest_go_first_and_by_stages(http: httpx.AsyncClient, servic
     model = await fork(http)
     await steps(http, model, 4)
     await close_all(service)
-    # All rewards are equal here, so the latest step is the best too.
+    # All rewards are equal here, so none is the best.
     assert await states(http, service, model) == ["expired", "expired", "expired", "full"]
     assert len(directories(service)) == 1
 
@@ -157,12 +157,13 @@ async def test_head_best_branch_point_origin_and_pinned_stay(tmp_path: Path) -> 
         await http.post("/v2/models/fork", json=body)
         await set_head(http, model["id"], tip)
         raise_reward = "UPDATE checkpoint SET reward = 9 WHERE id = ?"
-        await service.parts.store.write(lambda db: db.execute(raise_reward, (best,)))
+        # Rollouts of the best made the step after it.
+        await service.parts.store.write(lambda db: db.execute(raise_reward, (pinned,)))
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         kept = await states(http, service, model)
         rows = dict(zip([row["id"] for row in await tree(http, model["id"])], kept, strict=True))
         expired = [id_ for id_, state in rows.items() if state == "expired"]
-        assert (expired, rows[tip]) == ([left], "full")
+        assert (expired, rows[tip], rows[best]) == ([left], "full", "full")
         assert (await pin(http, model, pinned, "DELETE")).json()["pinned"] is False
         assert (await states(http, service, model))[2] == "expired"
 

@@ -66,6 +66,7 @@ def test_a_taken_step_shows_its_groups() -> None:
     shown = rows_of(grown(node(1, None, b=[0.0, 1.0], a=[1.0, 1.0], c=[0.0, 0.0])))
     assert [row.task_slug for row in shown.rows] == ["a", "b", "c"]
     assert shown.summary == "3 groups × 2 · 1 all good · 1 all bad · 1 teach"
+    assert shown.sampler == "base"
 
 
 def test_teaching_groups_come_first_where_asked() -> None:
@@ -76,7 +77,7 @@ def test_teaching_groups_come_first_where_asked() -> None:
 
 def test_a_step_being_sampled_shows_what_has_come() -> None:
     shown = rows_of(runs.sampling(runs.run_of(5), 13))
-    assert shown.name == "step 6"
+    assert (shown.name, shown.sampler) == ("step 6", "step-000005")
     assert len(shown.rows) == 12, "the step before sampled the same tasks: each has its row"
     came = {row.task_slug: len(row.rewards) for row in shown.rows if row.rewards}
     assert came == {runs.slug(0): 8, runs.slug(1): 5}
@@ -104,7 +105,7 @@ def test_when_the_step_is_taken_its_own_groups_are_shown() -> None:
     six = runs.checkpoints(6)[-1]
     run = run.fold(CheckpointAdded(checkpoint=six)).fold(JobChanged(job=runs.job(6, 400)))
     shown = rows_of(run)
-    assert shown.name == "step-000006"
+    assert (shown.name, shown.sampler) == ("step-000006", "step-000005")
     assert [row.rewards for row in shown.rows] == [
         tuple(g.rewards) for g in sorted(six.groups, key=lambda g: g.task_slug)
     ]

@@ -10,10 +10,14 @@ _PROTECTED = """c.pinned
     OR EXISTS (SELECT 1 FROM head WHERE head.model_id = c.model_id AND checkpoint_id = c.id)
     OR (SELECT count(*) FROM checkpoint AS below WHERE below.parent_id = c.id) > 1
     OR EXISTS (SELECT 1 FROM model WHERE model.state_path = c.state_path)
-    OR c.id = (SELECT id FROM checkpoint AS best
-        WHERE best.model_id = c.model_id AND best.damage IS NULL
-        ORDER BY reward DESC, step DESC LIMIT 1)"""
-"""Never thinned: what is pinned, a head, a branch point, a fork's origin, the best of a model."""
+    OR c.id IS (SELECT best.id FROM checkpoint AS told JOIN checkpoint AS best
+            ON best.id = told.parent_id
+        WHERE told.model_id = c.model_id AND best.damage IS NULL
+            AND told.reward > (SELECT min(reward) FROM checkpoint WHERE model_id = c.model_id)
+        ORDER BY told.reward DESC, told.step DESC LIMIT 1)"""
+"""Never thinned: what is pinned, a head, a branch point, a fork's origin, the best of a model.
+A step's rollouts were sampled by its parent, so the best is the parent of the best step; where
+all are equal there is none."""
 
 
 def used(db: Db) -> int:

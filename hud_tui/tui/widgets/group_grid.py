@@ -171,7 +171,8 @@ class GroupGrid(LinesView):
             return ["groups"]
         name = one_line(self.groups.name, 40)
         held = [keyed("pinned, {live.leave} follows")] if self.pinned is not None else []
-        return [name, *held, self.groups.summary, *idle, str(self.order)]
+        by = f"sampled by {one_line(self.groups.sampler, 24)}"
+        return [name, *held, self.groups.summary, *idle, str(self.order), by]
 
     @property
     def slugs(self) -> list[str]:
