@@ -18,7 +18,7 @@ from textual.binding import BindingType
 from hud_tui.keys import keyed
 from hud_tui.start import Start
 from hud_tui.tui.bindings import bindings
-from hud_tui.tui.commands import ActionCommands
+from hud_tui.tui.commands import ActionCommands, Palette
 from hud_tui.tui.connecting import connect, connect_anew
 from hud_tui.tui.helping import HelpingApp
 from hud_tui.tui.screens import VIEW_SCREENS
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from textual.events import Event
     from textual.screen import Screen
+    from textual.widget import AwaitMount
 
     from hud_tui.client.client import HudClient
     from hud_tui.rl.alarms.thresholds import Thresholds
@@ -122,6 +123,16 @@ class HudApp(HelpingApp):
         from hud_tui.tui.asking import offer_resume
 
         await offer_resume(self, job)
+
+    def switch_mode(self, mode: str) -> AwaitMount:
+        """Show a view. The palette does not stay behind in another: there is one of it."""
+        if mode != self.current_mode and isinstance(self.screen, Palette):
+            self.screen.dismiss()
+        return super().switch_mode(mode)
+
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     async def action_view(self, name: str) -> None:
         """Show one of the five views."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
 
 from hud_tui.keys import Action, of_view
+from hud_tui.tui.screens.over import Leavable
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -42,6 +44,15 @@ def _can(one: Doable) -> bool:
     name, _, rest = one.action.name.partition("(")
     parameters = tuple(part.strip("'\" ") for part in rest.rstrip(")").split(",") if part)
     return bool(one.where.check_action(name, parameters))
+
+
+class Palette(CommandPalette, Leavable[None]):
+    """Textual's palette, for keys that come quickly."""
+
+    def _action_command_list(self, action: str) -> None:
+        """Move in the list; before its rows have been laid out, Textual 8.2.8 has a KeyError."""
+        with suppress(KeyError, IndexError):
+            super()._action_command_list(action)
 
 
 class ActionCommands(Provider):

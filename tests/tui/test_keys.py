@@ -10,6 +10,7 @@ from hud_tui.keys import ACTIONS, VIEWS, Action, of_view
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.commands import Palette
 from hud_tui.tui.screens import view_class
 from hud_tui.tui.screens.chart_list import ChartList
 from hud_tui.tui.screens.compare_panel import ComparePanel
@@ -21,6 +22,7 @@ from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.json_screen import JsonScreen
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.overlay_list import OverlayList
+from hud_tui.tui.screens.panel import Panel
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.key_line import key_line
 from hud_tui.tui.widgets.row_list import RowList
@@ -178,3 +180,34 @@ async def test_the_palette_finds_an_action(served: Served) -> None:
         await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
         await app.press("enter")
         await app.until(lambda: app.app.theme == "hud-light")
+
+
+async def test_the_palette_does_not_stay_behind_in_a_view_that_is_left(served: Served) -> None:
+    """What a worker has read may change the view while it is open; there can be one of it."""
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.press("ctrl+p")
+        await app.until(lambda: isinstance(app.screen, Palette))
+        await app.app.action_view("jobs")
+        await app.until_view("jobs")
+        await app.press("ctrl+p")
+        await app.until(lambda: isinstance(app.screen, Palette))
+        await app.press("escape", "1")
+        await app.until_view("models")
+
+
+async def test_a_screen_is_dismissed_once(served: Served) -> None:
+    """Not one that lies on it, nor the view under it; the first result counts."""
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        heard: list[object] = []
+        lower, upper = Panel("lower"), Panel("upper")
+        await app.app.push_screen(lower, heard.append)
+        await app.app.push_screen(upper, heard.append)
+        lower.dismiss("first")
+        lower.dismiss("second")
+        assert app.screen is upper
+        upper.dismiss("upper")
+        upper.dismiss("again")
+        await app.until_view("models")
+        assert heard == ["upper", "first"]

@@ -41,6 +41,8 @@ CASES = {
     "json": ("J/k", [TREE[0], ("JsonScreen", "json"), ("JsonScreen", "json-search")], "k"),
 }  # fmt: skip
 
+QUICK = ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4u\r\r\ru\x1b", "\x10a\x1b[6~"]
+
 
 @pytest.fixture
 async def app(served: Served, tmp_path: Path) -> AsyncIterator[TypedApp]:
@@ -84,7 +86,9 @@ async def test_what_is_typed_ahead_is_neither_lost_nor_doubled(app: TypedApp) ->
     assert len(app.reports) == len(text) + 3
 
 
-@pytest.mark.parametrize("keys", ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4H\r\r\rH\x1b"])
+@pytest.mark.parametrize(
+    "keys", ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4H\r\r\rH\x1b", "\x10a\x1b[6~"]
+)
 async def test_enter_twice_does_not_end_the_app(app: TypedApp, keys: str) -> None:
     app.type(keys.encode())
     await app.ping()

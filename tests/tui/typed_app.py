@@ -6,7 +6,6 @@
 
 import asyncio
 import fcntl
-import io
 import json
 import os
 import pty
@@ -15,7 +14,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,14 +180,21 @@ async def typed_app(
 
 
 def tell_stacks() -> None:
-    """Say on the terminal what every task that does not wait for a message waits for."""
-    waits = "_get_message"
+    """Say on the terminal where every task is that waits for neither a message nor a timer."""
     for task in asyncio.all_tasks():
-        text = io.StringIO()
-        task.print_stack(file=text)
-        if waits not in text.getvalue():
-            print(task.get_name(), text.getvalue(), file=sys.__stderr__)
+        lines = list(_frames(task.get_coro()))
+        if not any("_get_message" in line or "timer.py" in line for line in lines):
+            print("\n".join([task.get_name(), *lines]), file=sys.__stderr__)
     print(STACKS_END.decode(), file=sys.__stderr__, flush=True)
+
+
+def _frames(awaited: Any) -> Iterator[str]:
+    """The frames of a coroutine and of what it awaits."""
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            yield f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
 
 
 def main() -> int:

@@ -34,13 +34,13 @@ class Leavable(Screen[T]):
         if not self._asked:
             self._asked = True
             self._end_workers()
-            if self.is_current:
+            if self.is_active:
                 return super().dismiss(result)
             self._covered = [result]
         return AwaitComplete()
 
     def on_screen_resume(self) -> None:
-        if self._covered is not None and self.is_current:
+        if self._covered is not None and self.is_active:
             [result], self._covered = self._covered, None
             super().dismiss(result)
 
