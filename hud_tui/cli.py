@@ -146,14 +146,14 @@ def _serve(args: argparse.Namespace) -> int:
 
     def on_ready(ready: "ServiceReady") -> None:
         if found_by_local:
-            offer(paths, ready)
+            offer(paths.service_file, ready)
 
     try:
         max_disk = read_max_disk(args.max_disk)
         with usable_directories():
             return serve(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
     finally:
-        forget(paths, os.getpid())
+        forget(paths.service_file, os.getpid())
 
 
 def _stop(args: argparse.Namespace) -> int:
@@ -163,7 +163,7 @@ def _stop(args: argparse.Namespace) -> int:
     guard_of(args).check("stop, to the embedded service")
 
     paths = read_paths(args.state_dir, args.data_dir)
-    return report(lambda: stop(paths), args.headless)
+    return report(lambda: stop(paths, args.data_dir is None), args.headless)
 
 
 def _offline(args: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from time import monotonic
 
 from hud_tui.client.client import HudClient
@@ -19,16 +18,25 @@ from hud_tui.errors import (
     HudNotFound,
     HudUnauthorized,
     HudUnreachable,
-    HudUsage,
 )
 from hud_tui.regular_file import open_or_make
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import alive, forget, read_ready, register, usable_directories
+from hud_tui.service_file import (
+    alive,
+    forget,
+    named,
+    offer,
+    same_directory,
+    serving_pid,
+    usable_directories,
+)
 from hud_tui.settings import Paths, local_settings
 from hud_tui.spawning import START_S, Progress, spawn
 from hud_tui.wire import ServiceReady
 
 STOP_S = 30.0
+LOOK_S = 0.1
+"""Between two looks for a service that another program starts."""
 ANSWER_S = 15.0
 """A service that has not answered for so long does not; one that trains answers in far less."""
 
@@ -41,8 +49,7 @@ async def connect_local(paths: Paths, progress: Progress) -> HudClient:
     Raises:
         HudUnreachable: It does not start, and the message ends with what it logged last; or
             one lives that does not answer.
-        HudUsage: One runs, with another data directory than is asked for; or the directories
-            cannot be used.
+        HudUsage: The directories cannot be used, or a service.json in them is not ours.
     """
     ready = await _running(paths)
     if ready is None:
@@ -54,8 +61,12 @@ async def connect_local(paths: Paths, progress: Progress) -> HudClient:
     return client
 
 
-async def stop(paths: Paths) -> int | None:
-    """Stop the background service and wait until it has ended.
+async def stop(paths: Paths, anywhere: bool = True) -> int | None:
+    """Stop the service of the data directory, and wait until it has ended.
+
+    Args:
+        paths: Where it is looked for.
+        anywhere: Whether that of the state directory is meant where the data directory has none.
 
     Returns:
         The process it was, or None where none ran.
@@ -63,28 +74,53 @@ async def stop(paths: Paths) -> int | None:
     Raises:
         HudUnreachable: It does not answer, so it may be another program, or it did not end in
             time. It is not killed, for it may be saving.
+        HudUsage: A service.json there is not ours.
     """
-    if read_ready(paths) is None:
+    if not named(paths):
         return None
     with usable_directories():
         async with _lock(paths, lambda text: None):
-            return await _stop(paths)
+            return await _stop(paths, anywhere)
 
 
-async def _stop(paths: Paths) -> int | None:
-    ready = await _answering(paths)
-    if ready is not None:
-        with suppress(ProcessLookupError):
-            os.kill(ready.pid, signal.SIGTERM)
-        await _ended(ready.pid)
-    forget(paths)
-    return None if ready is None else ready.pid
+async def _stop(paths: Paths, anywhere: bool) -> int | None:
+    """End the first that answers; those that are gone are forgotten."""
+    for file, ready in named(paths):
+        if not (anywhere or same_directory(ready, paths.data)):
+            continue
+        answers = await _answers(ready)
+        if answers:
+            with suppress(ProcessLookupError):
+                os.kill(ready.pid, signal.SIGTERM)
+            await _ended(ready.pid)
+        for one in (file, paths.service_file, paths.serving_file):
+            forget(one, ready.pid)
+        if answers:
+            return ready.pid
+    return None
 
 
 async def _start(paths: Paths, progress: Progress) -> ServiceReady:
-    ready = await spawn(paths, progress)
-    register(paths, ready)
+    try:
+        ready = await spawn(paths, progress)
+    except HudUnreachable:
+        other = await _of_another_start(paths, progress)
+        if other is None:
+            raise
+        return other
+    offer(paths.service_file, ready)
     return ready
+
+
+async def _of_another_start(paths: Paths, progress: Progress) -> ServiceReady | None:
+    """The service that a program with another state directory is starting on this data."""
+    until = monotonic() + START_S
+    while (pid := serving_pid(paths.data)) is not None and alive(pid) and monotonic() < until:
+        if (ready := await _running(paths)) is not None:
+            return ready
+        progress("another hud-tui is starting the embedded service …")
+        await asyncio.sleep(LOOK_S)
+    return None
 
 
 def _client(ready: ServiceReady) -> HudClient:
@@ -92,43 +128,36 @@ def _client(ready: ServiceReady) -> HudClient:
 
 
 async def _running(paths: Paths) -> ServiceReady | None:
-    ready = await _answering(paths)
-    if ready is not None and not _same(ready.data_dir, paths.data):
-        raise HudUsage(
-            f"the embedded service runs with the data directory {one_line(ready.data_dir)}",
-            "stop it first: hud-tui stop; or give another --state-dir too",
-        )
-    return ready
+    """The service of the data directory, wherever it was started; None where none runs."""
+    for _, ready in named(paths):
+        if same_directory(ready, paths.data) and await _answers(ready):
+            return ready
+    return None
 
 
-def _same(one: str, other: Path) -> bool:
-    return Path(one).resolve() == other.resolve()
-
-
-async def _answering(paths: Paths) -> ServiceReady | None:
-    """The service that service.json names, if it lives and takes that key.
+async def _answers(ready: ServiceReady) -> bool:
+    """Whether the service that a service.json names lives, and takes that key.
 
     Raises:
         HudUnreachable: The process lives, and something holds the service's port, but no
             answer comes: it may be stopped or very busy.
     """
-    ready = read_ready(paths)
-    if ready is None or not alive(ready.pid):
-        return None
+    if not alive(ready.pid):
+        return False
     client = _client(ready)
     try:
         async with asyncio.timeout(ANSWER_S):
             await client.whoami()
     except (HudError, TimeoutError) as error:
         if _is_another(error) or not alive(ready.pid):
-            return None
+            return False
         raise HudUnreachable(
             f"the embedded service, process {ready.pid}, does not answer",
             "try again later; if it is suspended, continue it: kill -CONT, else end it yourself",
         ) from error
     finally:
         await client.aclose()
-    return ready
+    return True
 
 
 def _is_another(error: Exception) -> bool:

@@ -91,6 +91,8 @@ def read_private(file: Path, most: int) -> bytes:
         NotPrivate: Others can read or write it, or it is another user's.
         OSError: As `read_regular`.
     """
+    if file.is_symlink():
+        raise NotPrivate(errno.ELOOP, "a link, not a file", str(file))
     with open_regular(file, os.O_NOFOLLOW) as opened:
         found = os.fstat(opened.fileno())
         if found.st_uid != os.geteuid() and os.geteuid() != 0:

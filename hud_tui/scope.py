@@ -9,11 +9,15 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from hud_tui.storage import PRIVATE, change_atomic
+from hud_tui.errors import HudUsage
+from hud_tui.regular_file import read_private
+from hud_tui.rl.text import one_line
+from hud_tui.storage import change_atomic
 
 SALT = "accounts.salt"
 """The file with the secret, in the state directory."""
 BYTES = 32
+FIX = "remove it: a new one is made, and what was kept of each account is not found any more"
 DIGITS = 24
 """Of the digest: 96 bits, so that no two are ever the same."""
 
@@ -28,6 +32,9 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
 
     Returns:
         The name; None where there is no secret and none can be made: then nothing is kept.
+
+    Raises:
+        HudUsage: The secret is not what was made, or not its owner's alone: nothing is kept.
     """
     import hmac  # with hashlib, once there is an account to name
 
@@ -40,30 +47,25 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
 
 
 def _salt(file: Path) -> bytes:
-    """The secret; made where there is none, and anew where it is not whole."""
+    """The secret; made where there is none."""
     with suppress(FileNotFoundError):
-        found = _read(file)
-        if len(found) == BYTES:
-            return found
-    change_atomic(file, lambda: None if _is_whole(file) else os.urandom(BYTES))
+        return _read(file)
+    change_atomic(file, lambda: None if file.exists() else os.urandom(BYTES))
     return _read(file)
-
-
-def _is_whole(file: Path) -> bool:
-    """Whether another program was quicker; then its secret is taken."""
-    try:
-        return len(_read(file)) == BYTES
-    except FileNotFoundError:
-        return False
 
 
 def _read(file: Path) -> bytes:
     """
     Raises:
-        OSError: It cannot be read, or is a link to somewhere else.
+        FileNotFoundError: There is none.
+        HudUsage: It is not ours.
     """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    with open(descriptor, "rb") as opened:
-        if os.fstat(descriptor).st_mode & 0o077:
-            os.fchmod(descriptor, PRIVATE)
-        return opened.read(BYTES + 1)
+    try:
+        salt = read_private(file, BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise HudUsage(f"{one_line(file, 300)}: {error.strerror or error}", FIX) from error
+    if len(salt) != BYTES:
+        raise HudUsage(f"{one_line(file, 300)}: not {BYTES} bytes, as hud-tui made it", FIX)
+    return salt

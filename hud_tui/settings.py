@@ -60,8 +60,13 @@ class Paths:
 
     @property
     def service_file(self) -> Path:
-        """Names the running embedded service and its key."""
+        """Names the embedded service that ``stop`` ends, and its key."""
         return self.state / "service.json"
+
+    @property
+    def serving_file(self) -> Path:
+        """Names the service that serves the data directory, and its key."""
+        return self.data / "service.json"
 
     @property
     def service_log(self) -> Path:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 
 from pydantic import ValidationError
@@ -29,14 +30,15 @@ async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
     Raises:
         HudUnreachable: It does not start; the message ends with what it logged last.
     """
+    logged = _size(paths.service_log)
     spawned = _begin(paths)
     try:
         ready = ServiceReady.model_validate_json(await _first_line(spawned, progress))
     except ValidationError as error:
-        raise _no_start(paths, "it ended before it was ready") from error
+        raise _no_start(paths, "it ended before it was ready", logged) from error
     except TimeoutError as error:
         _end_group(spawned)
-        raise _no_start(paths, f"it was not ready after {START_S:.0f} s") from error
+        raise _no_start(paths, f"it was not ready after {START_S:.0f} s", logged) from error
     except BaseException:  # cancelled: nobody would know of it
         _end_group(spawned)
         raise
@@ -89,10 +91,18 @@ async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> b
         await asyncio.to_thread(spawned.wait)
 
 
-def _no_start(paths: Paths, why: str) -> HudUnreachable:
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
+    """`logged` is how large the log was before: what stands there was said by others."""
     try:
         with open_regular(paths.service_log) as opened:
-            opened.seek(max(0, os.fstat(opened.fileno()).st_size - 4096))
+            opened.seek(max(logged, os.fstat(opened.fileno()).st_size - 4096))
             lines = opened.read(4096).decode("utf-8", "replace").splitlines()
     except OSError:
         lines = []

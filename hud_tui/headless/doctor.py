@@ -13,11 +13,13 @@ from hud_tui.doctor.storage import check_directories, directories
 from hud_tui.doctor.terminal import check_terminal, this_terminal
 from hud_tui.doctor.tinker import check_tinker, tinker_settings
 from hud_tui.doctor.versions import check_versions, versions
+from hud_tui.errors import HudUsage
 from hud_tui.headless.doctor_table import print_report
 from hud_tui.headless.output import emit
-from hud_tui.service_file import alive, read_ready
+from hud_tui.service_file import alive, named
 from hud_tui.settings import Paths, Settings, local_settings
 from hud_tui.variables import read_places
+from hud_tui.wire import ServiceReady
 
 
 def doctor(paths: Paths, local: bool, document: bool, fail_on_warning: bool) -> int:
@@ -78,7 +80,11 @@ def _tinker() -> list[Finding]:
 
 
 def _service(paths: Paths) -> tuple[Service, list[Finding]]:
-    ready = read_ready(paths)
+    try:
+        ready = _named(paths)
+    except HudUsage as error:
+        wrong = Finding("service", "failure", error.message, error.hint, error.exit_code)
+        return Service(False), [wrong]
     if ready is None:
         return Service(False), [Finding("service", "ok", "the embedded service is not running")]
     if not alive(ready.pid):
@@ -89,6 +95,12 @@ def _service(paths: Paths) -> tuple[Service, list[Finding]]:
     return Service(True, ready.pid, shown_url(ready.url)), [found]
 
 
+def _named(paths: Paths) -> ServiceReady | None:
+    """The service that ``--local`` would find, or that lived last."""
+    found = [ready for _, ready in named(paths)]
+    return next((ready for ready in found if alive(ready.pid)), found[0] if found else None)
+
+
 def _embedded(paths: Paths, service: Service) -> Settings | None:
-    ready = read_ready(paths) if service.running else None
+    ready = _named(paths) if service.running else None
     return local_settings(ready.url, ready.api_key, ready.telemetry_url) if ready else None

@@ -1,6 +1,7 @@
 """What a service has for itself: its data directory, and the address that it listens on."""
 
 import fcntl
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from hud_tui.regular_file import open_or_make
+from hud_tui.service_file import LOCK, serving_pid
 
 
 class CannotServe(Exception):
@@ -16,10 +18,10 @@ class CannotServe(Exception):
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory's lock; the kernel lets it go with the process."""
+    """Hold the data directory's lock; the kernel lets it go with the process. It says whose."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = open_or_make(data_dir / "service.lock")
+        lock = open_or_make(data_dir / LOCK)
     except OSError as error:
         place = error.filename or data_dir
         raise CannotServe(f"cannot use {place}: {error.strerror}") from error
@@ -27,9 +29,13 @@ def locked(data_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            pid = serving_pid(data_dir)
             raise CannotServe(
-                f"{data_dir} is served by another process: use that one, or --data-dir another"
+                f"{data_dir} is served by another process{f', {pid}' if pid else ''}: use that one"
+                f" (hud-tui --local --data-dir {data_dir}), or --data-dir another"
             ) from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield
 
 

@@ -9,6 +9,7 @@ not know, is moved into ``leftovers-DATE`` beside it.
 import errno
 import logging
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -23,6 +24,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
+from hud_tui.regular_file import NotPrivate, check_regular, read_private
 from hud_tui.service.ids import canonical
 from hud_tui.service.store import TooNew, identity
 from hud_tui.service.store.schema import MIGRATIONS
@@ -34,6 +36,13 @@ DATABASE = "service.db"
 CHECKPOINTS = "checkpoints"
 MARK = "service.id"
 """In the checkpoints' directory: the id of the database that it belongs to."""
+KEY = re.compile(r"hud-local-[\w-]{32}", re.ASCII)
+MOST_BYTES = 1 << 12
+"""Of the file with the key."""
+SEEN = (
+    "Whoever could read it may have the key: remove it, and a new one is made; or, where nobody"
+    " else is on this machine, chmod 600"
+)
 LEFTOVERS = "leftovers"
 OURS = {"model", "checkpoint", "head", "event"}
 """Tables of every version of the database."""
@@ -131,6 +140,7 @@ def read_database(path: Path) -> Known:
     Raises:
         Unusable: It is damaged, another program's, or a newer version's.
     """
+    check_regular(path)
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
@@ -186,18 +196,20 @@ def load_key(path: Path) -> str:
     """The bearer key of a data directory, made when missing; only the user can read it.
 
     Raises:
-        Unusable: The file holds something else.
+        Unusable: The file holds something else, is none, or others can read or write it.
     """
     try:
-        key = path.read_text("ascii").strip()
+        key = read_private(path, MOST_BYTES).decode("ascii", "replace").strip()
     except FileNotFoundError:
-        key = ""
-    except UnicodeDecodeError as error:
-        raise Unusable(f"{path.name} holds no key: remove it, and a new one is made") from error
-    if key:
+        key = f"hud-local-{secrets.token_urlsafe(24)}"
+        write_atomic(path, key)
         return key
-    key = f"hud-local-{secrets.token_urlsafe(24)}"
-    write_atomic(path, key)
+    except NotPrivate as error:
+        raise Unusable(f"{path}: {error.strerror}. {SEEN}") from error
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror}. Remove it, and a new one is made") from error
+    if not KEY.fullmatch(key):
+        raise Unusable(f"{path} holds no key of hud-tui: remove it, and a new one is made")
     return key
 
 

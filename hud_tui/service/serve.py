@@ -12,12 +12,13 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 
 import uvicorn
 
+from hud_tui.errors import HudUsage
 from hud_tui.service.app import create_app
 from hud_tui.service.claims import CannotServe, bound_to, is_loopback, locked
 from hud_tui.service.connections import KEEP_ALIVE_S, bounded, raise_open_files, room
@@ -27,6 +28,7 @@ from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.routes.telemetry import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store import TooNew
+from hud_tui.service_file import forget, read_ready, register
 from hud_tui.wire import ServiceReady
 
 ENGINES = ("tiny", "tinker")
@@ -64,11 +66,37 @@ def serve(
             if not is_loopback(host):
                 _say(f"warning: {host} can be reached from other machines; the API key is all")
             service = Service(data_dir, make_engine(engine, data_dir), max_disk)
-            asyncio.run(_serve(bound, host, service, on_ready))
+            with _named(data_dir) as name:
+                asyncio.run(_serve(bound, host, service, [name, on_ready]))
     except CannotServe as error:
         _say(str(error))
         return 1
     return 0
+
+
+@contextlib.contextmanager
+def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
+    """What writes the data directory's service.json, which is gone when the service is.
+
+    Raises:
+        CannotServe: What lies there is not ours, or it cannot be written.
+    """
+    file = data_dir / "service.json"
+
+    def name(ready: ServiceReady) -> None:
+        try:
+            register(file, ready)
+        except OSError as error:
+            raise CannotServe(f"cannot write {file}: {error.strerror or error}") from error
+
+    try:
+        read_ready(file)
+    except HudUsage as error:
+        raise CannotServe(f"{error.message} ({error.hint})") from error
+    try:
+        yield name
+    finally:
+        forget(file, os.getpid())
 
 
 def make_engine(name: str, data_dir: Path) -> Engine:
@@ -142,11 +170,12 @@ async def _serve(
     bound: socket.socket,
     host: str,
     service: Service,
-    on_ready: Callable[[ServiceReady], None],
+    tell: Sequence[Callable[[ServiceReady], None]],
 ) -> None:
     def say_ready() -> None:
         ready = _ready(bound, host, service)
-        on_ready(ready)
+        for one in tell:
+            one(ready)
         print(ready.model_dump_json(), flush=True)
 
     async with contextlib.AsyncExitStack() as stack:
@@ -184,7 +213,7 @@ def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
         api_key=service.api_key,
         telemetry_url=url + PREFIX,
         pid=os.getpid(),
-        data_dir=str(service.data_dir),
+        data_dir=str(service.data_dir.absolute()),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual import work
 
+from hud_tui.errors import HudUsage
 from hud_tui.tui.guarding import GuardingApp
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ class KeepingApp(GuardingApp):
 
         settings = self.client.settings
         service = LOCAL if settings.local else settings.api_url
-        return scope_of(self.shelf.directory, service, settings.api_key)
+        try:
+            return scope_of(self.shelf.directory, service, settings.api_key)
+        except HudUsage as error:
+            self.shelf.say(f"{error.message}. Nothing is kept of this account: {error.hint}.")
+            return None
 
     @property
     def layout(self) -> Layout:

@@ -37,6 +37,7 @@ class Shelf:
         self._left: dict[str, str] = {}
         """What is wrong with files that are left as they are, by name."""
         self._untold: list[str] = []
+        self._said: set[str] = set()
 
     @cached_property
     def directory(self) -> Path | None:
@@ -81,10 +82,16 @@ class Shelf:
         """
         if name not in self._left:
             file = one_line(self._file(name), 300)
-            self._untold.append(f"{file}: {what}. It is not used, and left as it is: {cure}.")
+            self.say(f"{file}: {what}. It is not used, and left as it is: {cure}.")
+        self._left[name] = what
+
+    def say(self, line: str) -> None:
+        """Have a line told, once a session."""
+        if line not in self._said:
+            self._said.add(line)
+            self._untold.append(line)
             if self.noticed is not None:
                 self.noticed()
-        self._left[name] = what
 
     def _file(self, name: str) -> Path:
         return (self.directory or Path()) / f"{name}.json"

@@ -18,7 +18,7 @@ from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.service_file import alive, forget, offer, read_ready, register
 from hud_tui.settings import Paths, read_paths
 from hud_tui.wire import ServiceReady
-from tests.conftest import serve_process, until
+from tests.conftest import until
 
 
 @pytest.fixture
@@ -36,7 +36,18 @@ async def connected(paths: Paths) -> ServiceReady:
     assert client.settings.label == "HUD local"
     await client.whoami()
     await client.aclose()
-    ready = read_ready(paths)
+    ready = read_ready(paths.service_file)
+    assert ready is not None
+    assert ready.url == client.settings.api_url
+    return ready
+
+
+async def found(paths: Paths) -> ServiceReady:
+    """The service of a data directory, by its own file, after connecting to it."""
+    client = await connect_local(paths, lambda text: None)
+    await client.whoami()
+    await client.aclose()
+    ready = read_ready(paths.serving_file)
     assert ready is not None
     assert ready.url == client.settings.api_url
     return ready
@@ -87,18 +98,52 @@ async def test_a_killed_one_is_replaced(paths: Paths) -> None:
     assert second.api_key == first.api_key
 
 
-@pytest.mark.parametrize("left", ["", "{", '{"url": "http://127.0.0.1:9"}'])
-async def test_a_file_that_is_not_whole_is_replaced(paths: Paths, left: str) -> None:
-    paths.state.mkdir()
-    paths.service_file.write_text(left)
-    await connected(paths)
+@pytest.mark.parametrize("left", ["", "{", '{"url": "http://127.0.0.1:9"}', "[" * 9999])
+@pytest.mark.parametrize("place", ["state", "data"])
+async def test_a_file_that_no_service_wrote_is_refused_by_name(
+    paths: Paths, place: str, left: str
+) -> None:
+    file = paths.service_file if place == "state" else paths.serving_file
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_text(left)
+    for act in (connect_local(paths, lambda text: None), stop(paths)):
+        with pytest.raises(
+            HudUsage, match=r"service\.json: no service of hud-tui wrote this"
+        ) as no:
+            await act
+        assert str(file) in no.value.message
+        assert "remove it" in no.value.hint
+    assert file.read_text() == left
+    file.unlink()
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**31, 10**30])
+def test_a_process_that_none_can_be_is_not_asked_after(tmp_path: Path, pid: int) -> None:
+    """0 and -1 would be this program's group, or every process there is."""
+    paths = Paths(tmp_path, tmp_path, tmp_path)
+    register(paths.service_file, ready_of(pid, paths))
+    with pytest.raises(HudUsage, match="no service of hud-tui wrote this"):
+        read_ready(paths.service_file)
+
+
+@pytest.mark.parametrize("place", ["state", "data"])
+async def test_a_file_that_others_may_read_is_refused_by_name(paths: Paths, place: str) -> None:
+    ready = await connected(paths)
+    file = paths.service_file if place == "state" else paths.serving_file
+    file.chmod(0o640)
+    with pytest.raises(HudUsage, match=r"others can use it .mode 0640, not 0600") as refused:
+        await connect_local(paths, lambda text: None)
+    assert refused.value.hint.startswith(f"chmod 600 {file}")
+    file.chmod(0o600)
+    assert await connected(paths) == ready
 
 
 async def test_a_file_that_names_a_process_of_something_else_is_replaced(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hud_tui.client.http.retry_delay", lambda *asked: None)
-    register(paths, ready_of(os.getpid(), paths))
+    register(paths.service_file, ready_of(os.getpid(), paths))
     assert (await connected(paths)).pid != os.getpid()
 
 
@@ -122,23 +167,80 @@ async def test_one_that_lives_but_does_not_answer_is_not_forgotten(
                     await act
     finally:
         os.kill(ready.pid, signal.SIGCONT)
-    assert read_ready(paths) == ready
+    assert read_ready(paths.service_file) == ready
     assert await stop(paths) == ready.pid
 
 
-async def test_one_with_other_data_is_not_taken_for_ours(paths: Paths) -> None:
-    await connected(paths)
+async def test_each_data_directory_has_its_own(paths: Paths) -> None:
+    """The state directory's file names the first; the second is found all the same."""
+    first = await connected(paths)
     other = Paths(paths.config, paths.state, paths.data.with_name("other"))
-    with pytest.raises(HudUsage, match="the data directory"):
-        await connect_local(other, lambda text: None)
+    second = await found(other)
+    assert (second.pid != first.pid, Path(second.data_dir)) == (True, other.data)
+    assert await found(other) == second
+    assert await found(paths) == first
+    assert read_ready(paths.service_file) == first
+    assert await stop(other, anywhere=False) == second.pid
+    assert await stop(other, anywhere=False) is None
+    assert await found(paths) == first
+    assert await stop(other) == first.pid
 
 
-async def test_one_that_cannot_start_says_what_it_logged(paths: Paths) -> None:
-    async with serve_process(paths.data):  # holds the data directory, unknown to service.json
-        with pytest.raises(HudUnreachable) as error:
-            await connect_local(paths, lambda text: None)
-    assert "served by another process" in error.value.message
-    assert str(paths.service_log) in error.value.hint
+async def test_one_in_the_foreground_on_other_data_is_found(paths: Paths) -> None:
+    other = Paths(paths.config, paths.state, paths.data.with_name("other"))
+    serving = await hud(other, "serve", state=False)
+    assert serving.stdout is not None
+    said = ServiceReady.model_validate_json(await serving.stdout.readline())
+    assert not paths.service_file.exists()
+    assert await found(other) == said
+    background = await connected(paths)
+    assert await found(other) == said
+    assert await stop(other, anywhere=False) == said.pid
+    await serving.communicate()
+    assert not other.serving_file.exists()
+    assert await found(paths) == background
+
+
+async def test_what_a_killed_one_left_does_not_stand_in_the_way(paths: Paths) -> None:
+    serving = await hud(paths, "serve", state=False)
+    assert serving.stdout is not None
+    said = ServiceReady.model_validate_json(await serving.stdout.readline())
+    serving.kill()
+    await serving.wait()
+    assert read_ready(paths.serving_file) == said
+    assert (await connected(paths)).pid != said.pid
+
+
+async def test_programs_with_other_state_directories_end_with_one_service(paths: Paths) -> None:
+    others = [
+        Paths(paths.config, paths.state.with_name(name), paths.data) for name in ("one", "two")
+    ]
+    ready = await asyncio.gather(*map(found, [paths, *others]))
+    assert len({one.pid for one in ready}) == 1
+
+
+async def test_one_that_cannot_start_says_what_it_logged_and_no_more(paths: Paths) -> None:
+    """The data directory is held by a process that is no service, so nobody finds it."""
+    paths.data.mkdir()
+    paths.state.mkdir()
+    paths.service_log.write_text("what an earlier one said\n")
+    with (paths.data / "service.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(3):
+            with pytest.raises(HudUnreachable) as error:
+                await connect_local(paths, lambda text: None)
+            assert error.value.message.count("is served by another process") == 1
+            assert "earlier" not in error.value.message
+            assert f"hud-tui --local --data-dir {paths.data}" in error.value.message
+            assert str(paths.service_log) in error.value.hint
+
+
+async def test_serve_names_the_process_that_has_the_data(paths: Paths) -> None:
+    ready = await connected(paths)
+    serving = await hud(paths, "serve")
+    _, err = await serving.communicate()
+    assert serving.returncode == 1
+    assert f"is served by another process, {ready.pid}: use that one" in err.decode()
 
 
 async def test_leaving_while_it_starts_leaves_none_behind(
@@ -150,7 +252,7 @@ async def test_leaving_while_it_starts_leaves_none_behind(
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting
-    assert read_ready(paths) is None
+    assert read_ready(paths.service_file) is None
     await until(lambda: is_free(paths.data / "service.lock"))
     await connected(paths)
 
@@ -159,13 +261,14 @@ def test_offering_does_not_displace_one_that_runs(tmp_path: Path) -> None:
     paths = read_paths(
         str(tmp_path), environ={"HUD_TUI_DATA_DIR": "/d", "HUD_TUI_CONFIG_DIR": "/c"}
     )
-    register(paths, ready_of(os.getpid(), paths))
-    offer(paths, ready_of(1, paths))
-    assert read_ready(paths) == ready_of(os.getpid(), paths)
-    forget(paths, pid=1)
-    assert read_ready(paths) is not None
-    forget(paths, pid=os.getpid())
-    assert read_ready(paths) is None
+    register(paths.service_file, ready_of(os.getpid(), paths))
+    other = Paths(paths.config, paths.state, Path("/other"))
+    offer(paths.service_file, ready_of(1, other))
+    assert read_ready(paths.service_file) == ready_of(os.getpid(), paths)
+    forget(paths.service_file, pid=1)
+    assert read_ready(paths.service_file) is not None
+    forget(paths.service_file, pid=os.getpid())
+    assert read_ready(paths.service_file) is None
 
 
 def is_free(lock: Path) -> bool:
@@ -190,11 +293,12 @@ def ready_of(pid: int, paths: Paths) -> ServiceReady:
     )
 
 
-async def hud(paths: Paths, *argv: str) -> asyncio.subprocess.Process:
-    """A command in a process of its own, with these directories."""
+async def hud(paths: Paths, *argv: str, state: bool = True) -> asyncio.subprocess.Process:
+    """A command in a process of its own, with these directories; the state's by flag or not."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hud_tui", *argv),
-        *("--state-dir", str(paths.state), "--data-dir", str(paths.data)),
+        *(sys.executable, "-m", "hud_tui", *argv, "--data-dir", str(paths.data)),
+        *(("--state-dir", str(paths.state)) if state else ()),
+        env={**os.environ, "HUD_TUI_STATE_DIR": str(paths.state)},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

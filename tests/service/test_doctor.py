@@ -80,7 +80,7 @@ async def test_the_embedded_service_needs_no_key(
     ready = ServiceReady(
         url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=1, data_dir="/d"
     )
-    register(read_paths(), ready)
+    register(read_paths().service_file, ready)
     there = await hud("doctor", "--local")
     assert (there.code, there.data["service"]) == (
         0,
@@ -93,7 +93,7 @@ async def test_a_service_that_ended_without_a_word(hud: Command, served: Served)
     ready = ServiceReady(
         url=served.url, api_key="k", telemetry_url=served.url, pid=2**22 + 1, data_dir="/d"
     )
-    register(read_paths(), ready)
+    register(read_paths().service_file, ready)
     result = await hud("doctor", "--local", "--fail-on", "warning")
     assert (result.code, result.data["verdict"]) == (1, "warning")
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -14,7 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
-from hud_tui.service.data_dir import load_key
+from hud_tui.service.data_dir import Unusable, load_key
 from hud_tui.service.serve import _serve
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
@@ -107,11 +108,42 @@ def test_checkpoints_of_something_else_are_refused_and_left_alone(tmp_path: Path
 
 
 def test_a_garbled_key_is_said(tmp_path: Path) -> None:
+    (tmp_path / "service.key").touch(0o600)
     (tmp_path / "service.key").write_bytes(b"\xff\xfe\x00")
     result = serve("--data-dir", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
-    assert "service.key holds no key: remove it" in result.stderr
+    assert f"{tmp_path / 'service.key'} " in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "body", ["", "short", "x" * 42, "hud-local-" + "x" * 31, "a\nb", "x" * 9999]
+)
+def test_a_key_file_with_something_else_is_refused_by_name(tmp_path: Path, body: str) -> None:
+    file = tmp_path / "service.key"
+    file.touch(0o600)
+    file.write_text(body)
+    with pytest.raises(Unusable, match=re.escape(str(file))):
+        load_key(file)
+    assert file.read_text() == body
+
+
+@pytest.mark.parametrize("kind", ["a link", "a FIFO", "a directory", "others can use it"])
+def test_a_key_file_that_is_no_private_file_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "service.key"
+    key = load_key(tmp_path / "own.key")
+    if kind == "a link":
+        file.symlink_to(tmp_path / "own.key")
+    elif kind == "a FIFO":
+        os.mkfifo(file)
+    elif kind == "a directory":
+        file.mkdir()
+    else:
+        file.write_text(key)
+        file.chmod(0o644)
+    with pytest.raises(Unusable, match=f"{re.escape(str(file))}: {kind}") as refused:
+        load_key(file)
+    assert key not in str(refused.value)
 
 
 async def test_the_database_is_the_users_alone(tmp_path: Path) -> None:
@@ -186,3 +218,11 @@ async def test_a_foreign_host_header_is_refused_over_a_socket(tmp_path: Path) ->
     async with serve_process(tmp_path) as process, process.client() as http:
         answer: httpx.Response = await http.get("/v2/models", headers={"Host": "evil.example"})
         assert answer.status_code == 421
+
+
+def test_a_database_that_is_a_fifo_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "service.db")
+    result = serve("--data-dir", str(tmp_path))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "service.db" in result.stderr
+    assert "a FIFO, not a regular file" in result.stderr

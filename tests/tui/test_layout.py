@@ -248,3 +248,17 @@ def test_every_field_comes_back(state: Path) -> None:
     assert shelf.problems() == []
     assert found.unfolded == {"m": (("a", "b"),)}
     assert json.loads(json.dumps(asdict(found))) == {**asdict(Layout()), "model": "m", **odd}
+
+
+async def test_a_salt_that_others_can_read_is_told_once_and_nothing_is_kept(
+    served: Served, models: list[Any], state: Path
+) -> None:
+    kept = layout_file(state, served)
+    (state / SALT).chmod(0o644)
+    async with session(served, state, Start("checkpoints", model="first")) as app:
+        await app.until(lambda: follows(app, "first"))
+        await app.until(lambda: len(app.app._notifications) > 0)
+        told = [one.message for one in app.app._notifications if "accounts.salt" in one.message]
+        assert len(told) == 1
+        assert "others can use it (mode 0644, not 0600). Nothing is kept of this account" in told[0]
+    assert not kept.exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui.errors import HudUsage
 from hud_tui.scope import BYTES, DIGITS, SALT, scope_of
 
 URL, KEY = "https://api.hud.ai", "hud-secret-key-1234"
@@ -40,25 +41,33 @@ def test_the_secret_is_its_owners_and_no_key(tmp_path: Path) -> None:
     assert len(file.read_bytes()) == BYTES
     assert os.listdir(file.parent) == [SALT]
     file.chmod(0o644)
-    name(tmp_path / "new")
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with pytest.raises(HudUsage, match=r"accounts\.salt: others can use it .mode 0644") as refused:
+        scope_of(tmp_path / "new", URL, KEY)
+    assert refused.value.hint.startswith("remove it")
 
 
 @pytest.mark.parametrize("body", [b"", b"short", b"x" * (BYTES + 1)])
-def test_one_that_is_not_whole_is_made_anew(tmp_path: Path, body: bytes) -> None:
+def test_one_that_is_not_whole_is_refused_by_name(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / SALT).touch(0o600)
     (tmp_path / SALT).write_bytes(body)
-    assert name(tmp_path) == name(tmp_path)
-    assert len((tmp_path / SALT).read_bytes()) == BYTES
+    with pytest.raises(HudUsage, match=r"accounts\.salt: (not 32 bytes|larger than 32 bytes)"):
+        scope_of(tmp_path, URL, KEY)
+    assert (tmp_path / SALT).read_bytes() == body
 
 
 def test_a_place_that_cannot_be_written_to_names_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert scope_of(tmp_path / "file", URL, KEY) is None
+
+
+def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / SALT).mkdir()
-    assert scope_of(tmp_path, URL, KEY) is None
+    with pytest.raises(HudUsage, match=r"accounts\.salt: a directory"):
+        scope_of(tmp_path, URL, KEY)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"x" * BYTES)
     (tmp_path / SALT).symlink_to(tmp_path / "elsewhere")
-    assert scope_of(tmp_path, URL, KEY) is None
+    with pytest.raises(HudUsage, match=r"accounts\.salt: a link"):
+        scope_of(tmp_path, URL, KEY)
