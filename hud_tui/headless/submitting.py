@@ -10,9 +10,10 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
 from hud_tui.headless.consent import ask
 from hud_tui.headless.output import tell
-from hud_tui.rl.disk import disk_use
+from hud_tui.rl.disk import where_stored
 from hud_tui.rl.names import find_model
 from hud_tui.rl.preflight import Finding
+from hud_tui.rl.run_form import cost, defaults, max_tokens
 from hud_tui.rl.status import trainable
 from hud_tui.rl.tasks import Task, form_of
 from hud_tui.rl.text import one_line
@@ -83,8 +84,11 @@ def say_what_is_sent(
     lines += [("all else", "as the service has it for this model")]
     filled = [one.name for one in find_variables(tasks, every_variable().keys())]
     lines += [("filled in", ", ".join(filled))] if filled else []
-    use = disk_use(model, asked.steps)
-    lines += [("disk", use)] if use else []
+    own = model.training_defaults
+    values = {**(defaults(model) if own is not None else {}), **given}
+    size = cost(values, tasks)
+    rollouts = None if size is None else size.rollouts
+    lines += where_stored(model, asked.steps, rollouts, max_tokens(model, values))
     lines += [(one.level, one.message) for one in findings if one.level != "ok"]
     for label, text in lines:
         print(f"  {label:<{LABEL}} {one_line(text, 200)}", file=sys.stderr, flush=True)

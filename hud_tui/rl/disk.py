@@ -1,9 +1,63 @@
-"""What a run's checkpoints take on disk, in words, before it is agreed to."""
+"""What a run stores, and where: on this disk or on a server, in words, before it is agreed to."""
 
+from urllib.parse import urlsplit
+
+from hud_tui.rl.counts import counted, spaced
 from hud_tui.rl.preflight import Finding
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Model
 
 UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
+"""Seconds in each unit of time, longest first."""
+
+
+def engine_place(model: Model | None) -> str:
+    """Where a model is sampled and trained, e.g. ``tinker @ trainer:8000``; empty where that is
+    this machine, or not said."""
+    state = model.engine if model is not None else None
+    if state is None or state.server is None:
+        return ""
+    parts = urlsplit(state.server if "//" in state.server else f"//{state.server}")
+    host = parts.netloc.rpartition("@")[2]  # never its user's password
+    return f"{one_line(state.engine, 20)} @ {one_line(host, 40)}"
+
+
+def kept_for(ttl_s: int | None) -> str:
+    """How long a server keeps a checkpoint, e.g. ``for 7 d``."""
+    if ttl_s is None:
+        return "until deleted"
+    for size, unit in AGES:
+        if ttl_s % size == 0:
+            return f"for {ttl_s // size} {unit}"
+    return f"for {ttl_s} s"
+
+
+def where_stored(
+    model: Model, steps: int | None, rollouts: int | None, max_tokens: int | None
+) -> list[tuple[str, str]]:
+    """What a run sends to a server and leaves there, or takes on this disk: labels and texts.
+
+    Args:
+        model: The one that is trained.
+        steps: As for `disk_use`.
+        rollouts: How many are trained on; None where that is not known.
+        max_tokens: Most tokens of one rollout's answer; None where that is not known.
+    """
+    place, state = engine_place(model), model.engine
+    if not place or state is None:
+        use = disk_use(model, steps)
+        return [("disk", use)] if use else []
+    told = [("server", f"{place}: prompts, completions and weights go there; it may cost money")]
+    if rollouts is not None and max_tokens is not None:
+        most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained on"
+        told.append(("tokens", f"{most}, besides the prompts"))
+    count = _steps(model, steps)
+    if state.saves_per_step and count is not None:
+        saved = counted(count * state.saves_per_step, "checkpoint")
+        left = f"{saved} on the server, kept {kept_for(state.ttl_s)}"
+        told.append(("stored", f"{left}; the tree, metrics and rollouts on this machine"))
+    return told
 
 
 def disk_use(model: Model, steps: int | None) -> str:

@@ -1,16 +1,19 @@
 """How far a run is, how long it still takes, and whether what we see of it is fresh."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 from statistics import median
 
 from hud_tui.rl.ages import seconds
 from hud_tui.rl.run import Run
+from hud_tui.wire import Checkpoint
 
 RECENT = 20
 """Steps whose pace is the run's pace."""
+ALIKE = ("group_size", "tasks_per_step")
+"""Parameters that two runs of one pace have in common."""
 STALL_FACTOR = 3.0
 """A run is stalled when it is silent this many times its usual step."""
 STALL_FLOOR_S = 10.0
@@ -29,7 +32,8 @@ class Progress:
     step: int
     steps: int | None
     step_s: float | None
-    """Median seconds a step over the last RECENT; None before two steps."""
+    """Median seconds per step over the last RECENT; None before two steps, and while the run is
+    held up: nobody knows for how long."""
 
     @property
     def fraction(self) -> float | None:
@@ -90,7 +94,7 @@ def progress(run: Run) -> Progress | None:
     """The progress of the run's managed job; None where there is none."""
     if run.job is None or run.job.step is None:
         return None
-    return Progress(run.job.step, run.job.steps, step_seconds(run))
+    return Progress(run.job.step, run.job.steps, None if run.job.waits else step_seconds(run))
 
 
 def awaiting(run: Run) -> str:
@@ -106,15 +110,48 @@ def awaiting(run: Run) -> str:
 
 
 def step_seconds(run: Run) -> float | None:
-    """Median seconds between the last RECENT steps of the head's lineage."""
-    times: list[float] = []
-    for position in run.tree.lineage(run.tree.head):
-        stamp = seconds(run.tree[position].created_at)
-        if stamp is not None:
-            times.append(stamp)
-        if len(times) > RECENT:
-            break
-    gaps = _gaps(times)
+    """Median seconds between the last RECENT steps of the run's job: those of a job before it
+    say nothing of its pace. None before two steps."""
+    return _pace(_own_steps(run))
+
+
+def like_seconds(run: Run, parameters: Mapping[str, object], slugs: Set[str]) -> float | None:
+    """Seconds per step of the model's last managed run, where one that is to come is like it.
+
+    Runs are alike with the same model, and so engine; the same group size and tasks per step;
+    and the same tasks, as far as its last RECENT steps tell.
+
+    Args:
+        run: The model's.
+        parameters: Of the run to come.
+        slugs: The tasks that it is to be trained on.
+
+    Returns:
+        The median; None where the last run was another, or its tasks are not known.
+    """
+    job = run.job
+    if job is None or any((job.parameters or {}).get(k) != parameters.get(k) for k in ALIKE):
+        return None
+    nodes = [node for node in _own_steps(run) if node.job_id is not None]
+    sampled = [group.task_slug for node in nodes for group in node.groups]
+    seen = set(sampled)
+    if not seen or not seen <= slugs or 2 * len(seen) < min(len(slugs), len(sampled)):
+        return None
+    return _pace(nodes)
+
+
+def _own_steps(run: Run) -> list[Checkpoint]:
+    """The last RECENT + 1 checkpoints of the head's lineage that the run's job made, newest first;
+    any, where the service does not say which job made them."""
+    nodes = (run.tree[position] for position in run.tree.lineage(run.tree.head))
+    own = run.job.id if run.job is not None else None
+    made = takewhile(lambda node: own is None or node.job_id in (None, own), nodes)
+    return list(islice(made, RECENT + 1))
+
+
+def _pace(newest_first: Sequence[Checkpoint]) -> float | None:
+    times = [seconds(node.created_at) for node in newest_first]
+    gaps = _gaps([stamp for stamp in times if stamp is not None])
     return median(gaps) if gaps else None
 
 

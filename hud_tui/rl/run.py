@@ -69,6 +69,11 @@ class Run:
         return self.job is not None and is_active(self.job.status)
 
     @property
+    def waits(self) -> str:
+        """What holds the managed run up; empty while it goes on."""
+        return (self.job.waits or "") if self.job is not None and self.training else ""
+
+    @property
     def groups(self) -> list[Group]:
         """The newest step's groups on the head's lineage; empty where the service has none."""
         return [] if self.head is None else self.head.groups

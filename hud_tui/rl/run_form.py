@@ -97,6 +97,16 @@ def parameters(values: Mapping[str, Value]) -> JobParameters:
     return JobParameters.model_validate(sent)
 
 
+def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
+    """Most tokens of one answer; None where the service decides, as by a reasoning effort."""
+    given = values.get("max_tokens")
+    if isinstance(given, int):
+        return given
+    own = model.training_defaults
+    decided = values.get("reasoning_effort") not in (None, DEFAULT)
+    return None if own is None or decided else own.max_tokens
+
+
 def write(value: Value) -> str:
     """A value as it stands in its field."""
     if isinstance(value, float):
@@ -111,22 +121,30 @@ class Cost:
     rollouts: int
     """Over all steps; held-out ones come on top."""
     seconds: float | None
-    """At the pace of the model's last steps; None where there are none."""
+    """None where nothing like it was run yet."""
+    sampling: bool = False
+    """Whether `seconds` are those of its rollouts alone, without training on them."""
 
 
 def cost(
-    values: Mapping[str, Value], tasks: Sequence[Task], rollout_s: float | None = None
+    values: Mapping[str, Value],
+    tasks: Sequence[Task],
+    step_s: float | None = None,
+    rollout_s: float | None = None,
 ) -> Cost | None:
     """What a run costs; None where the service decides its size.
 
     Args:
         values: The form's.
         tasks: The taskset.
-        rollout_s: Seconds a rollout took lately, its share of training included.
+        step_s: Seconds per step of a run like it; None where there was none.
+        rollout_s: Seconds per rollout of these tasks as they were tried, for want of `step_s`.
     """
     steps, group, wide = (values.get(key) for key in ("steps", "group_size", "tasks_per_step"))
     if not (isinstance(steps, int) and isinstance(group, int) and isinstance(wide, int)):
         return None
     a_step = group * min(wide, sum(not task.heldout for task in tasks))
     rollouts = steps * a_step
-    return Cost(rollouts, None if rollout_s is None else rollouts * rollout_s)
+    if step_s is not None:
+        return Cost(rollouts, steps * step_s)
+    return Cost(rollouts, None if rollout_s is None else rollouts * rollout_s, sampling=True)

@@ -11,7 +11,7 @@ from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.counts import counted
 from hud_tui.rl.preflight import Finding, verdict
-from hud_tui.rl.progress import step_seconds
+from hud_tui.rl.progress import like_seconds
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import Cost, Value, cost
 from hud_tui.rl.tasks import Task
@@ -111,13 +111,11 @@ class Draft:
         return keyed(LEADS["checked" if ready else "choose" if listed else "type"])
 
     def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
-        """What it costs, at the pace of the model's last steps, else of the trial."""
-        pace, traces = step_seconds(run), run.head.num_traces if run.head is not None else None
+        """What it costs, at the pace of a run like it, else of the trial."""
+        train = {task.slug for task in self.tasks if not task.heldout}
         seen = self.trial.pace
-        rollout_s = pace / traces if pace and traces else None
-        if rollout_s is None and seen is not None and seen.rollouts:
-            rollout_s = seen.seconds / seen.rollouts
-        return cost(values, self.chosen, rollout_s)
+        rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
+        return cost(values, self.chosen, like_seconds(run, values, train), rollout_s)
 
     def summary(self, run: Run, values: Mapping[str, Value] | None, blocked: str) -> Content:
         """The line above the button: what it will do, or why it cannot."""

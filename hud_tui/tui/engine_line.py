@@ -3,10 +3,9 @@
 from textual.content import Content
 
 from hud_tui.rl.counts import counted
+from hud_tui.rl.disk import engine_place, kept_for
 from hud_tui.rl.text import one_line
 from hud_tui.wire import EngineState, Model
-
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def engine_line(model: Model | None) -> Content:
@@ -14,12 +13,11 @@ def engine_line(model: Model | None) -> Content:
     state = model.engine if model is not None else None
     if state is None or state.server is None:
         return Content()
-    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)}"
     return Content.assemble(
-        (server, "$text-muted"),
+        (engine_place(model), "$text-muted"),
         (" · ", "$text-muted"),
         _queue(state),
-        (f" · {_slots(state.slots)} · checkpoints kept {_kept(state.ttl_s)}", "$text-muted"),
+        (f" · {_slots(state.slots)} · checkpoints kept {kept_for(state.ttl_s)}", "$text-muted"),
     )
 
 
@@ -31,12 +29,3 @@ def _queue(state: EngineState) -> Content:
 
 def _slots(count: int) -> str:
     return f"{counted(count, 'adapter slot')} in use"
-
-
-def _kept(ttl_s: int | None) -> str:
-    if ttl_s is None:
-        return "until deleted"
-    for size, unit in UNITS:
-        if ttl_s % size == 0:
-            return f"for {ttl_s // size} {unit}"
-    return f"for {ttl_s} s"

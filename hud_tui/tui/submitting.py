@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from hud_tui.rl.counts import spaced
-from hud_tui.rl.disk import check_room, disk_use
+from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.preflight import Finding
-from hud_tui.rl.run_form import Cost, Value, parameters, write
+from hud_tui.rl.run_form import Cost, Value, max_tokens, parameters, write
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.top_line import duration
@@ -47,8 +47,8 @@ def what_is_sent(
         lines.append(_line("rollouts", spaced(size.rollouts) + about(size)))
     steps = values.get("steps")
     count = steps if isinstance(steps, int) else None
-    if use := disk_use(model, count):
-        lines.append(_line("disk", use))
+    most = None if size is None else size.rollouts
+    lines += [_line(*one) for one in where_stored(model, count, most, max_tokens(model, values))]
     room = check_room(model, count)  # for the steps of the form, which preflight does not know
     told = [one for one in warnings if not room or one.check != "disk"]
     told += [one for one in room if one.level != "ok"]
@@ -56,8 +56,10 @@ def what_is_sent(
 
 
 def about(size: Cost) -> str:
-    """How long it takes, where that is known; begins with a separator."""
-    return "" if size.seconds is None else f" · about {duration(size.seconds)}"
+    """How long it takes, as far as that is known; begins with a separator."""
+    if size.seconds is None:
+        return " · time unknown"
+    return f" · about {duration(size.seconds)}" + (" to sample alone" if size.sampling else "")
 
 
 def _line(label: str, value: str) -> Text:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -13,8 +14,10 @@ from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.jobs import JobsScreen
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.jobs_browser import Level
+from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Opened
@@ -185,6 +188,40 @@ async def test_the_filter_of_jobs_while_one_is_looked_at_too(
         assert app.app.layout.jobs_filter == "none"
         await app.press("escape")
         await app.until(lambda: app.app.layout.jobs_filter == "")
+
+
+@pytest.mark.parametrize("text", ["mine", "none"])
+async def test_a_remembered_filter_does_not_take_the_keys(
+    served: Served, http: httpx.AsyncClient, model: Any, state: Path, text: str
+) -> None:
+    """The keys go to the list, whether or not a row is left; escape clears the filter."""
+    for _ in range(2):
+        job = uuid4().hex
+        await http.post(f"/v2/trace/job/{job}/enter", json={"name": f"mine {job}"})
+    views = (("jobs", "5"), ("models", "1"), ("checkpoints", "4"))
+    async with session(served, state, Start("jobs", model="mine")) as app:
+        for view, key in views:
+            await app.press(key)
+            await app.until_view(view)
+            await app.until(lambda: bool(app.screen.focused))
+            await app.press("slash", *text, "enter")
+    for view, key in views:
+        async with session(served, state, Start("status", model="mine")) as app:
+            await app.until(lambda: follows(app, "mine") and app.app.run_now.loaded)
+            app.net.free = lambda: False  # the view has nothing to list at first
+            await app.press(key)
+            await app.until_view(view)
+            field = app.screen.query_one(FilterField)
+            await app.until(lambda field=field: field.value == text and field.display)  # type: ignore[misc]
+            await app.press("down", "j", "k")
+            assert (field.value, field.has_focus) == (text, False)
+            app.net.free = lambda: True
+            if text == "mine" and view != "checkpoints":
+                await app.until(lambda: isinstance(app.screen.focused, RowList))
+            await app.press("slash", "x", "escape", "escape")
+            await app.until(lambda field=field: field.value == "" and not field.display)  # type: ignore[misc]
+            await app.until(lambda: bool(app.screen.focused))
+            await app.press("slash", *text, "enter")
 
 
 async def test_a_reset_shows_every_view_as_at_first(

@@ -293,9 +293,15 @@ async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
     stage = Stage(run.fold(JobChanged(job=held, at=0.0)))
     async with stage.run_test(size=(120, 40)):
         assert "⚠ waits: paused: short of" in status_of(stage)
+        assert "mixed on arith-rl waits" in status_of(stage)
+        assert " left" not in status_of(stage)
         assert "\x1b" not in status_of(stage)
         stage.play(stage.scene.fold(JobChanged(job=runs.job(30, 400), at=1.0)))
         await until(lambda: "↻ stream" in status_of(stage))
+        assert " left" in status_of(stage)
+        stage.play(stage.scene, Liveness(State.STALLED, "stream", 50.0))
+        await until(lambda: "⚠ stalled" in status_of(stage))
+        assert " left" not in status_of(stage)
 
 
 @pytest.mark.parametrize(

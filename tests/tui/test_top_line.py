@@ -1,10 +1,13 @@
 """What the top line says, and what it drops first where there is no room."""
 
+from dataclasses import replace
+
 import pytest
 
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.tui.widgets.top_line import bar, duration, fresh, top_line
+from hud_tui.wire import EngineState
 from tests.tui import runs
 
 LIVE = Liveness(State.LIVE, "stream", 3.0)
@@ -29,6 +32,27 @@ def test_it_fits_and_keeps_what_matters(width: int) -> None:
     assert len(said) <= width
     assert " Models " in said
     assert ("stream" in said) is (width >= 30)
+
+
+def test_a_run_that_is_held_up_says_by_what_and_not_how_long_it_takes() -> None:
+    job = runs.job(60, 400).model_copy(update={"waits": "no answer from \x1b the server"})
+    said = line(160, replace(RUN, job=job))
+    assert "job 7f3a waits" in said
+    assert "⚠ no answer from ␛ the server" in said
+    assert " left" not in said
+    assert " left" not in line(160, RUN, Liveness(State.RECONNECTING, "stream", 3.0, "x"))
+
+
+def test_it_names_the_engine_that_a_model_lives_on() -> None:
+    def said(engine: EngineState | None) -> str:
+        model = runs.MODEL.model_copy(update={"engine": engine})
+        return line(160, replace(RUN, model=model))
+
+    url = "https://me:sekret@trainer.example:8000/x"
+    assert " tinker @ trainer.example:8000  " in said(EngineState(engine="tinker", server=url))
+    assert "sekret" not in said(EngineState(engine="tinker", server=url))
+    assert "HUD local" not in said(EngineState(engine="tinker", server="trainer"))
+    assert " HUD local " in said(EngineState(engine="tiny"))
 
 
 def test_parts_are_dropped_whole() -> None:

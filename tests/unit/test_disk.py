@@ -2,8 +2,8 @@
 
 import pytest
 
-from hud_tui.rl.disk import check_room, disk_use, size
-from hud_tui.wire import Disk, Model, TrainingDefaults
+from hud_tui.rl.disk import check_room, disk_use, size, where_stored
+from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 
 DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)
 
@@ -50,6 +50,30 @@ def test_it_says_for_how_many_there_is_room(
 def test_a_service_that_does_not_say_has_no_finding() -> None:
     assert check_room(Model(id="1", model_name="m", disk=DISK), 60) == []
     assert check_room(Model(id="1", model_name="m"), 60) == []
+
+
+def test_a_run_on_a_server_says_what_goes_there_and_what_stays() -> None:
+    state = EngineState(engine="tinker", server="http://host:1", saves_per_step=2)
+    model = Model(id="1", model_name="m", engine=state)
+    assert where_stored(model, 60, 640, 96) == [
+        ("server", "tinker @ host:1: prompts, completions and weights go there; it may cost money"),
+        ("tokens", "at most 61 440 sampled and as many trained on, besides the prompts"),
+        (
+            "stored",
+            "120 checkpoints on the server, kept until deleted;"
+            " the tree, metrics and rollouts on this machine",
+        ),
+    ]
+    weekly = model.model_copy(update={"engine": state.model_copy(update={"ttl_s": 7 * 86400})})
+    assert "kept for 7 d;" in where_stored(weekly, 60, None, None)[1][1]
+
+
+def test_a_run_on_this_machine_says_what_it_takes_on_its_disk() -> None:
+    tiny = EngineState(engine="tiny")
+    model = Model(id="1", model_name="m", disk=DISK, engine=tiny)
+    [(label, said)] = where_stored(model, 600, 640, 96)
+    assert (label, said) == ("disk", disk_use(model, 600))
+    assert where_stored(model.model_copy(update={"disk": None}), 600, 640, 96) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hud_tui.rl.progress import (
     Liveness,
     State,
     awaiting,
+    like_seconds,
     liveness,
     progress,
     reading_said,
@@ -16,7 +17,7 @@ from hud_tui.rl.progress import (
     step_seconds,
 )
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, Group, JobStatus
 
 
 def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
@@ -37,6 +38,74 @@ def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
 def test_the_pace_is_the_median_of_the_last_steps() -> None:
     assert step_seconds(run_of([0, 1, 2, 3, 50, 51])) == 1
     assert step_seconds(run_of([0])) is None
+
+
+def trained(
+    jobs: str, gap: float = 2.0, slugs: tuple[str, ...] = ("a", "b", "c", "d"), wide: int = 2
+) -> Run:
+    """A chain whose steps these jobs made, a letter each; the last of them with its parameters.
+
+    Steps of the last job are `gap` seconds apart, all others a minute.
+    """
+    at, nodes = 0.0, []
+    for number, job in enumerate(jobs):
+        at += gap if job == jobs[-1] else 60.0
+        sampled = [slugs[(wide * number + place) % len(slugs)] for place in range(wide)]
+        node = Checkpoint(
+            id=f"c{number}",
+            prev_model_checkpoint_id=f"c{number - 1}" if number else None,
+            created_at=datetime.fromtimestamp(at, UTC).isoformat(),
+            is_active=number == len(jobs) - 1,
+            job_id=job,
+            groups=[Group(task_slug=slug, rewards=[0.0, 1.0]) for slug in sampled],
+        )
+        nodes.append(node)
+    status = JobStatus(
+        status="running", id=jobs[-1], step=3, steps=10, parameters={**ALIKE, "seed": 1}
+    )
+    run = Run().fold(TreeRead(checkpoints=tuple(nodes)))
+    return run.fold(JobChanged(job=status))
+
+
+ALIKE = {"group_size": 2, "tasks_per_step": 2}
+
+
+def test_the_pace_of_a_run_is_not_that_of_the_one_before_it() -> None:
+    assert step_seconds(trained("aaaabbb")) == 2
+    assert step_seconds(trained("aaaab")) is None
+
+
+def test_a_run_like_the_last_takes_its_pace() -> None:
+    slugs = {"a", "b", "c", "d"}
+    assert like_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs) == 2
+    assert like_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs | {"never sampled"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("run", "parameters", "slugs"),
+    [
+        (trained("aaaabbb"), {**ALIKE, "group_size": 8}, {"a", "b", "c", "d"}),
+        (trained("aaaabbb"), {**ALIKE, "tasks_per_step": 8}, {"a", "b", "c", "d"}),
+        (trained("aaaabbb"), ALIKE, {"a", "b", "c"}),
+        (trained("aaaabbb", slugs=("a", "b")), ALIKE, set("abcdefghijklm")),
+        (trained("aaaab"), ALIKE, {"a", "b", "c", "d"}),
+        (run_of([0, 1, 2]), ALIKE, {"a"}),
+        (Run(), ALIKE, {"a"}),
+    ],
+)
+def test_the_pace_of_another_kind_of_run_is_not_taken(
+    run: Run, parameters: dict[str, object], slugs: set[str]
+) -> None:
+    assert like_seconds(run, parameters, slugs) is None
+
+
+def test_a_run_that_is_held_up_has_no_estimate() -> None:
+    run = run_of([0, 2, 4], step=3, steps=10)
+    assert run.job is not None
+    held = run.fold(JobChanged(job=run.job.model_copy(update={"waits": "no answer"})))
+    going = progress(held)
+    assert going is not None
+    assert (going.fraction, going.eta_s) == (0.3, None)
 
 
 def test_progress_says_how_long_it_still_takes() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from hud_tui.rl.run_form import NUMBERS, cost, defaults, parameters, write
+from hud_tui.rl.run_form import NUMBERS, cost, defaults, max_tokens, parameters, write
 from hud_tui.rl.tasks import Task
 from hud_tui.wire import JobParameters, Model, TrainingDefaults
 
@@ -80,7 +80,18 @@ def test_the_cost_counts_what_is_trained_on() -> None:
     found = cost(values, [*TASKS, HELD], rollout_s=0.01)
     assert found is not None
     assert found.rollouts == 60 * 10 * 8
-    assert found.seconds == pytest.approx(48.0)
+    assert (found.seconds, found.sampling) == (pytest.approx(48.0), True)
+    paced = cost(values, [*TASKS, HELD], step_s=0.5, rollout_s=0.01)
+    assert paced is not None
+    assert (paced.seconds, paced.sampling) == (30.0, False)
+
+
+def test_most_tokens_of_an_answer_are_known_unless_the_service_decides() -> None:
+    values = defaults(MODEL)
+    assert max_tokens(MODEL, values) == MODEL.training_defaults.max_tokens  # type: ignore[union-attr]
+    assert max_tokens(MODEL, {**values, "max_tokens": 9}) == 9
+    assert max_tokens(MODEL, {**values, "reasoning_effort": "high"}) is None
+    assert max_tokens(Model(id="m", model_name="m"), {}) is None
 
 
 def test_the_cost_is_unknown_where_the_service_decides() -> None:

@@ -22,6 +22,7 @@ from hud_tui.tui.bindings import bindings
 from hud_tui.tui.log_rows import COLUMNS, entry_text, folded, log_rows
 from hud_tui.tui.screens.json_screen import JsonScreen
 from hud_tui.tui.screens.over import Leavable
+from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.row_list import RowList
 
@@ -52,7 +53,7 @@ class LogScreen(Leavable[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="log-title", markup=False)
-        yield Input(placeholder="a verb, model, id, outcome", id="log-filter", compact=True)
+        yield FilterField("a verb, model, id, outcome", "log-filter")
         yield self.list
         yield Static(id="log-text", markup=False)
         yield KeyLine(self.VIEW)
@@ -63,8 +64,8 @@ class LogScreen(Leavable[None]):
         self.read()
 
     @property
-    def filter_field(self) -> Input:
-        return self.query_one("#log-filter", Input)
+    def filter_field(self) -> FilterField:
+        return self.query_one("#log-filter", FilterField)
 
     @property
     def entry(self) -> Written | None:
@@ -136,7 +137,6 @@ class LogScreen(Leavable[None]):
         self.app.copy_to_clipboard(text)
 
     def action_filter(self) -> None:
-        self.filter_field.display = True
         self.filter_field.focus()
 
     @on(Input.Changed, "#log-filter")

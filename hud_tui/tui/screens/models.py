@@ -28,6 +28,7 @@ from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does
 from hud_tui.tui.forking import ask_fork
 from hud_tui.tui.model_rows import COLUMNS, model_rows
 from hud_tui.tui.screens.models_reading import ModelsReading
+from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Model
 
@@ -47,7 +48,7 @@ class ModelsScreen(ModelsReading):
 
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME + keyed(WAY), id="welcome")
-        yield Input(placeholder="filter by name, base or provider", id="filter", compact=True)
+        yield FilterField("filter by name, base or provider", "filter")
         yield RowList(COLUMNS, id="models", least=16, most=48)
         yield Static("", id="engine", markup=False)
         yield Static("reading the catalog …", id="note", markup=False)
@@ -57,8 +58,8 @@ class ModelsScreen(ModelsReading):
         return self.query_one("#models", RowList)
 
     @property
-    def filter_field(self) -> Input:
-        return self.query_one("#filter", Input)
+    def filter_field(self) -> FilterField:
+        return self.query_one("#filter", FilterField)
 
     @property
     def chosen(self) -> Model | None:
@@ -229,7 +230,6 @@ class ModelsScreen(ModelsReading):
         self.filter_field.value, self.filter_field.display = text, bool(text)
 
     def action_filter(self) -> None:
-        self.filter_field.display = True
         self.filter_field.focus()
 
     @on(Input.Changed, "#filter")

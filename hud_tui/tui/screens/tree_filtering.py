@@ -24,7 +24,6 @@ class TreeFiltering(TreeView):
         """The last filter that let something through."""
 
     def action_filter(self) -> None:
-        self.filter_field.display = True
         self.filter_field.focus()
 
     def action_leave(self) -> None:

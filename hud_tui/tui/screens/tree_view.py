@@ -11,7 +11,7 @@ from textual import on
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.ages import coarse
@@ -23,6 +23,7 @@ from hud_tui.rl.segments import ROOT
 from hud_tui.rl.text import one_line
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
+from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.tree import CheckpointTree
 from hud_tui.tui.widgets.tree_lines import Marks
 from hud_tui.wire import Checkpoint
@@ -45,9 +46,7 @@ class TreeView(HudScreen):
         super().__init__()
         self.tree_list = CheckpointTree(lambda: self.hud.clock(), id="tree")
         self.details_pane = CheckpointDetails(id="details")
-        self.filter_field = Input(
-            placeholder="name, or reward>.6 loss:ppo step:100..200", id="tree-filter", compact=True
-        )
+        self.filter_field = FilterField("name, or reward>.6 loss:ppo step:100..200", "tree-filter")
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
         """What is under the cursor."""
         self._note_line = Static("", id="tree-note", markup=False)

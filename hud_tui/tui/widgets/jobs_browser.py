@@ -19,6 +19,7 @@ from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_reader import Part
 from hud_tui.tui.job_rows import JOBS, SIBLINGS, TRACES, job_rows, sibling_rows, trace_rows
 from hud_tui.tui.job_titles import jobs_title, part_title, rollout_title
+from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.rollout import RolloutPane
 from hud_tui.tui.widgets.rollout_text import Reading, unsafe
 from hud_tui.tui.widgets.row_list import RowList
@@ -51,7 +52,7 @@ class JobsBrowser(Vertical):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.field = Input(placeholder=FILTER, id="jobs-filter", compact=True)
+        self.field = FilterField(FILTER, "jobs-filter")
         """Where the filter is typed."""
         self.jobs_text = ""
         """What the jobs are filtered by, while one of them is looked at too."""
@@ -154,7 +155,6 @@ class JobsBrowser(Vertical):
         self._reason.update(one_line(why, LIMIT))
 
     def begin_filter(self) -> None:
-        self.field.display = True
         self.field.focus()
 
     def end_filter(self) -> bool:
@@ -180,3 +180,5 @@ class JobsBrowser(Vertical):
         self._title_line.update(title)
         self.set_class(bool(empty), "-empty")
         self._empty.update(empty)
+        if not empty and self.screen.focused is None:  # out of sight, it could not have it
+            self.call_after_refresh(self.list.focus)

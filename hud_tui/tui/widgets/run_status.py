@@ -5,7 +5,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from hud_tui.keys import key
-from hud_tui.rl.progress import Liveness, Progress, State, progress, step_seconds
+from hud_tui.rl.progress import Liveness, State, progress, step_seconds
 from hud_tui.rl.run import Run, trouble
 from hud_tui.rl.text import one_line
 from hud_tui.rl.tree import label
@@ -56,7 +56,8 @@ def status_line(run: Run, freshness: Liveness, frozen: Run | None, width: int) -
     going = progress(run)
     if going is not None and going.fraction is not None:
         steps = Content(f"  step {going.step}/{going.steps}  ")
-        after = Content(f"  {going.fraction:.0%}{_left(run, going)}")
+        left_s = going.eta_s if run.training and freshness.state is State.LIVE else None
+        after = Content(f"  {going.fraction:.0%}{_left(left_s)}")
         if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
             left = _job(run, named=False)
         if left.cell_length + steps.cell_length + after.cell_length > room:
@@ -68,14 +69,14 @@ def status_line(run: Run, freshness: Liveness, frozen: Run | None, width: int) -
     return Content.assemble(" ", left, " " * (room + 2 - left.cell_length), right, " ")
 
 
-def _left(run: Run, going: Progress) -> str:
-    return f"  {duration(going.eta_s)} left" if run.training and going.eta_s is not None else ""
+def _left(eta_s: float | None) -> str:
+    return f"  {duration(eta_s)} left" if eta_s is not None else ""
 
 
 def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
     """Where the news comes from and how old they are; that something is wrong where it is."""
-    if run.training and run.job is not None and run.job.waits:
-        return Content.styled(f"⚠ waits: {one_line(run.job.waits, 100)}", "bold $warning")
+    if run.waits and freshness.state in (State.LIVE, State.STALLED):
+        return Content.styled(f"⚠ waits: {one_line(run.waits, 100)}", "bold $warning")
     age = duration(freshness.age_s) if freshness.age_s is not None else "never"
     match freshness.state:
         case State.CONNECTING:
@@ -120,5 +121,6 @@ def _job(run: Run, named: bool) -> Content:
     name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
-        (f"{name} " if named else "", "$text-muted"), (one_line(job.status, 20), failed)
+        (f"{name} " if named else "", "$text-muted"),
+        ("waits", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
     )

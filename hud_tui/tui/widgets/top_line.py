@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from hud_tui.keys import key
 from hud_tui.rl.alarms.alarm import Level
+from hud_tui.rl.disk import engine_place
 from hud_tui.rl.metrics import short
 from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.run import Run
@@ -81,11 +82,12 @@ def top_line(
     read_only: bool = False,
 ) -> Content:
     """The line, `width` cells at most; that it is read-only always fits."""
+    where = engine_place(run.model) or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
     name = title.stylize(does("app.views"))
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
-    left = [(1, name), *guarded, (8, Content.styled(service, "$text-muted")), *_model(run)]
-    right = [*_alarms(run), *_job(run), (2, _fresh(freshness))]
+    left = [(1, name), *guarded, (8, Content.styled(where, "$text-muted")), *_model(run)]
+    right = [*_alarms(run), *_job(run, freshness), (2, _fresh(freshness))]
     if run.model is None or view in OWN_STATUS:
         right = _alarms(run)
     for least in range(MOST, 1, -1):
@@ -138,12 +140,11 @@ def _alarms(run: Run) -> list[Part]:
     return [(2, clicked(flag, "app.alarms"))]
 
 
-def _job(run: Run) -> list[Part]:
+def _job(run: Run, freshness: Liveness) -> list[Part]:
     if run.job is None:
         return []
-    name = Content.styled(
-        f"job {(run.job.id or '')[:4]} {one_line(run.job.status, 20)}", "$text-muted"
-    )
+    status = "waits" if run.waits else one_line(run.job.status, 20)
+    name = Content.styled(f"job {(run.job.id or '')[:4]} {status}", "$text-muted")
     going = progress(run)
     if going is None or not run.training:
         return [(7, clicked(name, "app.view.jobs"))]
@@ -152,7 +153,9 @@ def _job(run: Run) -> list[Part]:
     if going.fraction is not None:
         parts.append((MOST, bar(going.fraction)))
         parts.append((7, Content(f"{going.fraction:.0%}")))
-    if going.eta_s is not None:
+    if run.waits:
+        parts.append((4, Content.styled(f"⚠ {one_line(run.waits, 60)}", "bold $warning")))
+    elif going.eta_s is not None and freshness.state is State.LIVE:
         parts.append((6, Content(f"{duration(going.eta_s)} left")))
     return parts
 
