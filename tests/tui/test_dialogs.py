@@ -1,16 +1,19 @@
 """What is asked fits the screen, says what each button does, and leaves the buttons in sight."""
 
 import pytest
-from textual.widgets import Button
+from textual.geometry import Region
+from textual.widgets import Button, Input, OptionList
 from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
 from hud_tui.start import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.help import HelpScreen
+from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.tree import CheckpointTree
 from tests.conftest import Served, fork, until
 from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.hand import Hand
 from tests.tui.still import StillClient, chain, still
 from tests.tui.test_app import caller, cancel, in_training, status, training
 from tests.tui.test_plain_terminals import drawn
@@ -98,8 +101,8 @@ async def test_no_toast_covers_a_button_or_the_keys(served: Served, size: tuple[
             await app.press(str(key))
             await app.until_view(VIEWS[key - 1])
             app.app.say("something happened")
-            await app.until(lambda: app.screen.query(Toast))
-            toast = app.screen.query(Toast).last().region
+            await app.until(lambda: seen(app.app) and seen(app.app)[-1].area)
+            toast = seen(app.app)[-1]
             keys = app.screen.query_one("KeyLine").region
             assert toast.y >= 1
             assert not toast.overlaps(keys)
@@ -147,19 +150,89 @@ async def test_an_alarm_is_shown_once_and_makes_room_for_the_answer_to_a_key() -
         await until(lambda: told(app) == ["first", "⚑ forgetting\n.122", "second"])
 
 
-async def test_over_a_dialog_a_notice_is_at_the_top() -> None:
+def seen(app: HudApp) -> list[Region]:
+    """Where the notices are, as far as they are in sight."""
+    drawn = app.screen._compositor.visible_widgets  # with the part of the screen each may draw in
+    places = [drawn[toast] for toast in app.screen.query(Toast) if toast in drawn]
+    return [region.intersection(clip) for region, clip in places]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+@pytest.mark.parametrize(
+    ("view", "key", "box"),
+    [
+        ("4", "u", "#dialog"),
+        ("4", "n", "#dialog"),
+        ("4", "v", "#panel"),
+        ("3", "m", "#charts"),
+        ("3", "v", "#overlays"),
+        ("3", "question_mark", "#help"),
+    ],
+)
+async def test_a_notice_covers_nothing_of_a_dialog(
+    size: tuple[int, int], view: str, key: str, box: str
+) -> None:
     app = still(StillClient(chain(60)))
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
-        await pilot.press("u")
-        await until(lambda: isinstance(app.screen, Dialog))
+        await pilot.press(view)
+        await until(lambda: app.shown_view is not None and app.shown_view.focused is not None)
+        await pilot.press(key)
+        await until(lambda: app.screen.is_modal and bool(app.screen.query(box)))
         app.say("something happened")
-        await until(lambda: any(toast.region.height for toast in app.screen.query(Toast)))
-        buttons = [button.region for button in app.screen.query(Button)]
-        [toast] = app.screen.query(Toast)
-        assert buttons
-        assert not any(toast.region.overlaps(button) for button in buttons)
-        assert toast.region.y == 1
+        app.say("a long word " * 16)
+        await until(lambda: any(region.area for region in seen(app)))
+        await until(lambda: len(app.screen.query(Toast)) == 2)
+        inside = app.screen.query_one(box).region
+        assert inside.area > 0
+        assert not any(region.overlaps(inside) for region in seen(app) if region.area)
+        assert any(region.area for region in seen(app))
+        assert all(app.screen.region.contains_region(region) for region in seen(app))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_notice_leaves_the_field_that_is_typed_in(
+    served: Served, size: tuple[int, int]
+) -> None:
+    async with caller(served) as http:
+        await fork(http)
+    async with opened(Connector(served), Start("run"), size=size) as app:
+        await app.until_view("launch")
+        screen = app.screen
+        await app.until(lambda: screen.query_one("#tasksets").key == "mixed")
+        await app.press("enter")
+        await app.until(lambda: "rollouts" in app.said("#summary"))
+        app.app.say("a long word " * 16)
+        await app.until(lambda: screen.query(Toast))
+        await app.press("e")
+        for field in screen.query(RunForm).first().query(Input):
+            if not field.display or not field.region.area:
+                continue
+            field.focus()
+            await app.until(lambda field=field: screen.focused is field)  # type: ignore[misc]
+            await app.until(
+                lambda field=field: not any(one.overlaps(field.region) for one in seen(app.app))  # type: ignore[misc]
+            )
+
+
+async def test_help_is_paged_while_one_types_a_search() -> None:
+    app = still(StillClient(chain(60)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+        await pilot.press("question_mark")
+        await until(lambda: isinstance(app.screen, HelpScreen) and app.screen.is_mounted)
+        keys = app.screen.query_one(OptionList)
+        await until(lambda: keys.highlighted == 0)
+        for key, moved in (("pagedown", True), ("pageup", False), ("end", True), ("home", False)):
+            await pilot.press(key)
+            await until(lambda moved=moved: (keys.highlighted != 0) is moved)  # type: ignore[misc]
+            await until(lambda moved=moved: (keys.scroll_offset.y > 0) is moved)  # type: ignore[misc]
+        hand = Hand(app, pilot)
+        await hand.wheel(Hand.cell(keys, 5, 5), 3)
+        await until(lambda: keys.scroll_offset.y > 0)
+        await pilot.press(*"head", "end")
+        assert app.screen.query_one(Input).value == "head"
+        await until(lambda: keys.highlighted == keys.option_count - 1 > 0)
 
 
 def told(app: HudApp) -> list[str]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from hud_tui.errors import HudError
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.rl.safety import OFFLINE
+from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.key_line import KeyLine
 from hud_tui.tui.widgets.offline_line import OfflineLine
 from hud_tui.tui.widgets.top_line import TopLine
@@ -29,6 +31,13 @@ T = TypeVar("T")
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 """The class a view has from so many columns and lines on, for its style sheet."""
+
+
+def make_way(screen: Screen[Any]) -> None:
+    """Have notices come at the top of a screen while one types in its lower half."""
+    field = screen.focused
+    low = isinstance(field, Input | Picker) and 2 * field.region.y >= screen.size.height
+    screen.set_class(low, "-typing-low")
 
 
 class HudScreen(Screen[None]):
@@ -82,6 +91,12 @@ class HudScreen(Screen[None]):
         """Show the news. Those that come before the view is built wait until it is resumed."""
         if self.is_built:
             self.run, self.freshness = run, freshness
+
+    def watch_focused(self) -> None:
+        self.call_after_refresh(make_way, self)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(make_way, self)
 
     def on_mount(self) -> None:
         """Called after that of the classes that build on this one."""

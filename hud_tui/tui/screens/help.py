@@ -34,6 +34,10 @@ class HelpScreen(Over[Doable | None]):
         Binding("escape", "dismiss", "back", show=False),
         Binding("down", "move(1)", "down", show=False),
         Binding("up", "move(-1)", "up", show=False),
+        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup", "page(-1)", "page up", show=False),
+        Binding("home", "edge(-1)", "first", show=False, priority=True),
+        Binding("end", "edge(1)", "last", show=False, priority=True),
     ]
 
     def __init__(self, below: Screen[object]) -> None:
@@ -78,6 +82,14 @@ class HelpScreen(Over[Doable | None]):
         options = self.query_one(OptionList)
         if self.found:
             options.highlighted = ((options.highlighted or 0) + rows) % len(self.found)
+
+    def action_page(self, pages: int) -> None:
+        self.query_one(OptionList)._move_page(1 if pages > 0 else -1)
+
+    def action_edge(self, edge: int) -> None:
+        """To the first or the last."""
+        if self.found:
+            self.query_one(OptionList).highlighted = 0 if edge < 0 else len(self.found) - 1
 
     def on_input_submitted(self) -> None:
         highlighted = self.query_one(OptionList).highlighted

@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 from hud_tui.rl.json_tree import MOST_FOUND, Path, path_text, value_text
 from hud_tui.rl.text import one_line
 from hud_tui.tui.bindings import bindings
+from hud_tui.tui.screens.base import make_way
 from hud_tui.tui.screens.over import Leavable
 from hud_tui.tui.widgets.json_view import JsonView
 from hud_tui.tui.widgets.key_line import KeyLine
@@ -35,6 +36,9 @@ class JsonScreen(Leavable[None]):
         yield Static(id="json-path", markup=False)
         yield Input(placeholder="search keys and values", id="json-search", compact=True)
         yield KeyLine(self.VIEW)
+
+    def watch_focused(self) -> None:
+        self.call_after_refresh(make_way, self)
 
     @property
     def shown(self) -> JsonView:
