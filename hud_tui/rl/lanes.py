@@ -45,6 +45,8 @@ class Lanes:
         self._starts: list[int] = [1]
         """Rows below each strand, counted from the bottom; the last entry is their sum."""
         self._edition = 0
+        self.drawing = 0
+        """Grows with every change of what is folded: two drawings may have as many rows."""
         self.lanes = 1
         """Lanes that the drawing is wide."""
         self.branches = 0
@@ -189,6 +191,7 @@ class Lanes:
         self._count(changed)
 
     def _count(self, first: int) -> None:
+        self.drawing += first < len(self._strands)
         heights = (
             strand.joint + sum(piece.rows for piece in pieces)
             for strand, pieces in zip(self._strands[first:], self._pieces[first:], strict=True)

@@ -16,8 +16,11 @@ from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.try_panel import TryPanel
 from hud_tui.tui.shelf import Shelf
+from hud_tui.tui.widgets.tree import CheckpointTree
 from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
+from tests.tui.hand import Hand
+from tests.tui.still import StillClient, chain, still
 from tests.tui.test_checkpoints import details_of, note, set_head, tree, tree_of, under_cursor
 
 
@@ -250,3 +253,18 @@ async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
         rows = tree(flown).rows
         assert 10 in {rows.row(number).newest for number in range(len(rows))}
         assert len(rows) < 30
+
+
+async def test_a_cursor_that_goes_from_fold_to_fold_leaves_no_row_as_it_was() -> None:
+    app = still(StillClient(chain(60)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        hand = Hand(app, pilot)
+        await hand.until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+        shown = app.screen.query_one(CheckpointTree)
+        for position in (20, 10, 30, 25):
+            shown.go(position)
+            await hand.until(lambda: not app.screen._dirty_widgets)
+            await pilot.pause()
+            drawn = [line[: shown.width].rstrip() for line in hand.lines[shown.region.y :]]
+            fresh = [shown.render_line(y).text.rstrip() for y in range(shown.size.height)]
+            assert drawn[: len(fresh)] == fresh

@@ -145,10 +145,11 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
     def _change(self, change: Callable[[], T]) -> T:
         """Change what is folded or where the cursor is; repaint what that moves."""
         old, size, scroll = self.cursor.number, len(self.rows), self._scroll
+        drawing = self.lanes.drawing
         done = change()
         self._resize()
         self._reveal()
-        if len(self.rows) == size and scroll == self._scroll:
+        if (len(self.rows), self._scroll, self.lanes.drawing) == (size, scroll, drawing):
             self._repaint_row(old)
             self._repaint_row(self.cursor.number)
         else:
