@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from hud_tui.rl.counts import counted
-from hud_tui.rl.disk import engine_place, kept_for
+from hud_tui.rl.disk import kept_for
 from hud_tui.rl.text import one_line
 from hud_tui.wire import EngineState, Model
 
@@ -13,8 +13,9 @@ def engine_line(model: Model | None) -> Content:
     state = model.engine if model is not None else None
     if state is None or state.server is None:
         return Content()
+    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)}"
     return Content.assemble(
-        (engine_place(model), "$text-muted"),
+        (server, "$text-muted"),
         (" · ", "$text-muted"),
         _queue(state),
         (f" · {_slots(state.slots)} · checkpoints kept {kept_for(state.ttl_s)}", "$text-muted"),
