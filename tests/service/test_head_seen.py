@@ -70,6 +70,22 @@ async def test_a_descendant_that_was_set_is_a_move(http: httpx.AsyncClient) -> N
     assert (await put(http, model, first, f'"{third}"')).status_code == 200
 
 
+async def test_what_was_set_by_hand_is_remembered_when_training_goes_on(
+    http: httpx.AsyncClient,
+) -> None:
+    """Who saw the head before it was set is refused, also once steps have been taken from there."""
+    model = await fork(http)
+    first, second = await steps(http, model, 2)
+    await set_head(http, model["id"], first)
+    await set_head(http, model["id"], second)
+    [third] = await steps(http, model, 1)
+    refused = await put(http, model, first, f'"{first}"')
+    assert (refused.status_code, f"not {first}" in detail(refused)) == (409, True)
+    assert (await put(http, model, first, '"none"')).status_code == 409
+    assert await head(http, model) == third
+    assert (await put(http, model, first, f'"{second}"')).status_code == 200
+
+
 async def test_a_model_without_steps_serves_none(http: httpx.AsyncClient) -> None:
     model, other = await fork(http), await fork(http, "other")
     [theirs] = await steps(http, other, 1)

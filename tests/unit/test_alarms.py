@@ -288,3 +288,85 @@ def test_no_data_makes_a_detector_raise(
 def test_no_curve_of_one_metric_makes_a_detector_raise(values: list[float], key: str) -> None:
     steps = [row(step, healthy(step) | {key: value}) for step, value in enumerate(values * 3, 1)]
     assert inspect(steps).steps == len(steps)
+
+
+def shown(change: Change, name: str, steps: int = 150) -> list[Alarm]:
+    """A detector's alarms where a healthy run is changed so."""
+    run = [row(step, healthy(step) | dict(change(step))) for step in range(1, steps + 1)]
+    return alarms(inspect(run, steps=steps), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "value", "level"),
+    [
+        ("kl_sampler", "kl_sample_train", 0.0099, None),
+        ("kl_sampler", "kl_sample_train", 0.0101, Level.WARN),
+        ("kl_sampler", "kl_sample_train", 0.0499, Level.WARN),
+        ("kl_sampler", "kl_sample_train", 0.0501, Level.CRITICAL),
+        ("clip_fraction", "clip_fraction", 0.199, None),
+        ("clip_fraction", "clip_fraction", 0.201, Level.WARN),
+        ("clip_fraction", "clip_fraction", 0.399, Level.WARN),
+        ("clip_fraction", "clip_fraction", 0.401, Level.CRITICAL),
+    ],
+)
+def test_the_default_limits_are_those_that_are_documented(
+    name: str, metric: str, value: float, level: Level | None
+) -> None:
+    found = shown(lambda step: {metric: value}, name)
+    assert [alarm.level for alarm in found] == ([] if level is None else [level])
+
+
+@pytest.mark.parametrize(
+    ("times", "level"),
+    [(2.9, None), (3.1, Level.WARN), (99.0, Level.WARN), (101.0, Level.CRITICAL)],
+)
+def test_a_gradient_is_judged_by_how_many_times_the_median_it_is(
+    times: float, level: Level | None
+) -> None:
+    found = shown(lambda step: {"grad_norm": 0.7 * (times if step == 100 else 1.0)}, "grad_norm")
+    assert [alarm.level for alarm in found] == ([] if level is None else [level])
+
+
+def still(step: int, entropy: float) -> dict[str, float]:
+    """A reward that does not climb, and an entropy that falls from 1 over 40 steps, and stays."""
+    rewards = dict.fromkeys(("reward_mean", "heldout_reward"), 0.4)
+    return rewards | {"entropy": max(entropy, 1.0 - (1.0 - entropy) * max(0, step - 50) / 40)}
+
+
+@pytest.mark.parametrize(("entropy", "fallen"), [(0.105, False), (0.095, True)])
+def test_entropy_has_collapsed_at_a_tenth_of_its_start(entropy: float, fallen: bool) -> None:
+    found = shown(lambda step: still(step, entropy), "entropy_collapse", 250)
+    assert (Level.CRITICAL in [alarm.level for alarm in found]) == fallen
+
+
+CLIPPED, NEAR, BELOW = 0.3, 0.19, 0.18
+"""Of the clip fraction: above the warning's limit of .2; within the slack below it; beyond that."""
+
+
+@pytest.mark.parametrize(("then", "holds"), [(NEAR, True), (BELOW, False)])
+def test_an_alarm_ends_clearly_below_its_limit(then: float, holds: bool) -> None:
+    """15 % of a level, so that a number on its limit is one alarm and not many."""
+    found = shown(lambda n: {"clip_fraction": CLIPPED if n < 50 else then}, "clip_fraction", 200)
+    assert [alarm.active for alarm in found] == [holds]
+
+
+def test_a_number_in_the_slack_starts_no_alarm() -> None:
+    assert shown(lambda step: {"clip_fraction": NEAR}, "clip_fraction") == []
+
+
+@pytest.mark.parametrize(
+    ("quiet", "age", "count"),
+    [(15, 5.0, 1), (25, 5.0, 2), (15, 9.0, 2)],
+    ids=["in the cool-down", "after it", "worse, in the cool-down"],
+)
+def test_an_alarm_that_ended_keeps_quiet_for_twenty_steps_unless_it_gets_worse(
+    quiet: int, age: float, count: int
+) -> None:
+    """Of a metric that is not smoothed: it has ended with the fifth step below its limit."""
+    ended = 60 + Thresholds().staleness.release - 1
+
+    def change(step: int) -> dict[str, float]:
+        late = ended + quiet - 3 <= step < ended + quiet + 1
+        return {"staleness_mean": 5.0 if 40 <= step < 60 else age if late else 1.0}
+
+    assert len(shown(change, "staleness")) == count

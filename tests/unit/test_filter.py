@@ -67,6 +67,13 @@ NEXT = Checkpoint(
         ("step:147", True),
         ("step:100..200", True),
         ("step:148..", False),
+        ("step:147..200", True),
+        ("step:100..147", True),
+        ("step:147..147", True),
+        ("step:148..200", False),
+        ("step:100..146", False),
+        ("reward:.8...9", True),
+        ("reward:.7...8", True),
         ("reward:...9", True),
         ("!step:100..200", False),
         ("state:weights", True),
@@ -98,6 +105,17 @@ def test_what_cannot_be_compared_is_an_error_that_shows_the_term(expression: str
     with pytest.raises(HudUsage) as failed:
         parse(expression)
     assert expression in failed.value.message
+
+
+def test_a_metric_s_own_name_beats_one_that_has_it_inside() -> None:
+    """Whichever of them the service names first."""
+    for metrics in ({"kl_x": 9.0, "x": 1.0}, {"x": 1.0, "kl_x": 9.0}):
+        tree = Tree.of([Checkpoint(id="a", metrics=metrics)])
+        assert parse("step_x<2", metrics)(tree, 0)
+        assert not parse("step_x>2", metrics)(tree, 0)
+        assert parse("step_kl_x>2", metrics)(tree, 0)
+    alone = Tree.of([Checkpoint(id="a", metrics={"kl_x": 9.0})])
+    assert parse("step_x>2", ["kl_x"])(alone, 0), "else the one that has it inside"
 
 
 def test_a_metric_that_no_checkpoint_has_is_named_with_those_that_are_close() -> None:

@@ -10,6 +10,7 @@ from hud_tui.rl.moves import Move
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree import Tree
 from hud_tui.tui.journal import Journal
+from hud_tui.tui.moves import to_redo, to_undo
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.unit.trees import parents, tree_of
 
@@ -197,6 +198,22 @@ def test_undoing_leaves_the_moves_before_it_as_they_were() -> None:
     journal.undid()
     assert journal.heard(moved("b", "c")) is None
     assert (journal.done, journal.undone) == ([Move("a", "b")], [Move("b", "c")])
+
+
+def test_undo_takes_back_the_last_move_then_the_one_before() -> None:
+    journal, run = Journal(), run_of(FORKED, 5)
+    for before, after in (("c1", "c2"), ("c2", "c3"), ("c3", "c5")):
+        journal.moved(before, after)
+    targets = []
+    while journal.done:
+        targets.append(to_undo(run, journal).target)
+        journal.undid()
+    assert targets == ["c3", "c2", "c1"]
+    again = []
+    while journal.undone:
+        again.append(to_redo(journal).target)
+        journal.redid()
+    assert again == ["c2", "c3", "c5"]
 
 
 def test_undo_and_redo_walk_the_moves_and_a_new_one_forgets_the_undone() -> None:
