@@ -93,9 +93,9 @@ class HudUnclear(HudUnreachable):
     kind = "unclear"
     outcome = "unknown"
 
-    def __init__(self, failure: HudError, key: str) -> None:
+    def __init__(self, failure: HudError, key: str = "", hint: str = UNCLEAR) -> None:
         """`failure` is what came instead; `key` is the request's Idempotency-Key."""
-        super().__init__(failure.message, UNCLEAR)
+        super().__init__(failure.message, hint)
         self.status, self.request_id = failure.status, failure.request_id
         self.key = key
 

@@ -8,8 +8,8 @@ from typing import Any
 from hud_tui.errors import (
     HudError,
     HudNoKey,
-    HudRefused,
     HudUnauthorized,
+    HudUnclear,
     HudUnreachable,
     HudUsage,
     refused,
@@ -57,7 +57,7 @@ def push(folder: Path, name: str, private: bool, token: str | None) -> str:
         HudUsage: The library is not installed; or a public data set is there already.
         HudUnauthorized: No token, or one that may not write there.
         HudRefused: The Hub says no.
-        HudUnreachable: No answer, or none in time.
+        HudUnclear: No answer, or none in time; or the Hub's own fault.
     """
     outcome: list[str | BaseException] = []
 
@@ -71,7 +71,8 @@ def push(folder: Path, name: str, private: bool, token: str | None) -> str:
     thread.start()
     thread.join(PUSH_S)
     if not outcome:
-        raise HudUnreachable(f"the Hub has not answered for {PUSH_S:.0f} s", UNCLEAR)
+        late = HudUnreachable(f"the Hub has not answered for {PUSH_S:.0f} s")
+        raise HudUnclear(late, hint=UNCLEAR)
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]
@@ -85,8 +86,12 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
     except ImportError as error:
         raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+    asked = False
     try:
-        _create(api, name, private)
+        is_there = _look(api, name, private)
+        asked = True
+        if not is_there:
+            api.create_repo(name, repo_type="dataset", private=private, exist_ok=True)
         api.upload_folder(
             repo_id=name,
             folder_path=folder,
@@ -102,28 +107,31 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
         raise _refusal(error, token) from error
     except Exception as error:  # whichever HTTP library it has this year
         reason = _without(token, one_line(str(error) or type(error).__name__))
-        raise HudUnreachable(f"no answer from the Hugging Face Hub: {reason}", UNCLEAR) from error
+        lost = HudUnreachable(f"no answer from the Hugging Face Hub: {reason}", "try again later")
+        raise (HudUnclear(lost, hint=UNCLEAR) if asked else lost) from error
     return f"{api.endpoint}/datasets/{name}"
 
 
-def _create(api: Any, name: str, private: bool) -> None:
+def _look(api: Any, name: str, private: bool) -> bool:
+    """Whether the data set is there. Raises HudUsage: it is, and is public."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         there = api.repo_info(name, repo_type="dataset")
     except RepositoryNotFoundError:
-        api.create_repo(name, repo_type="dataset", private=private, exist_ok=True)
-        return
+        return False
     if private and there.private is not True:
         hint = "make it private on the Hub first, or leave --private out"
         raise HudUsage(f"the data set {one_line(name)} is there and is public", hint)
+    return True
 
 
-def _refusal(error: Any, token: str | None) -> HudRefused:
+def _refusal(error: Any, token: str | None) -> HudError:
     status = getattr(getattr(error, "response", None), "status_code", None) or 500
     said = getattr(error, "server_message", None) or str(error).splitlines()[0]
-    hint = NO_TOKEN if status in (401, 403) else UNCLEAR if status >= 500 else ""
-    return refused(status, _without(token, one_line(said, 300)), hint)
+    hint = NO_TOKEN if status in (401, 403) else ""
+    failure = refused(status, _without(token, one_line(said, 300)), hint)
+    return failure if status < 500 else HudUnclear(failure, hint=UNCLEAR)
 
 
 def _without(token: str | None, text: str) -> str:

@@ -273,8 +273,17 @@ def test_no_answer(
     monkeypatch.setattr(hub_module, "PUSH_S", 1.0)
     the_hub.silent = "/repos/create"
     result = run(capsys, *PUSH)
-    assert (result.code, result.error["type"]) == (3, "unreachable")
+    assert (result.code, result.error["outcome"]) == (7, "unknown")
     assert "has not answered" in result.error["message"]
+    assert "look at the Hub" in result.error["hint"]
+
+
+def test_a_fault_of_the_hub_s_does_not_say_whether_it_was_pushed(
+    the_hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    the_hub.fail = {"/commit/": 501}  # others are tried again by the Hub's library
+    result = run(capsys, *PUSH)
+    assert (result.code, result.error["type"], result.error["status"]) == (7, "unclear", 501)
 
 
 def test_nothing_listens(
