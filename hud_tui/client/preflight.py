@@ -12,7 +12,7 @@ from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUsage
 from hud_tui.older.lock_check import lock_findings
 from hud_tui.rl.disk import check_room
 from hud_tui.rl.job_words import ENDED
-from hud_tui.rl.model_checks import check_model, check_ready, check_tokens
+from hud_tui.rl.model_checks import check_model, check_parameters, check_ready, check_tokens
 from hud_tui.rl.older_checks import check_older
 from hud_tui.rl.preflight import (
     Finding,
@@ -154,6 +154,7 @@ async def _model(
     if found[0].level == "ok":
         found += check_ready(model, await _running(client, model))
     sizes = check_group_size(tasks, group_size, per_step)
+    found += check_parameters(model, asked)
     return [*found, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
 
 

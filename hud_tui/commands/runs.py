@@ -103,7 +103,8 @@ def _replay(add: Add) -> None:
 def _source(parser: Parser) -> None:
     about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
-    parser.add_argument("-m", "--model", metavar="MODEL", help="default: your only trainable one")
+    about = "by name or id; default: your only trainable one"
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
 
 
 def _fail_on(parser: Parser) -> None:

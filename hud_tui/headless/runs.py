@@ -20,6 +20,7 @@ from hud_tui.headless.output import emit, tell
 from hud_tui.headless.sentry import Sentry
 from hud_tui.headless.submitting import choose_model, say_what_is_sent
 from hud_tui.rl.preflight import Finding, in_order, verdict
+from hud_tui.rl.run_form import completed
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.variables import find_variables
@@ -69,6 +70,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     tasks, origin = await load_source(client, args.source)
     model = await choose_model(client, args)
     client.wire.guard.check(args.command, Change("submit", model.id))
+    asked = completed(model, asked)
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))

@@ -6,7 +6,7 @@ Source: ``hud rl run`` (hud 0.5) takes a model that is trainable, ready and not 
 
 from hud_tui.rl.preflight import Finding
 from hud_tui.rl.text import one_line
-from hud_tui.wire import JobStatus, Model
+from hud_tui.wire import JobParameters, JobStatus, Model
 
 
 def check_model(model: Model) -> list[Finding]:
@@ -50,6 +50,20 @@ def check_tokens(model: Model) -> list[Finding]:
     message = f"the agent type is {one_line(kind or 'not stated', 40)}"
     fix = "choose a model whose sdk_agent_type is openai_compatible: only its token ids are kept"
     return [Finding("tokens", "failure" if kind else "warning", message, name, fix)]
+
+
+def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
+    """Whether the service defines what a run is asked for; empty where it does.
+
+    HUD's reference has reasoning_effort only; the embedded service, which publishes what a run
+    starts from, takes the rest.
+    """
+    given = asked.model_dump(exclude_none=True).keys() - {"reasoning_effort"}
+    if model.training_defaults is not None or not given:
+        return []
+    listed = ", ".join(name for name in JobParameters.model_fields if name in given)
+    message = f"HUD defines reasoning_effort only; it may refuse or ignore {listed}"
+    return [Finding("model", "warning", message, listed, "leave that out")]
 
 
 def is_shared(model: Model) -> bool:

@@ -13,6 +13,8 @@ Value = int | float | str | None
 EFFORTS = ("default", "low", "medium", "high")
 """Words for reasoning_effort; the first leaves it to the service."""
 DEFAULT = EFFORTS[0]
+HUD_EFFORT = "medium"
+"""What ``hud rl run`` sends where nobody says (hud 0.5); HUD publishes no default of its own."""
 UNBOUNDED = 2**31 - 1
 """A limit that nobody meets, and that is not worth saying."""
 
@@ -71,7 +73,7 @@ def defaults(model: Model) -> dict[str, Value]:
     """What a run on this model starts from; only what the service leaves to us."""
     given = model.training_defaults
     if given is None:
-        return {"reasoning_effort": DEFAULT}
+        return {"reasoning_effort": HUD_EFFORT}
     return {
         "steps": given.steps,
         "group_size": given.group_size,
@@ -85,10 +87,16 @@ def defaults(model: Model) -> dict[str, Value]:
 
 
 def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Of what the command line gave: parameters that a run on this model has, and no field."""
+    """Of what the command line gave: parameters of a run for which the form has no field."""
     known = JobParameters.model_fields.keys() - defaults(model).keys()
-    takes = model.training_defaults is not None
-    return {key: value for key, value in given.items() if takes and key in known}
+    return {key: value for key, value in given.items() if key in known}
+
+
+def completed(model: Model, asked: JobParameters) -> JobParameters:
+    """What is sent for these parameters: HUD is told an effort, as its own CLI does."""
+    if model.training_defaults is not None or asked.reasoning_effort is not None:
+        return asked
+    return asked.model_copy(update={"reasoning_effort": HUD_EFFORT})
 
 
 def parameters(values: Mapping[str, Value]) -> JobParameters:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hud_tui.cli import main
+from hud_tui.service.routes import catalog
 from tests.conftest import Served
 from tests.service.clients import documents
 
@@ -43,6 +44,16 @@ def point_at(monkeypatch: pytest.MonkeyPatch, url: str, api_key: str) -> None:
     for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
         monkeypatch.setenv(f"HUD_{name}_URL", url)
     monkeypatch.setenv("HUD_API_KEY", api_key)
+
+
+def as_hud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the service publish no defaults for runs, as HUD does not."""
+    made = catalog.record
+
+    def without(*given: Any) -> dict[str, Any]:
+        return {**made(*given), "training_defaults": None}
+
+    monkeypatch.setattr(catalog, "record", without)
 
 
 def commands(

@@ -12,7 +12,7 @@ from hud_tui.rl.tasks import HELD_OUT
 from hud_tui.service.store.jobs import enter
 from hud_tui.wire import JobStatus
 from tests.conftest import Served
-from tests.service.headless import Command, commands
+from tests.service.headless import Command, as_hud, commands
 
 
 @pytest.fixture
@@ -204,3 +204,30 @@ def test_an_error_is_always_code_message_and_param() -> None:
     whole = JobStatus.model_validate({"status": "failed", "error": {**said, "code": "oom"}})
     assert job_document(whole)["error"] == {**said, "code": "oom"}
     assert job_document(JobStatus(status="running"))["error"] is None
+
+
+async def test_hud_is_told_an_effort_and_what_it_does_not_define_is_warned_of(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await forked(hud)
+    as_hud(monkeypatch)
+    result = await hud("run", "arith", "--model-id", model["id"], "-y", "--fail-on", "warning")
+    assert result.code == 0
+    status = (await hud("jobs", result.data["job_id"])).data["status"]
+    assert status["parameters"]["reasoning_effort"] == "medium"
+    assert "HUD defines" not in result.err
+    await hud("jobs", result.data["job_id"], "--cancel", "-y")
+    beyond = ("run", "arith", "-m", model["id"], "-y", "--steps", "1", "--reasoning-effort", "low")
+    strict = await hud(*beyond, "--seed", "3", "--fail-on", "warning")
+    assert (strict.code, strict.kind) == (5, "preflight")
+    said = "HUD defines reasoning_effort only; it may refuse or ignore steps, seed"
+    assert f"warning: {said}" in strict.err
+    assert said in [finding["message"] for finding in strict.data["findings"]]
+
+
+async def test_the_embedded_service_defines_them_all(hud: Command) -> None:
+    model = await forked(hud)
+    result = await hud("run", "arith", "--model-id", model["id"], "--steps", "1", "-y")
+    assert "HUD defines" not in result.err
+    status = (await hud("jobs", result.data["job_id"])).data["status"]
+    assert status["parameters"]["reasoning_effort"] is None

@@ -68,7 +68,10 @@ async def test_everything_is_looked_up() -> None:
     found = await findings(GOOD, group_size=8, tasks_per_step=12)
     passed = {one.check for one in found if one.level == "ok"}
     assert passed >= {"key", "model", "ready", "tokens", "environments", "scenarios", "group_size"}
-    assert [one for one in found if one.level != "ok"] == of_args(found)
+    bad = [one for one in found if one.level != "ok"]
+    assert [one for one in bad if one.check != "model"] == of_args(found)
+    [beyond] = [one for one in bad if one.check == "model"]
+    assert (beyond.level, beyond.where) == ("warning", "group_size, tasks_per_step")
     [wrong] = of_args(found)
     assert wrong.where == "row 12"
     assert "args.n: 11 is above 10" in wrong.message

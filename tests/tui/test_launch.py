@@ -19,6 +19,7 @@ from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.tui.widgets.text_pane import TextPane
 from tests.conftest import Served, fork
+from tests.service.headless import as_hud
 from tests.tui.conftest import Connector, Opened, opened
 from tests.tui.test_app import caller, cancel, status, training
 
@@ -430,3 +431,26 @@ async def test_a_check_that_was_broken_off_is_made_again(served: Served) -> None
         await app.until(lambda: screen._broken_off)
         screen.on_screen_resume()
         assert "text: 96 tasks" in await checked(app)
+
+
+async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_define(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_hud(monkeypatch)
+    async with caller(served) as http:
+        await fork(http, "arith rl")
+    async with launch(served, own=False, source="arith", parameters={"steps": 1}) as app:
+        await checked(app)
+        await app.until(lambda: view(app).query_one("#reasoning_effort", Picker).value == "medium")
+        await app.press("ctrl+s")
+        shown = await app.until_dialog()
+        assert "reasoning effort  medium" in shown
+        assert "HUD defines reasoning_effort only; it may refuse or ignore steps" in shown
+        assert app.net.sent == []
+        await app.press("y")
+        await app.until_view("live")
+        await app.until(lambda: app.app.run_now.job is not None)
+        job = app.app.run_now.job
+        assert job is not None
+        assert (job.parameters["reasoning_effort"], job.parameters["steps"]) == ("medium", 1)
+        await app.until(lambda: not app.app.run_now.training)

@@ -18,6 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
+from hud_tui.rl.model_checks import check_parameters
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_form import beyond, defaults, parameters
 from hud_tui.rl.text import one_line
@@ -175,9 +176,10 @@ class LaunchScreen(LaunchChecking):
             return
         if self.hud.start.command == "run":
             values |= beyond(model, self.hud.start.parameters)
-        if draft.warnings or not self.first:
+        warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
+        if warnings or not self.first:
             size = draft.cost(self.run, values)
-            said = what_is_sent(model, draft.source, draft.chosen, values, size, draft.warnings)
+            said = what_is_sent(model, draft.source, draft.chosen, values, size, warnings)
             dialog = ConfirmDialog("Submit this run", said, "Submit")
             if not await self.app.push_screen_wait(dialog):
                 return
