@@ -11,7 +11,7 @@ Source: Textual 8.2.8, message_pump.py (``_process_messages_loop``), _queue.py, 
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import get_running_loop, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -73,7 +73,8 @@ class TypeAhead:
             if self._looks < AT_ONCE:
                 self._app.call_later(self._next)
             else:
-                self._app.set_timer(AGAIN_S, self._next)
+                # Not Textual's timer: one this short is dropped where its task begins late.
+                get_running_loop().call_later(AGAIN_S, self._app.call_later, self._next)
 
     async def _is_turn_of(self, event: Event) -> bool:
         if not isinstance(event, (Key, Paste, MouseDown, MouseUp)):

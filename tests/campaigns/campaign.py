@@ -16,6 +16,7 @@ A module has one::
 import argparse
 import asyncio
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -110,6 +111,7 @@ class Campaign:
             0 where nothing was found, 1 where something was.
         """
         args = self._parser().parse_args(argv)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it began ends with it
         count = self.count if args.count is None and args.minutes is None else args.count
         report = self.run(Plan(count, args.seed, args.minutes, args))
         return 0 if report.clean else 1

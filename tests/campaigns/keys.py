@@ -44,6 +44,7 @@ SENT = {
     **{f"ctrl+{letter}": bytes([number]) for number, letter in enumerate("klmnopqrstuvwx", 11)},
     **{"enter": b"\r", "tab": b"\t", "escape": b"\x1b", "backspace": b"\x7f"},
     **{"up": b"\x1b[A", "down": b"\x1b[B", "right": b"\x1b[C", "left": b"\x1b[D"},
+    **{"shift+right": b"\x1b[1;2C", "shift+left": b"\x1b[1;2D"},
     **{"home": b"\x1b[H", "end": b"\x1b[F", "shift+tab": b"\x1b[Z", "delete": b"\x1b[3~"},
     **{"pageup": b"\x1b[5~", "pagedown": b"\x1b[6~", "f1": b"\x1bOP"},
 }
@@ -69,8 +70,10 @@ def places(view: str) -> Iterator[Place]:
     for name in VIEWS:
         if view in (name, "all"):
             for action in (*of_view(name), *of_view("app")):
-                if action.keys.split(",")[0] not in LEAVING:
-                    yield Place(name, action.keys.split(",")[0], action.name)
+                key = action.keys.split(",")[0]
+                if key not in LEAVING:
+                    assert key in SENT, f"what does a terminal send for {key}?"
+                    yield Place(name, key, action.name)
 
 
 @dataclass
@@ -145,7 +148,7 @@ async def report_fault(
     report: Report, plan: Plan, hands: Hands, place: Place, app: TypedApp, fault: tuple[str, str]
 ) -> None:
     kind, said = fault
-    last = [f"{one.screen}:{one.focus}" for one in app.reports[-3:]]
+    last = [f"{one.key} to {one.screen}:{one.focus}" for one in app.reports[-3:]]
     report.found(
         kind,
         f"--seed {plan.seed}, {report.done} keys, {place.action} in {place.view}, last keys "

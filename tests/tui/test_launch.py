@@ -5,16 +5,18 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 from textual.widgets import Button, Input
 
+from hud_tui.rl.preflight import Check
 from hud_tui.start import Start
 from hud_tui.tui.file_suggester import complete
 from hud_tui.tui.screens.findings_panel import FindingsPanel
 from hud_tui.tui.screens.launch import LaunchScreen
+from hud_tui.tui.widgets.findings import CHECKS
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.tui.widgets.text_pane import TextPane
@@ -454,3 +456,7 @@ async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_def
         assert job is not None
         assert (job.parameters["reasoning_effort"], job.parameters["steps"]) == ("medium", 1)
         await app.until(lambda: not app.app.run_now.training)
+
+
+def test_every_check_of_preflight_has_a_label() -> None:
+    assert set(CHECKS) == set(get_args(Check))

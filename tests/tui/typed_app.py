@@ -179,8 +179,10 @@ async def typed_app(
         os.close(told)
 
 
-def tell_stacks() -> None:
-    """Say on the terminal where every task is that waits for neither a message nor a timer."""
+def tell_stacks(app: Any) -> None:
+    """Say on the terminal what holds keys back, and where every task is that waits for neither a
+    message nor a timer."""
+    print(vars(app.type_ahead), app.screen_stack, file=sys.__stderr__)
     for task in asyncio.all_tasks():
         lines = list(_frames(task.get_coro()))
         if not any("_get_message" in line or "timer.py" in line for line in lines):
@@ -206,7 +208,6 @@ def main() -> int:
     from hud_tui.tui import app as module
 
     out = int(sys.argv[1])
-    signal.signal(signal.SIGUSR1, lambda *_: tell_stacks())
 
     def tell(**said: Any) -> None:
         with suppress(OSError):
@@ -228,6 +229,7 @@ def main() -> int:
             await super()._hand_on(event)
 
         def on_ready(self) -> None:
+            signal.signal(signal.SIGUSR1, lambda *_: tell_stacks(self))
             tell()
 
     module.HudApp = Reporting  # type: ignore[misc]

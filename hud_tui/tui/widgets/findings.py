@@ -25,6 +25,7 @@ CHECKS = {
     "ready": "model ready",
     "tokens": "tokens",
     "group_size": "group size",
+    "disk": "disk",
     "count": "enough tasks",
     "duplicates": "duplicates",
     "vision": "images",
