@@ -69,6 +69,11 @@ def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return found | dict(os.environ if environ is None else environ)
 
 
+def set_variables(environ: Mapping[str, str] | None = None) -> set[str]:
+    """Names of the variables that can be filled in: one that is empty fills nothing in."""
+    return {name for name, value in every_variable(environ).items() if value}
+
+
 def is_ours(name: str) -> bool:
     """Whether HUD reads a variable of this name."""
     return name.startswith("HUD_") or name in OTHERS

@@ -24,7 +24,7 @@ from hud_tui.rl.preflight import (
 from hud_tui.rl.row_checks import check_group_size, local_checks
 from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
-from hud_tui.variables import every_variable
+from hud_tui.variables import set_variables
 from hud_tui.wire import JobParameters, JobStatus, Model
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _rows(tasks: list[Task]) -> list[Finding]:
 
 def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
     """What needs no service, and takes a while for many tasks."""
-    return [*local_checks(tasks, embedded), *check_older(tasks, every_variable().keys(), embedded)]
+    return [*local_checks(tasks, embedded), *check_older(tasks, set_variables(), embedded)]
 
 
 async def _gated(

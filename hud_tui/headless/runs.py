@@ -25,7 +25,7 @@ from hud_tui.rl.tasks import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.variables import find_variables
 from hud_tui.rl.written import Change
-from hud_tui.variables import every_variable
+from hud_tui.variables import set_variables
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 
 
@@ -142,7 +142,7 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
     return {
         **origin,
         "tasks": len(tasks),
-        "variables": find_variables(tasks, every_variable().keys()),
+        "variables": find_variables(tasks, set_variables()),
         "findings": in_order(findings),
         "verdict": verdict(findings),
     }

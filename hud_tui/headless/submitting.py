@@ -18,7 +18,7 @@ from hud_tui.rl.status import trainable
 from hud_tui.rl.tasks import Task, form_of
 from hud_tui.rl.text import one_line
 from hud_tui.rl.variables import find_variables
-from hud_tui.variables import every_variable
+from hud_tui.variables import set_variables
 from hud_tui.wire import JobParameters, Model
 
 LISTED = 50
@@ -82,7 +82,7 @@ def say_what_is_sent(
     given = asked.model_dump(exclude_none=True)
     lines += [(name.replace("_", " "), json.dumps(value)) for name, value in given.items()]
     lines += [("all else", "as the service has it for this model")]
-    filled = [one.name for one in find_variables(tasks, every_variable().keys())]
+    filled = [one.name for one in find_variables(tasks, set_variables())]
     lines += [("filled in", ", ".join(filled))] if filled else []
     own = model.training_defaults
     values = {**(defaults(model) if own is not None else {}), **given}

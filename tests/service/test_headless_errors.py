@@ -10,6 +10,7 @@ import pytest
 from hud_tui.client import http as client_http
 from hud_tui.client import submission
 from hud_tui.client.client import HudClient
+from hud_tui.errors import HudNotFound
 from hud_tui.headless import checkpoints as headless_checkpoints
 from tests.conftest import Served
 from tests.service.clients import in_process
@@ -38,7 +39,8 @@ async def hud(
 async def everything(served: Served) -> object:
     """All that a wrong input could spoil."""
     async with in_process(served.service) as client:
-        models = await client.models()
+        free = {"disk": None}  # how much room the machine has is others' doing too
+        models = [model.model_copy(update=free) for model in await client.models()]
         trees = [await client.checkpoints(model.id) for model in models]
         return models, trees, await client.jobs(), await client.tasksets()
 
@@ -327,3 +329,15 @@ async def test_a_submission_that_never_arrived_says_so(
     assert (result.code, result.error["type"]) == (7, "unclear")
     assert (result.error["outcome"], "no new run" in result.error["hint"]) == ("unknown", True)
     assert jobs_of(await hud("jobs")) == before
+
+
+async def test_what_the_service_no_longer_has_is_not_found(hud: Command, served: Served) -> None:
+    """A checkpoint whose file is gone is answered with 410."""
+    first = (await hud("checkpoints", "mine")).data["checkpoints"][0]
+    (served.service.data_dir / first["checkpoint_name"]).unlink()
+    result = await hud("head", "mine", "--set", first["id"], "-y")
+    assert (result.code, result.error["type"]) == (HudNotFound.exit_code, "not_found")
+    assert result.error["status"] == 410
+    async with in_process(served.service) as client:
+        with pytest.raises(HudNotFound):
+            await client.set_head((await client.model("mine")).id, first["id"])

@@ -1,5 +1,7 @@
 """``hud-tui init``: from a lock file, from the service, and back."""
 
+import contextlib
+import io
 import json
 from pathlib import Path
 
@@ -92,3 +94,19 @@ async def test_people_are_told_what_was_written(
     assert out.startswith("wrote configs/text_2048.yaml: 2 actions\n")
     assert "! move: its parameters are not known" in out
     assert "not-to-be-shown" not in out + err + (tmp_path / "configs/text_2048.yaml").read_text()
+
+
+async def test_text_that_is_cut_says_so(hud: Command, tmp_path: Path) -> None:
+    """In the table: the document has all of it."""
+    code = "lambda x: " + "x" * 600
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        f"action_mappings:\n  go:\n    x: {{from_arg: a, transform: {json.dumps(code)}}}\n"
+    )
+    capture = io.StringIO()
+    with contextlib.redirect_stdout(capture):
+        assert main(["init", "--show", str(file)]) == 0
+    shown = next(line for line in capture.getvalue().splitlines() if "lambda" in line)
+    assert shown.endswith("xxx… (110 more characters)")
+    result = await hud("init", "--show", str(file))
+    assert result.data["transforms"][0]["text"] == code

@@ -1,6 +1,6 @@
 """What preflight finds, from what was looked up."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -8,6 +8,7 @@ from hud_tui.rl.args import misfit
 from hud_tui.rl.model_checks import check_model
 from hud_tui.rl.preflight import (
     Finding,
+    Level,
     check_args,
     check_rows,
     check_scenarios,
@@ -149,3 +150,21 @@ def test_every_keyword_of_a_schema_is_judged(
     schema: dict[str, Any], args: object, problem: str
 ) -> None:
     assert misfit(schema, args).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("levels", "worst"),
+    [
+        ("", "ok"),
+        ("ok", "ok"),
+        ("ok warning", "warning"),
+        ("warning ok", "warning"),
+        ("failure warning", "failure"),
+        ("warning failure", "failure"),
+        ("ok failure ok", "failure"),
+        ("failure warning ok", "failure"),
+    ],
+)
+def test_the_verdict_is_the_worst_in_whichever_order(levels: str, worst: str) -> None:
+    found = [Finding("rows", cast(Level, one), one) for one in levels.split()]
+    assert verdict(found) == worst

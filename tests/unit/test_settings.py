@@ -1,13 +1,20 @@
 """Where the settings come from, and what wins."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hud_tui.errors import HudNoKey, HudUsage
 from hud_tui.settings import DEFAULTS, has_key, local_settings, read_paths, read_settings
-from hud_tui.variables import PROCESS, read_places
+from hud_tui.variables import (
+    PROCESS,
+    every_variable,
+    read_places,
+    read_variables,
+    set_variables,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +120,46 @@ def test_a_flag_beats_the_variable_beats_the_platform(home: Path) -> None:
     assert (str(paths.state), str(paths.data), str(paths.config)) == ("/s", "/d", "/c")
     paths = read_paths("~/state", "data", environ=by_variable)
     assert (paths.state, paths.data) == (home / "state", home / "here" / "data")
+
+
+PLACES = ("process", "here", "home")
+WINS = {"A": "process", "B": "process", "C": "process", "D": "process", "E": "here", "F": "here"}
+SET = {
+    "A": PLACES,
+    "B": ("process", "here"),
+    "C": ("process", "home"),
+    "D": ("process",),
+    "E": ("here", "home"),
+    "F": ("here",),
+    "G": ("home",),
+}
+"""In which places each variable is set: every choice that there is."""
+
+
+@pytest.mark.parametrize("read", [read_variables, every_variable])
+def test_each_variable_is_the_highest_place_s_whichever_have_it(
+    home: Path, read: Callable[[dict[str, str]], dict[str, str]]
+) -> None:
+    texts = {
+        place: {f"HUD_{name}": f"{place} {name}" for name, where in SET.items() if place in where}
+        for place in PLACES
+    }
+    for place, file in (("here", Path(".env")), ("home", home / ".hud" / ".env")):
+        file.write_text("".join(f"{name}={value}\n" for name, value in texts[place].items()))
+    found = read(texts["process"])
+    assert found == {f"HUD_{name}": f"{WINS.get(name, 'home')} {name}" for name in SET}
+
+
+def test_a_variable_that_is_empty_hides_those_below_it(home: Path) -> None:
+    """As for HUD's own SDK: who empties one for a command means it."""
+    (home / ".hud" / ".env").write_text("HUD_API_KEY=home\nHUD_API_URL=https://home.example\n")
+    assert read_settings(environ={}).api_key == "home"
+    assert every_variable({})["HUD_API_KEY"] == "home"
+    Path(".env").write_text("HUD_API_KEY=\n")
+    for environ in ({}, {"HUD_API_KEY": ""}):
+        with pytest.raises(HudNoKey):
+            read_settings(environ=environ)
+        assert not has_key(environ)
+        assert every_variable(environ)["HUD_API_KEY"] == ""
+        assert "HUD_API_KEY" not in set_variables(environ)
+    assert read_settings("typed", {"HUD_API_URL": ""}).api_url == DEFAULTS["HUD_API_URL"]

@@ -282,3 +282,29 @@ def test_what_is_no_lock_file_is_not_changed(tmp_path: Path) -> None:
     assert file.read_text() == "a: 1\n"
     with pytest.raises(HudUsage, match="a directory, not a file"):
         load_lock(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "pushed", "name"),
+    [
+        ("local/cards:0.2", False, "cards"),
+        ("local/cards@sha256:9f/0", False, "cards"),
+        ("cards:0.2", False, "cards"),
+        ("cards@sha256:3a67", False, "cards"),
+        ("cards@sha256:3a/67", False, "cards"),
+        ("org/cards@sha256:3a67", True, "cards"),
+        ("org/cards:0.2@sha256:3a67", True, "cards"),
+        ("registry.example:5000/org/cards:0.2", True, "cards"),
+        ("localhost/cards:0.2", True, "cards"),
+    ],
+)
+def test_whether_an_image_was_pushed_and_what_it_is_called(
+    image: str, pushed: bool, name: str
+) -> None:
+    """`local/` is where ``hud build`` puts what nobody has pushed; a digest is no part of it."""
+    lock = read_lock("f", f"version: '1.0'\nimage: {image}\n".encode())
+    assert (lock.image, lock.pushed, lock.environment) == (image, pushed, name)
+    servers = infer_servers(lock)
+    assert servers is not None
+    assert list(servers) == ["hud" if pushed else "local"]
+    assert list(images_of(servers)) == [image]
