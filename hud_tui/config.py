@@ -6,6 +6,7 @@ A table or a field that is not known is refused, so that a typo does not go unno
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Config:
     @property
     def export_dir(self) -> Path:
         """Where new files go."""
-        return Path(self.export.directory or ".").expanduser()
+        return Path(expanduser(self.export.directory or "."))
 
 
 def readers() -> dict[str, Callable[[object], Any]]:
@@ -66,10 +67,10 @@ def config_dir(environ: Mapping[str, str]) -> Path:
     """Where the file is: HUD_TUI_CONFIG_DIR, else the platform's own place for such files."""
     given = environ.get("HUD_TUI_CONFIG_DIR")
     if given:
-        return Path(given).expanduser().absolute()
+        return Path(expanduser(given)).absolute()
     if sys.platform == "linux":  # as platformdirs says, which takes 10 ms to load
         base = environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
-        return Path(base).expanduser() / "hud-tui"
+        return Path(expanduser(base)) / "hud-tui"
     from platformdirs import PlatformDirs
 
     return PlatformDirs("hud-tui", appauthor=False).user_config_path

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -136,7 +137,7 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = N
 
 def _directory(kind: str, value: str | None) -> Path:
     if value:
-        return Path(value).expanduser().absolute()
+        return Path(expanduser(value)).absolute()
     from platformdirs import PlatformDirs  # 10 ms that a command against HUD need not pay
 
     return Path(getattr(PlatformDirs("hud-tui", appauthor=False), f"user_{kind}_path"))

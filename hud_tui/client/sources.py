@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def path_of(source: str) -> Path | None:
         HudUsage: Python, which is not run here; or no path at all.
     """
     try:
-        path = Path(source).expanduser()
+        path = Path(expanduser(source))
         suffix = path.suffix.lower()
         exists = path.exists()
     except (OSError, ValueError, RuntimeError) as error:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from time import time
 from typing import TypeVar
@@ -49,7 +50,7 @@ def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
         HudUsage: The file exists, or cannot be written.
     """
     if args.output:
-        check_new(Path(args.output).expanduser())
+        check_new(Path(expanduser(args.output)))
     stem, sheet = _read(args, paths, connect)
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
@@ -73,7 +74,7 @@ def report(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
     run, service = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
     book = _notebook(paths, run)
     files = report_files(run, Kept(service, book.notes, book.moves), time())
-    directory = Path(args.output).expanduser() if args.output else _usual_directory()
+    directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
     if args.headless:
         emit("report", {"file": str(folder / FILE), "charts": len(files) - 1})
@@ -156,7 +157,7 @@ def _sheet(what: str, run: Run, notes: Mapping[str, str]) -> Sheet:
 
 def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
     """To the file that was named; else to a free name in the directory that was, or is usual."""
-    named = Path(args.output).expanduser() if args.output else None
+    named = Path(expanduser(args.output)) if args.output else None
     if named is not None and not named.is_dir():
         return write_named(named, pieces)
     return write_numbered(named or _usual_directory(), stem, f".{args.format}", pieces)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def _on_disk(env: str) -> Described | None:
     Raises:
         HudUsage: A directory without one, or the file is none.
     """
-    path = Path(env).expanduser()
+    path = Path(expanduser(env))
     if path.is_dir() and not (path / NAME).is_file() and "/" in env:
         raise HudUsage(f"{one_line(env)} has no {NAME}", "build the environment: hud build")
     if path.is_dir() and (path / NAME).is_file():

@@ -16,6 +16,7 @@ from hud_tui.keys import Action, of_view
 from hud_tui.tui.screens.over import Leavable
 
 if TYPE_CHECKING:
+    from textual.events import Mount
     from textual.screen import Screen
     from textual.types import IgnoreReturnCallbackType
 
@@ -48,6 +49,11 @@ def _can(one: Doable) -> bool:
 
 class Palette(CommandPalette, Leavable[None]):
     """Textual's palette, for keys that come quickly."""
+
+    def on_mount(self, event: Mount) -> None:
+        """Where it was left before it was there, Textual's own finds no screen under it."""
+        if self not in self.app.screen_stack:
+            event.prevent_default()
 
     def _action_command_list(self, action: str) -> None:
         """Move in the list; before its rows have been laid out, Textual 8.2.8 has a KeyError."""

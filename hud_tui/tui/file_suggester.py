@@ -1,6 +1,7 @@
 """FileSuggester: completes the path of a task file from what lies on the disk."""
 
 from asyncio import to_thread
+from os.path import expanduser
 from pathlib import Path
 
 from textual.suggester import Suggester
@@ -23,7 +24,7 @@ class FileSuggester(Suggester):
 def complete(typed: str) -> str | None:
     """The first path that begins with what was typed; None where none does."""
     folder, _, begun = typed.rpartition("/")
-    root = Path(folder + "/" if "/" in typed else ".").expanduser()
+    root = Path(expanduser(folder + "/" if "/" in typed else "."))
     try:
         names = sorted(
             entry.name + ("/" if entry.is_dir() else "")

@@ -194,6 +194,9 @@ async def test_the_palette_does_not_stay_behind_in_a_view_that_is_left(served: S
         await app.until(lambda: isinstance(app.screen, Palette))
         await app.press("escape", "1")
         await app.until_view("models")
+        app.app.action_command_palette()  # and the view is changed before it is there
+        await app.app.action_view("jobs")
+        await app.until_view("jobs")
 
 
 async def test_a_screen_is_dismissed_once(served: Served) -> None:

@@ -416,6 +416,7 @@ def test_a_path_is_completed(tmp_path: Path) -> None:
     assert complete(root + "ta") == root + "tasks.jsonl"
     assert complete(root + "m") == root + "more/"
     assert complete(root + "x") is None
+    assert complete("~nobody-is-called-so/") is None
     assert complete(root) == root + "more/"
     assert complete(root + ".h") == root + ".hidden.json"
     assert complete("/no/such/place/x") is None
