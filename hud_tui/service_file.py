@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -87,7 +88,7 @@ def read_ready(file: Path) -> ServiceReady | None:
         raise HudUsage(f"{one_line(file)}: {error.strerror or error}", _fix(file, error)) from error
     except ValidationError:
         ready = None
-    if ready is None or not 0 < ready.pid < 2**31:
+    if ready is None or not _is_whole(ready):
         hint = "remove it: a service that runs is found again when it is started anew"
         raise HudUsage(f"{one_line(file)}: no service of hud-tui wrote this", hint) from None
     return ready
@@ -115,6 +116,17 @@ def named(paths: Paths) -> list[tuple[Path, ServiceReady]]:
     files = dict.fromkeys((paths.service_file, paths.serving_file))
     found = [(file, ready) for file in files if (ready := read_ready(file)) is not None]
     return sorted(found, key=lambda one: not same_directory(one[1], paths.data))
+
+
+def _is_whole(ready: ServiceReady) -> bool:
+    """Whether it can be called, and be the work of a process."""
+    try:
+        parts = [urlsplit(url) for url in (ready.url, ready.telemetry_url)]
+        urls = all(one.scheme == "http" and one.hostname and one.port != 0 for one in parts)
+    except ValueError:
+        urls = False
+    key = ready.api_key
+    return urls and 0 < ready.pid < 2**31 and key.isascii() and key.isprintable()
 
 
 def _line(ready: ServiceReady) -> str:

@@ -4,6 +4,7 @@ Only that block is written anew, by ruamel.yaml, which keeps the comments within
 that is one flow mapping (JSON) is written anew as a whole.
 """
 
+import re
 from collections.abc import Mapping
 from io import StringIO
 from typing import Any
@@ -12,6 +13,8 @@ from hud_tui.errors import HudUsage
 from hud_tui.older.yaml_text import Document, read_yaml, round_trip
 
 KEY = "primary_dataset"
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line as YAML 1.2 counts them (5.4): other breaks of Unicode's are text."""
 
 
 def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
@@ -22,9 +25,19 @@ def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
         entry: Its new ``primary_dataset``; keys that the block has besides stay.
 
     Raises:
-        HudUsage: The text is not YAML.
+        HudUsage: The text is not YAML, or of a kind that cannot be written again.
     """
+    from ruamel.yaml.error import YAMLError
+
     document = read_yaml(name, text.encode())
+    try:
+        return _changed(document, name, text, entry)
+    except (YAMLError, NotImplementedError) as error:  # it reads what it cannot write
+        what = f"{document.name}: {KEY} cannot be changed in what stands there"
+        raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
+
+
+def _changed(document: Document, name: str, text: str, entry: Mapping[str, str | int]) -> str:
     wanted = {**document.value, KEY: {**_block(document), **entry}}
     spliced = _spliced(document, entry)
     if spliced is not None and _same(name, spliced, wanted):
@@ -46,7 +59,7 @@ def _spliced(document: Document, entry: Mapping[str, str | int]) -> str | None:
     if root.fa.flow_style():
         return None
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = text.splitlines(keepends=True)
+    lines = LINE.findall(text)
     if KEY not in root:
         return _appended(lines, newline, {KEY: dict(entry)})
     first = root.lc.key(KEY)[0]

@@ -131,6 +131,9 @@ def _load(name: str, text: str) -> Any:
     except YAMLError as error:
         message = f"{name}: not YAML: {one_line(error)}"
         raise HudUsage(message, "correct it and try again") from None
+    except NotImplementedError as error:  # ruamel.yaml's word for comments on one another's place
+        message = f"{name}: a comment or blank line within a key, which is not read"
+        raise HudUsage(message, "write each key on a line of its own") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         message = f"{name}: a number or date that cannot be read ({type(error).__name__})"
         raise HudUsage(message, "put that value in quotes") from None

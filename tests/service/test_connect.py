@@ -127,6 +127,16 @@ def test_a_process_that_none_can_be_is_not_asked_after(tmp_path: Path, pid: int)
         read_ready(paths.service_file)
 
 
+@pytest.mark.parametrize(
+    "url", ["", "http://", "http://[red]:1", "http://x:99999", "ftp://127.0.0.1", "http://x:0"]
+)
+def test_an_address_that_none_can_be_is_not_called(tmp_path: Path, url: str) -> None:
+    paths = Paths(tmp_path, tmp_path, tmp_path)
+    register(paths.service_file, ready_of(1, paths).model_copy(update={"url": url}))
+    with pytest.raises(HudUsage, match="no service of hud-tui wrote this"):
+        read_ready(paths.service_file)
+
+
 @pytest.mark.parametrize("place", ["state", "data"])
 async def test_a_file_that_others_may_read_is_refused_by_name(paths: Paths, place: str) -> None:
     ready = await connected(paths)

@@ -308,3 +308,23 @@ def test_whether_an_image_was_pushed_and_what_it_is_called(
     assert servers is not None
     assert list(servers) == ["hud" if pushed else "local"]
     assert list(images_of(servers)) == [image]
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\r"])
+def test_breaks_that_are_none_to_yaml_do_not_move_the_block(odd: str) -> None:
+    """Python's own splitlines() counts more breaks than YAML, in which they are text."""
+    text = (
+        f"version: '1.0'\nimage: org/env:1\ntools:\n- a{odd}b\nprimary_dataset:\n  name: org/old\n"
+    )
+    if odd == "\r":
+        text = text.replace("a\rb", "a\r- b")
+    changed = with_dataset("f", text, {"name": "org/new"})
+    assert changed == text.replace("org/old", "org/new")
+
+
+def test_a_key_of_several_lines_with_a_comment_is_refused() -> None:
+    odd = V1_3.replace("  name: org/cards", "  nam\n\ne: org/cards")
+    with pytest.raises(HudUsage, match=r"^f: a comment or blank line within a key"):
+        read_lock("f", odd.encode())
+    with pytest.raises(HudUsage, match=r"^f: a comment or blank line within a key"):
+        with_dataset("f", odd, {"name": "a/b"})
