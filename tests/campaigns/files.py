@@ -293,32 +293,9 @@ def other(random: Random, body: bytes) -> bytes:
 
 PIECES = [
     *(b"\x1b[2J\x1b]0;owned\x07", b"\x00", b"\x9b31m", "\u202e\u2066".encode(), b"\r", b"\x7f"),
-    *(
-        b"\\ud800",
-        b"\\u001b[31m",
-        b"\\u009b",
-        b"\\u0000",
-        b"\xed\xa0\x80",
-        b"\xc2\x9b",
-        b"\xff\xfe",
-    ),
-    *(
-        b"NaN",
-        b"1e999",
-        b"{",
-        b"]",
-        b'"',
-        b"'",
-        b"\\",
-        b",,",
-        b":",
-        b"\t",
-        b"$",
-        b"${",
-        b"$$",
-        b"&a *b",
-    ),
-    *(b"\n\n", b"<<: *x", b"[red]", b"%s", b"\xef\xbb\xbf", "\u2028".encode()),
+    *(b"\\ud800", b"\\u001b[31m", b"\\u009b", b"\\u0000", b"\xed\xa0\x80", b"\xc2\x9b"),
+    *(b"NaN", b"1e999", b"{", b"]", b'"', b"'", b"\\", b",,", b":", b"\t", b"$", b"${", b"$$"),
+    *(b"\n\n", b"<<: *x", b"&a *b", b"[red]", b"%s", b"\xef\xbb\xbf", b"\xff", "\u2028".encode()),
 ]
 NUMBERS = [
     *(b"NaN", b"Infinity", b"-1", b"1e999", b"-1e999", b"9" * 400, b"9" * 5000, b"0x10", b"1_0"),
