@@ -1,6 +1,6 @@
 """``python -m hud_tui``."""
 
-from hud_tui.cli import script
+from hud_tui.cli.main import script
 
 if __name__ == "__main__":
     script()

@@ -4,26 +4,126 @@ A table or a field that is not known is refused, so that a typo does not go unno
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from itertools import combinations
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.regular_file import read_regular
-from hud_tui.rl.alarms.tuning import BadTuning
-from hud_tui.rl.export.place import Export, read_export
-from hud_tui.rl.safety import Safety, read_safety
+from hud_tui.keys import ACTIONS, VIEWS, Action, read_key, spell, types_text, with_keys
+from hud_tui.options import BadTuning
 from hud_tui.rl.text import one_line
+from hud_tui.storage import read_regular
 
 if TYPE_CHECKING:
-    from hud_tui.keymap import Keymap
+    from hud_tui.rl.alarms.notify import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
-    from hud_tui.rl.notify import Notify
 
-NAME = "config.toml"
-MOST = 1_000_000
+
+# Where exported files go: the table ``[export]`` of the config.
+
+
+@dataclass(frozen=True)
+class Export:
+    """What the config file says of exports."""
+
+    directory: str = ""
+    """Where new files go, ``~`` is the home directory; empty for the current directory."""
+
+
+def read_export(given: object) -> Export:
+    """The table as typed values.
+
+    Raises:
+        BadTuning: With the name of what cannot be used.
+    """
+    if not isinstance(given, Mapping):
+        raise BadTuning("", "expected a table")
+    for name in given:
+        if name != "directory":
+            raise BadTuning(str(name), "not known; there is directory")
+    directory = given.get("directory", "")
+    if not isinstance(directory, str) or "\0" in directory:
+        raise BadTuning("directory", "expected a path")
+    return Export(directory)
+
+
+# Safety: whether this program may change the service. The table ``[safety]`` of the config.
+
+
+OFF = frozenset({"", "0", "false", "no", "off"})
+"""Values of HUD_TUI_READ_ONLY that are none."""
+
+
+@dataclass(frozen=True)
+class Safety:
+    """What is not to happen by mistake."""
+
+    read_only: bool = False
+    """Send nothing that changes the service or that it has to compute."""
+
+
+@dataclass(frozen=True)
+class ReadOnly:
+    """Why nothing is sent but what reads."""
+
+    why: str
+    """E.g. ``started with --read-only``."""
+    cure: str
+    """What to do for changing something after all."""
+    kind: str = "read-only"
+    """What this is called."""
+
+
+OFFLINE = "offline"
+"""The kind that ends by itself."""
+NO_ANSWER = ReadOnly(
+    "the service does not answer, so nothing can be changed",
+    "wait until it does, or press {app.reconnect} to connect anew",
+    OFFLINE,
+)
+
+
+def read_safety(given: object) -> Safety:
+    """The table as typed values; what it leaves out is as it comes.
+
+    Raises:
+        BadTuning: With the name of what cannot be used.
+    """
+    if not isinstance(given, Mapping):
+        raise BadTuning("", "expected a table")
+    known = {one.name for one in fields(Safety)}
+    for name in given:
+        if name not in known:
+            raise BadTuning(str(name), f"not known; there are {', '.join(sorted(known))}")
+    if not isinstance(given.get("read_only", False), bool):
+        raise BadTuning("read_only", "expected true or false")
+    return Safety(**given)
+
+
+def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> ReadOnly | None:
+    """What says that nothing may be changed; None where nothing does.
+
+    Args:
+        flag: Whether ``--read-only`` was given.
+        environ: The process environment.
+        safety: The config file's.
+    """
+    if flag:
+        return ReadOnly("started with --read-only", "start without it to change something")
+    if environ.get("HUD_TUI_READ_ONLY", "").strip().lower() not in OFF:
+        return ReadOnly("HUD_TUI_READ_ONLY is set", "unset it to change something")
+    if safety.read_only:
+        cure = "take that out to change something"
+        return ReadOnly("config.toml says read_only in [safety]", cure)
+    return None
+
+
+CONFIG_NAME = "config.toml"
+MOST_BYTES = 1_000_000
 """Bytes of the largest file that is read."""
 
 
@@ -50,9 +150,8 @@ class Config:
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """How each table is read; a reader raises `BadTuning`."""
-    from hud_tui.keymap import read_keymap
+    from hud_tui.rl.alarms.notify import read_notify
     from hud_tui.rl.alarms.thresholds import read_thresholds  # 30 ms that only a file need pay
-    from hud_tui.rl.notify import read_notify
 
     return {
         "alarms": read_thresholds,
@@ -83,7 +182,7 @@ def read_config(directory: Path) -> Config:
         HudUsage: It cannot be read, is not TOML, or has a value that cannot be used; the
             message names the file and the line or the field.
     """
-    file = directory / NAME
+    file = directory / CONFIG_NAME
     try:
         text = _text(file)
     except (FileNotFoundError, NotADirectoryError):
@@ -114,9 +213,100 @@ def _read(file: Path, name: str, table: object) -> Any:
 
 
 def _text(file: Path) -> str:
-    return read_regular(file, MOST).decode("utf-8")
+    return read_regular(file, MOST_BYTES).decode("utf-8")
 
 
 def _bad(file: Path, what: str) -> HudUsage:
     hint = "correct that, or take it out: what the file leaves out is as it comes"
     return HudUsage(f"{one_line(file, 400)}: {one_line(what, 600)}", hint)
+
+
+# Keymap: other keys for actions. The table ``[keys]`` of the config file: id → key or keys.
+
+
+Keymap = Mapping[str, str]
+"""Of each action that is given another key, by id: its keys, separated by commas."""
+MOST_KEYS = 8
+"""Keys of one action."""
+LISTS = ("models", "launch", "checkpoints", "jobs", "alarms")
+"""Views in which a list has the focus, and sees a key first."""
+
+
+def read_keymap(given: object) -> Keymap:
+    """The table as keys that Textual knows. An id may be quoted, or be tables in tables.
+
+    Raises:
+        BadTuning: An id that is none, a key that is none, or one key for two actions.
+    """
+    if not isinstance(given, Mapping):
+        raise BadTuning("", "expected a table")
+    known = {action.id: action for action in ACTIONS}
+    keymap: dict[str, str] = {}
+    for id_, value in _flat(given):
+        if id_ not in known:
+            raise BadTuning(one_line(id_, 80), _unknown(id_, known))
+        keymap[id_] = _keys(known[id_], value)
+    _refuse_clashes(keymap)
+    return keymap
+
+
+def _flat(given: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value
+
+
+def _unknown(id_: str, known: Mapping[str, Action]) -> str:
+    close = get_close_matches(id_, known, n=1)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return f"no such action{meant} (hud-tui keys lists them)"
+
+
+def _keys(action: Action, value: object) -> str:
+    listed: list[object] = value if isinstance(value, list) else [value]
+    written = [one for one in listed if isinstance(one, str)]
+    if not 0 < len(listed) <= MOST_KEYS or len(written) < len(listed):
+        raise BadTuning(action.id, f"expected a key, or a list of 1 to {MOST_KEYS} keys")
+    try:
+        keys = [read_key(one) for one in written]
+    except ValueError as error:
+        raise BadTuning(action.id, f"{_quoted(written)}: {error}") from error
+    for key in keys:
+        if action.priority and types_text(key):
+            raise BadTuning(action.id, f"{spell(key)} is typed in fields; this works there too")
+    return ",".join(dict.fromkeys(keys))
+
+
+def _quoted(written: list[str]) -> str:
+    return one_line(" ".join(written), 60)
+
+
+def _refuse_clashes(keymap: Keymap) -> None:
+    usual = {action.id: action for action in ACTIONS}
+    now = [with_keys(action, keymap) for action in ACTIONS]
+    for one, other in _meeting(now):
+        if one.id not in keymap and other.id not in keymap:
+            continue
+        for key in _shared(one, other) - _shared(usual[one.id], usual[other.id]):
+            mine, yours = (one, other) if one.id in keymap else (other, one)
+            why = f"{spell(key)} is the key of {yours.id} too; give one of them another"
+            raise BadTuning(mine.id, why)
+
+
+def _shared(one: Action, other: Action) -> set[str]:
+    return set(one.keys.split(",")) & set(other.keys.split(","))
+
+
+def _meeting(actions: list[Action]) -> Iterator[tuple[Action, Action]]:
+    """Pairs of actions that would hide one another on one key."""
+    by_view: dict[str, list[Action]] = {}
+    for action in actions:
+        by_view.setdefault(action.view, []).append(action)
+    for view, own in by_view.items():
+        yield from combinations(own, 2)
+        around = by_view["app"] if view in VIEWS or view == "connect" else []
+        around = around + (by_view["list"] if view in LISTS else [])
+        yield from ((mine, other) for mine in own for other in around)
+    yield from ((a, b) for a in by_view["app"] for b in by_view["list"])

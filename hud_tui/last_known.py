@@ -1,19 +1,21 @@
 """The last known state of a service, kept on this machine for when it does not answer.
 
-One file an account of a service in the state directory, named by `hud_tui.scope`, readable
+One file an account of a service in the state directory, named by `hud_tui.last_known`, readable
 by its owner only, and without the key. A file that cannot be read, is older or is not whole
 counts as none.
 """
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hud_tui.regular_file import read_regular
-from hud_tui.storage import write_atomic
+from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
+from hud_tui.storage import change_atomic, read_private, read_regular, write_atomic
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 FORMAT = 1
@@ -103,3 +105,67 @@ def _forget_oldest(directory: Path) -> None:
     files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime)
     for file in files[:-MOST_FILES]:
         file.unlink(missing_ok=True)
+
+
+# Scope: a name for what belongs to one account of one service, that tells neither.
+#
+# It is a keyed digest (HMAC-SHA-256, RFC 2104) of the service and the API key. The digest's own
+# secret is random, stays on this machine and is its owner's alone to read: who has only the name
+# cannot try keys against it.
+
+
+SALT = "accounts.salt"
+"""The file with the secret, in the state directory."""
+BYTES = 32
+FIX = "remove it: a new one is made, and what was kept of each account is not found any more"
+DIGITS = 24
+"""Of the digest: 96 bits, so that no two are ever the same."""
+
+
+def scope_of(state: Path, service: str, api_key: str) -> str | None:
+    """Name of an account's files, `DIGITS` hex digits.
+
+    Args:
+        state: The state directory, where the secret is made when it is first needed.
+        service: The service's URL, or what else tells it from others.
+        api_key: The account's key.
+
+    Returns:
+        The name; None where there is no secret and none can be made: then nothing is kept.
+
+    Raises:
+        HudUsage: The secret is not what was made, or not its owner's alone: nothing is kept.
+    """
+    import hmac  # with hashlib, once there is an account to name
+
+    try:
+        salt = _salt(state / SALT)
+    except OSError:
+        return None
+    text = f"{service}\0{api_key}".encode("utf-8", "replace")
+    return hmac.new(salt, text, "sha256").hexdigest()[:DIGITS]
+
+
+def _salt(file: Path) -> bytes:
+    """The secret; made where there is none."""
+    with suppress(FileNotFoundError):
+        return _read(file)
+    change_atomic(file, lambda: None if file.exists() else os.urandom(BYTES))
+    return _read(file)
+
+
+def _read(file: Path) -> bytes:
+    """
+    Raises:
+        FileNotFoundError: There is none.
+        HudUsage: It is not ours.
+    """
+    try:
+        salt = read_private(file, BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise HudUsage(f"{one_line(file, 300)}: {error.strerror or error}", FIX) from error
+    if len(salt) != BYTES:
+        raise HudUsage(f"{one_line(file, 300)}: not {BYTES} bytes, as hud-tui made it", FIX)
+    return salt

@@ -14,9 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hud_tui.regular_file import read_regular
-from hud_tui.rl.moves import Move
-from hud_tui.storage import change_atomic
+from hud_tui.rl.head import Move
+from hud_tui.storage import change_atomic, read_regular
 
 MOVES_MOST = 500
 """Moves of the head that are remembered."""

@@ -10,9 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from hud_tui.errors import HudUsage
-from hud_tui.regular_file import read_regular
 from hud_tui.rl.text import one_line
-from hud_tui.storage import change_atomic
+from hud_tui.storage import change_atomic, read_regular
 
 NAME = "protected.json"
 MOST_BYTES = 4_000_000

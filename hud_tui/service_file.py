@@ -14,10 +14,16 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from hud_tui.errors import HudUsage
-from hud_tui.regular_file import NotPrivate, read_private, read_regular
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths
-from hud_tui.storage import change_atomic, locked, write_atomic
+from hud_tui.storage import (
+    NotPrivate,
+    change_atomic,
+    locked,
+    read_private,
+    read_regular,
+    write_atomic,
+)
 from hud_tui.wire import ServiceReady
 
 LOCK = "service.lock"

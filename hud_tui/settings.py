@@ -1,19 +1,148 @@
 """Which service to call, with which key, and where this program's files are.
 
 Source: the variables and their defaults are the ``hud`` SDK's, 0.6.21; an argument wins
-over the places that `hud_tui.variables` reads.
+over the places that `hud_tui.settings` reads.
 """
 
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EFBIG
+from ipaddress import ip_address
 from os.path import expanduser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from hud_tui.errors import HudNoKey, HudUsage
-from hud_tui.variables import read_variables
+from hud_tui.rl.text import one_line
+from hud_tui.storage import NotRegular, read_regular
+
+# HUD's variables: in which places each is set, and which of them wins.
+#
+# Source: the variables and their precedence (process environment, ``.env`` here,
+# ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21; ``hud set`` writes the last.
+
+
+PROCESS = "process environment"
+OTHERS = ("WANDB_API_KEY", "PRIME_API_KEY")
+"""Keys of other services that HUD reads from the same places."""
+MAX_ENV = 1 << 20
+"""Bytes of the largest .env file that is read."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place where variables are set."""
+
+    origin: str
+    """`PROCESS`, or the file's path."""
+    variables: Mapping[str, str] = field(repr=False)
+    problems: tuple[HudUsage, ...] = ()
+    """Lines of ours that say nothing; each names its file and line."""
+    file: Path | None = None
+
+
+def read_places(environ: Mapping[str, str] | None = None) -> list[Place]:
+    """All places, the one that wins first."""
+    environ = os.environ if environ is None else environ
+    process = {name: value for name, value in environ.items() if is_ours(name)}
+    files = (Path(".env"), Path.home() / ".hud" / ".env")
+    return [Place(PROCESS, process), *map(_read_env, files)]
+
+
+def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every variable's winning value.
+
+    Raises:
+        HudUsage: A line of ours in a .env file that is no assignment.
+    """
+    found: dict[str, str] = {}
+    for place in reversed(read_places(environ)):
+        for problem in place.problems:
+            raise problem
+        found |= place.variables
+    return found
+
+
+def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of any program, by the same precedence: a task row may ask for each.
+
+    Lines that are no assignment are other programs' business here.
+    """
+    found: dict[str, str] = {}
+    for file in (Path.home() / ".hud" / ".env", Path(".env")):
+        with suppress(OSError):  # `read_variables` says so
+            lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
+            found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
+    return found | dict(os.environ if environ is None else environ)
+
+
+def set_variables(environ: Mapping[str, str] | None = None) -> set[str]:
+    """Names of the variables that can be filled in: one that is empty fills nothing in."""
+    return {name for name, value in every_variable(environ).items() if value}
+
+
+def is_ours(name: str) -> bool:
+    """Whether HUD reads a variable of this name."""
+    return name.startswith("HUD_") or name in OTHERS
+
+
+def _read_env(file: Path) -> Place:
+    """The lines of a .env file that are HUD's. Other lines are other programs' business."""
+    found: dict[str, str] = {}
+    try:
+        lines = _lines(file)
+    except OSError as error:
+        message = f"{one_line(file)}: {error.strerror}"
+        problem = HudUsage(message, "write a file of NAME=VALUE lines there, or remove it")
+        return Place(str(file), {}, (problem,), file)
+    problems = []
+    for number, line in enumerate(lines, 1):
+        line = line.strip().removeprefix("export ").lstrip()
+        if not line.startswith(("HUD_", *OTHERS)):
+            continue
+        assigned = _assignment(line)
+        if assigned is None:
+            message = f"{one_line(file)} line {number}: expected NAME=VALUE"
+            problems.append(HudUsage(message, "correct or remove that line"))
+        elif is_ours(assigned[0]):
+            found[assigned[0]] = assigned[1]
+    return Place(str(file), found, tuple(problems), file)
+
+
+def _lines(file: Path) -> list[str]:
+    """The file's lines; none where there is no such file, or only others may read it.
+
+    Raises:
+        OSError: It is no regular file, or too large; ``strerror`` says which.
+    """
+    try:
+        body = read_regular(file, MAX_ENV)
+    except NotRegular:
+        raise
+    except OSError as error:
+        if error.errno == EFBIG:
+            raise
+        return []
+    return body.decode("utf-8-sig", errors="replace").splitlines()
+
+
+def _assignment(line: str) -> tuple[str, str] | None:
+    name, equals, value = line.partition("=")
+    value = value.strip()
+    quote = value[:1]
+    if quote and quote in "'\"":
+        end = value.find(quote, 1)
+        if end < 0:
+            return None
+        value = value[1:end]
+    else:
+        value = value.split(" #")[0].rstrip()
+    return (name.strip(), value) if equals else None
+
 
 DEFAULTS = {
     "HUD_API_URL": "https://api.hud.ai",
@@ -173,3 +302,136 @@ def usable_url(name: str, value: str) -> str:
     if not usable:
         raise HudUsage(f"{name} is not an http or https URL", f"e.g. {name}={DEFAULTS[name]}")
     return value
+
+
+# Start: what the command line asked the app to open with.
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command of ``hud-tui`` without ``--headless``; the app opens on its screen."""
+
+    command: str = "status"
+    again: bool = False
+    """Whether no command was given: the app opens as it was left."""
+    model: str | None = None
+    """A model as the user named it: id, name, slug or the slug's tail."""
+    source: str | None = None
+    """A task file, or a taskset's name; for fork, the model to fork."""
+    ref: str | None = None
+    """A job's id; for status, a model or a job."""
+    checkpoint: str | None = None
+    name: str | None = None
+    """The new model's name, for fork."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Parameters of a run that were given, by their wire names."""
+    sample: int | None = None
+    """Groups that preflight is to roll out."""
+    verbose: bool = False
+    """Whether the status is to be shown whole, as JSON."""
+
+
+# Tinker's settings: which server the tinker engine talks to, and how it trains and saves there.
+#
+# TINKER_API_KEY and TINKER_BASE_URL are the SDK's own. A server on this machine needs no key
+# that means anything, so one is made up where none is set.
+
+
+CLOUD = "https://tinker.thinkingmachines.dev/services/tinker-prod"
+"""Where the SDK goes when it is told nothing."""
+LOCAL_KEY = "tml-local"
+CREDENTIALS = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
+RANK = 32
+SECONDS = {"h": 3600, "d": 86_400}
+_TTL = re.compile(r"(\d{1,5}) ?([hd])")
+_LONGEST = 10 * 365 * SECONDS["d"]
+"""Tinker keeps a checkpoint an hour at least and ten years at most."""
+
+
+class BadOption(ValueError):
+    """A variable cannot be used; the message names it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    url: str
+    has_key: bool
+    rank: int = RANK
+    """Of the LoRA adapters of new runs; a server that takes less gets less."""
+    ttl_s: int | None = None
+    """How long the server is told to keep checkpoints; None: until they are deleted."""
+
+    @property
+    def is_loopback(self) -> bool:
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
+    def keeps_samplers(self) -> bool:
+        """Whether a sampler path stays what it was saved as. Tinker's cloud documents so;
+        elsewhere a path may name the run's live weights (seen with SkyRL 0.4, JAX)."""
+        return self.url == CLOUD
+
+    def environment(self) -> dict[str, str]:
+        """What the SDK's process gets beside this one's environment."""
+        local = {} if self.has_key else {"TINKER_API_KEY": LOCAL_KEY}
+        quiet = {"TINKER_TELEMETRY": "0"} if self.is_loopback else {}
+        return {**local, **quiet, "TINKER_BASE_URL": self.url}
+
+
+def read_options(environ: Mapping[str, str] | None = None) -> Options:
+    """The environment's. Raises BadOption, saying what to change."""
+    environ = os.environ if environ is None else environ
+    url = (environ.get("TINKER_BASE_URL") or CLOUD).strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadOption("TINKER_BASE_URL is not an http or https URL")
+    if "@" in parts.netloc:
+        raise BadOption("TINKER_BASE_URL carries a password, which logs would show: use a key")
+    options = Options(
+        url,
+        has_key=any(environ.get(name) for name in CREDENTIALS),
+        rank=_rank(environ.get("HUD_TUI_TINKER_RANK")),
+        ttl_s=_ttl(environ.get("HUD_TUI_TINKER_TTL")),
+    )
+    if not (options.has_key or options.is_loopback or _signed_in()):
+        raise BadOption(
+            f"no key for {url}: set TINKER_API_KEY, or TINKER_BASE_URL to a server of your own"
+        )
+    return options
+
+
+def is_set_up(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether anything says that a Tinker server is to be used."""
+    environ = os.environ if environ is None else environ
+    return _signed_in() or any(environ.get(name) for name in (*CREDENTIALS, "TINKER_BASE_URL"))
+
+
+def _signed_in() -> bool:
+    """Whether ``tinker auth login`` has been here."""
+    return os.path.exists(os.path.expanduser("~/.tinker/credentials.json"))
+
+
+def _rank(given: str | None) -> int:
+    if not given:
+        return RANK
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= 1024:
+        raise BadOption("HUD_TUI_TINKER_RANK is a whole number from 1 to 1024")
+    return int(given)
+
+
+def _ttl(given: str | None) -> int | None:
+    if not given:
+        return None
+    found = _TTL.fullmatch(given.strip())
+    seconds = int(found[1]) * SECONDS[found[2]] if found else 0
+    if not SECONDS["h"] <= seconds <= _LONGEST:
+        raise BadOption("HUD_TUI_TINKER_TTL is 1h to 3650d, e.g. 36h or 7d")
+    return seconds

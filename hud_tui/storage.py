@@ -8,13 +8,18 @@ exists: a name that is taken gets a number: ``run.csv``, ``run-2.csv``, ``run-3.
 """
 
 import errno
+import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from glob import escape
+from io import BufferedReader
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep, time
+from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
@@ -264,3 +269,258 @@ def _usable(directory: Path) -> Iterator[None]:
     except OSError as error:
         message = f"{one_line(directory, 400)}: {one_line(error.strerror or error)}"
         raise HudUsage(message, "choose a directory that can be written to") from error
+
+
+# Regular files, read within bounds: the only files that this program reads.
+#
+# A FIFO blocks whoever opens it, even beyond Ctrl-C in a thread; a device need not end, and may
+# do something when it is opened. So what a path leads to is looked at first, and again when it
+# is open, for it may have been replaced in between.
+
+
+KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class NotRegular(OSError):
+    """It is there, but no regular file; ``strerror`` says what it is."""
+
+
+class NotPrivate(OSError):
+    """It is to be its owner's alone, and is not; ``strerror`` says why."""
+
+
+def check_regular(file: Path) -> None:
+    """Refuse what is no regular file; links are followed.
+
+    Raises:
+        NotRegular: A FIFO, a socket or a device.
+        IsADirectoryError: A directory.
+        OSError: There is none, or it cannot be looked at.
+        ValueError: No path: it has a NUL.
+    """
+    _check(os.stat(file).st_mode, file)
+
+
+def open_regular(file: Path, flags: int = 0) -> BufferedReader:
+    """Open a regular file for reading, without waiting for anything.
+
+    Args:
+        file: Links are followed.
+        flags: More flags of `os.open`, e.g. ``os.O_NOFOLLOW``.
+
+    Raises:
+        OSError: As `check_regular`.
+        ValueError: No path: it has a NUL.
+    """
+    check_regular(file)
+    reading = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(file, reading | flags)
+    try:
+        _check(os.fstat(descriptor).st_mode, file)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(file: Path, most: int, flags: int = 0) -> bytes:
+    """All of a regular file.
+
+    Args:
+        file: Links are followed.
+        most: Bytes of the largest file that is read.
+        flags: More flags of `os.open`.
+
+    Raises:
+        OSError: As `check_regular`; EFBIG where it is larger.
+        ValueError: No path: it has a NUL.
+    """
+    with open_regular(file, flags) as opened:
+        body = opened.read(most + 1)
+    if len(body) > most:
+        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(file))
+    return body
+
+
+def read_private(file: Path, most: int) -> bytes:
+    """All of a file that holds a secret: nobody else may have read or written it.
+
+    Args:
+        file: A link is refused: it may lead to another's file.
+        most: Bytes of the largest file that is read.
+
+    Raises:
+        NotPrivate: Others can read or write it, or it is another user's.
+        OSError: As `read_regular`.
+    """
+    if file.is_symlink():
+        raise NotPrivate(errno.ELOOP, "a link, not a file", str(file))
+    with open_regular(file, os.O_NOFOLLOW) as opened:
+        found = os.fstat(opened.fileno())
+        if found.st_uid != os.geteuid() and os.geteuid() != 0:
+            raise NotPrivate(errno.EPERM, "it belongs to another user", str(file))
+        if wider := stat.S_IMODE(found.st_mode) & ~0o600:
+            mode = stat.S_IMODE(found.st_mode)
+            who = "others can use it" if wider & 0o077 else "it is no plain file"
+            raise NotPrivate(errno.EPERM, f"{who} (mode {mode:04o}, not 0600)", str(file))
+        body = opened.read(most + 1)
+    if len(body) > most:
+        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(file))
+    return body
+
+
+def open_or_make(file: Path, flags: int = 0) -> int:
+    """The descriptor of a file to lock or to write to, made where there is none.
+
+    Args:
+        file: Links are followed.
+        flags: More flags of `os.open`, e.g. ``os.O_APPEND``.
+
+    Raises:
+        OSError: As `check_regular`, or it cannot be made.
+    """
+    ours = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(file, ours | flags, 0o600)
+    try:
+        _check(os.fstat(descriptor).st_mode, file)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(mode: int, file: Path) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "a directory, not a file", str(file))
+    kind = next((name for is_kind, name in KINDS if is_kind(mode)), "a special file")
+    raise NotRegular(errno.EINVAL, f"{kind}, not a regular file", str(file))
+
+
+# Shelf: small JSON files of what the user chose, kept from one session to the next.
+#
+# Each has a ``version``. A file that cannot be read, or that a newer hud-tui wrote, may be worth
+# mending: it is left as it is, the defaults hold, and a line says what to do about it.
+
+
+VERSION = 1
+MOST = 4_000_000
+"""Bytes of the largest file that is read."""
+
+
+class JsonStore:
+    """Files in one directory, looked up when first needed; without one nothing is kept.
+
+    What cannot be written is lost: it is not worth stopping for.
+    """
+
+    def __init__(self, find: Callable[[], Path] | None = None) -> None:
+        """`find` says which directory."""
+        self._find = find
+        self.later: Callable[[], object] | None = None
+        """Has `flush` called soon; None has everything written at once."""
+        self.noticed: Callable[[], object] | None = None
+        """Called when there is something new in `problems`."""
+        self._waiting: dict[str, dict[str, Any]] = {}
+        self._left: dict[str, str] = {}
+        """What is wrong with files that are left as they are, by name."""
+        self._untold: list[str] = []
+        self._said: set[str] = set()
+
+    @cached_property
+    def directory(self) -> Path | None:
+        return None if self._find is None else self._find()
+
+    def problems(self) -> list[str]:
+        """A line for each file that is left as it is; each is given once."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def read(self, name: str) -> dict[str, Any]:
+        """What was last written under this name."""
+        return {**self._load(name), **self._waiting.get(name, {})}
+
+    def write(self, name: str, values: dict[str, Any]) -> None:
+        """Keep these values; others in the file, be they another program's, stay there."""
+        if self.directory is None:
+            return
+        idle = not self._waiting
+        as_read = json.loads(json.dumps(values))  # whoever reads them meanwhile finds no tuples
+        self._waiting[name] = {**self._waiting.get(name, {}), **as_read}
+        if self.later is None:
+            self.flush()
+        elif idle:
+            self.later()
+
+    def flush(self) -> None:
+        """Write what waits, a file at a time, so that a crash leaves the old file or the new."""
+        waiting, self._waiting = self._waiting, {}
+        for name, values in waiting.items():
+            if self.directory is not None:
+                with suppress(OSError):
+                    change_atomic(self._file(name), partial(self._changed, name, values))
+
+    def leave(self, name: str, what: str, cure: str = "correct it, or remove it") -> None:
+        """Touch this file no more, and have it said what is wrong with it.
+
+        Args:
+            name: The file's.
+            what: Where it is wrong and how, e.g. ``theme: expected one of …``.
+            cure: What to do.
+        """
+        if name not in self._left:
+            file = one_line(self._file(name), 300)
+            self.say(f"{file}: {what}. It is not used, and left as it is: {cure}.")
+        self._left[name] = what
+
+    def say(self, line: str) -> None:
+        """Have a line told, once a session."""
+        if line not in self._said:
+            self._said.add(line)
+            self._untold.append(line)
+            if self.noticed is not None:
+                self.noticed()
+
+    def _file(self, name: str) -> Path:
+        return (self.directory or Path()) / f"{name}.json"
+
+    def _load(self, name: str) -> dict[str, Any]:
+        """A file's values, without its version; none where it is left as it is."""
+        if self.directory is None:
+            return {}
+        try:
+            found = self._parsed(self._file(name))
+        except (FileNotFoundError, NotADirectoryError):
+            self._left.pop(name, None)
+        except json.JSONDecodeError as error:
+            self.leave(name, f"line {error.lineno}, column {error.colno}: {error.msg}")
+        except (OSError, ValueError, RecursionError) as error:
+            why = error.strerror if isinstance(error, OSError) else None
+            self.leave(name, one_line(why or "this is no JSON", 100))
+        else:
+            if not isinstance(found, dict):
+                self.leave(name, "expected an object, {…}")
+            elif (version := found.pop("version", VERSION)) == VERSION:
+                return found
+            elif type(version) is int and version > VERSION:
+                what = f"version: {version}, and this hud-tui knows {VERSION} only"
+                self.leave(name, what, "update hud-tui, or remove it")
+            else:
+                self.leave(name, f"version: expected {VERSION}")
+        return {}
+
+    def _parsed(self, file: Path) -> Any:
+        return json.loads(read_regular(file, MOST))
+
+    def _changed(self, name: str, values: dict[str, Any]) -> str | None:
+        """The file with these values; None where it has them, or is left as it is."""
+        found = self._load(name)
+        if name in self._left or {**found, **values} == found:
+            return None
+        return json.dumps({"version": VERSION, **found, **values})

@@ -1,8 +1,8 @@
 """A task file read as `load_path` does it, for tests that have only its bytes."""
 
 from hud_tui.errors import HudBadTasks
-from hud_tui.rl.task_files import try_file
-from hud_tui.rl.tasks import Task
+from hud_tui.rl.tasks.files import try_file
+from hud_tui.rl.tasks.task import Task
 
 
 def read_file(name: str, body: bytes) -> list[Task]:

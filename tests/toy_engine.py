@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hud_tui.service.engines import figures
+from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
     LOSSES,
     About,
@@ -29,10 +29,8 @@ from hud_tui.service.engines.base import (
     Saved,
     StateDamaged,
 )
-from hud_tui.service.engines.tiny import checks
 from hud_tui.service.engines.tiny.tokenizer import END, VOCABULARY, CharTokenizer
-from hud_tui.service.environments import ENVIRONMENTS
-from hud_tui.service.tasksets import TASKSETS
+from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 
 WAYS = 4
 START = [-1.2, 0.0, 0.0, 0.3]
@@ -120,7 +118,7 @@ class ToyEngine:
     async def sample(self, handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
         self._live("sample")
         policy = self._policy(handle, "sample")
-        checks.requests(requests, TOY.context, TOY.vocabulary)
+        base_module.requests(requests, TOY.context, TOY.vocabulary)
         return [self._sample(policy, request) for request in requests]
 
     async def forward(self, handle: str, datums: Sequence[Datum]) -> list[list[float]]:
@@ -168,7 +166,7 @@ class ToyEngine:
         for wanted in (True, False):
             some = [d for d, moved in zip(datums, moves, strict=True) if moved == wanted]
             parts.append(self._part(policy, some, loss if wanted else 0.0) if some else None)
-        return figures.of_pass(*parts)
+        return base_module.of_pass(*parts)
 
     def _part(self, policy: ToyPolicy, datums: Sequence[Datum], loss: float) -> dict[str, float]:
         tokens = sum(len(datum.output) for datum in datums)
@@ -177,7 +175,7 @@ class ToyEngine:
         if not all(datum.logprobs for datum in datums):
             return found
         gaps = [self._logprobs(policy, d)[0] - d.logprobs[0] for d in datums]
-        low, high = figures.BOUNDS
+        low, high = base_module.BOUNDS
         outside = sum(not low <= math.exp(gap) <= high for gap in gaps)
         # Only a first token has a logprob: the ratios of the others are 1.
         ratios = [math.exp(gap) for gap in gaps] + [1.0] * (tokens > len(datums))

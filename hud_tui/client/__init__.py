@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient as HudClient
     from hud_tui.client.trainer import TrainingClient as TrainingClient
-    from hud_tui.client.trainer_rollouts import Rollout as Rollout
+    from hud_tui.client.trainer_inputs import Rollout as Rollout
 
 # httpx's own command line imports click, rich and pygments where they are installed: 35 ms
 # for something nobody calls here. httpx falls back on its own when the import fails.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
-_HOMES = {"HudClient": "client", "TrainingClient": "trainer", "Rollout": "trainer_rollouts"}
+_HOMES = {"HudClient": "client", "TrainingClient": "trainer", "Rollout": "trainer_inputs"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,17 +1,574 @@
 """HudClient: one coroutine per endpoint of HUD's wire."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+from uuid import UUID
 
 import httpx
+from pydantic import ValidationError
 
-from hud_tui.client.catalog import CatalogCalls
-from hud_tui.client.http import Connection
-from hud_tui.client.jobs import JobCalls
-from hud_tui.client.tasksets import TasksetCalls
+from hud_tui.audit_log import Change
+from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Lookup
+from hud_tui.client.tree_cache import TreeReader
+from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
+from hud_tui.rl.names import find_model
+from hud_tui.rl.run import has_ended
+from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
+from hud_tui.wire import (
+    Backward,
+    CancelJob,
+    CancelJobResult,
+    Chat,
+    ChatReply,
+    Checkpoint,
+    CheckpointTrace,
+    EnvironmentConfig,
+    Fork,
+    Forward,
+    ForwardBackward,
+    ForwardBackwardResult,
+    ForwardResult,
+    Identity,
+    Job,
+    JobEnter,
+    JobStatus,
+    Json,
+    Losses,
+    Model,
+    OptimStep,
+    OptimStepResult,
+    Page,
+    RegistryItem,
+    ScenarioRecord,
+    SetHead,
+    Settled,
+    SubmitJob,
+    SubmitRollout,
+    SubmittedJob,
+    SubmittedRollout,
+    Taskset,
+    TasksetExport,
+    TasksetRef,
+    Trace,
+    TraceEnter,
+    TraceEvents,
+    TraceExit,
+    UploadResult,
+    UploadTasks,
+)
 
 if TYPE_CHECKING:
     from hud_tui.client.feed import Feed
+
+
+# Calls: what every area of the client has in hand.
+
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Base of the areas; paths are in them and nowhere else."""
+
+    settings: Settings
+    wire: Connection
+
+    def api(self, path: str, *names: str) -> str:
+        """A URL of the platform; ``{}`` in the path takes the names, quoted."""
+        return self.settings.api_url + _fill(path, names)
+
+    def rl(self, path: str, *names: str) -> str:
+        """A URL of the training service."""
+        return self.settings.rl_url + _fill(path, names)
+
+    async def pages(
+        self,
+        url: str,
+        row: type[T],
+        size: int = 100,
+        most: int | None = None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> list[T]:
+        """All rows of a paged collection, to its true total, or the first `most`.
+
+        Raises:
+            HudMalformed: An empty page came before the total was reached.
+        """
+        rows: dict[str, T] = {}
+        offset = 0
+        while True:
+            asked = {**(params or {}), "limit": size, "offset": offset}
+            page: Page[T] = await self.wire.get(url, Page[row], asked)  # type: ignore[valid-type]
+            rows |= {
+                getattr(item, "id", str(offset + i)): item for i, item in enumerate(page.items)
+            }
+            offset += len(page.items)
+            if offset >= (page.total if most is None else min(most, page.total)):
+                return list(rows.values())[:most]
+            if not page.items:
+                raise HudMalformed(
+                    f"GET {url}: {offset} of {page.total} rows came, then an empty page",
+                    "try again: the list may be changing",
+                )
+
+
+def _fill(path: str, names: tuple[str, ...]) -> str:
+    return path.format(*(quote(name, safe="") for name in names))
+
+
+# Models and their checkpoint trees.
+
+
+class Unset(Enum):
+    """The type of `UNSET`: what was not said, where None says something."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+TREES = 2
+"""Models whose tree is kept as it was read last."""
+
+
+class CatalogCalls(Calls):
+    def __init__(self) -> None:
+        self._trees: dict[str, TreeReader] = {}
+        """By model, the one that was read last at the end."""
+
+    async def whoami(self) -> Identity:
+        """Whose key this is."""
+        return await self.wire.get(self.api("/v2/auth/me"), Identity)
+
+    async def models(self) -> list[Model]:
+        """The whole catalog, all pages."""
+        found = await self.pages(self.api("/v2/models"), Model)
+        self.wire.writing.names |= {model.id: model.model_name for model in found}
+        return found
+
+    async def model(self, name: str) -> Model:
+        """One model by id, name, slug or the slug's tail, in any case.
+
+        Raises:
+            HudUsage: No such model, or several; names the close ones.
+        """
+        return find_model(name, await self.models())
+
+    async def fork(self, source_id: str, name: str, checkpoint_id: str | None = None) -> Model:
+        """A model of one's own that starts at the source's head. Sent once.
+
+        Args:
+            source_id: The model to fork.
+            name: What the fork will be called.
+            checkpoint_id: Where it starts instead (embedded service).
+
+        Raises:
+            HudUsage: It cannot be a name.
+            HudConflict: The name is taken.
+            HudNotFound: No such checkpoint, or its weights are kept no longer.
+            HudUnclear: No answer says whether it was made, and no new model of this name is
+                to be seen.
+        """
+        try:
+            body = Fork(source_model_id=source_id, name=name, checkpoint_id=checkpoint_id)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_context=False)[0]["msg"]
+            raise HudUsage(f"the name {one_line(name, 40)!r}: {one_line(problem)}") from error
+        change = Change("fork", source_id, name, before=checkpoint_id or "", made="id")
+        url, known = self.api("/v2/models/fork"), set(self.wire.writing.names)
+
+        async def look() -> Model | None:
+            new = (model for model in await self.models() if known and model.id not in known)
+            return next((m for m in new if _same_name(m.name or m.model_name, name)), None)
+
+        hint = "look whether there is a model of this name (hud-tui models) before you fork again"
+        lookup = Lookup(self._settle_url(source_id), look, hint)
+        made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
+        self.wire.writing.names[made.id] = made.model_name
+        return made
+
+    async def checkpoints(self, model_id: str) -> list[Checkpoint]:
+        """The model's checkpoint tree, oldest first.
+
+        Rows that have not changed since the last reading of it are the same objects.
+        """
+        return list(await self.tree(model_id))
+
+    async def tree(self, model_id: str, arrived: Arrived | None = None) -> tuple[Checkpoint, ...]:
+        """`checkpoints`; the very same tuple as long as the service answers the same.
+
+        Args:
+            model_id: The model's.
+            arrived: Is told of every piece of it that comes; see `hud_tui.client.transport`.
+        """
+        reader = self._trees.pop(model_id, None) or TreeReader()
+        self._trees[model_id] = reader
+        if len(self._trees) > TREES:
+            del self._trees[next(iter(self._trees))]
+        url = self.checkpoints_url(model_id)
+        async with reader.lock:  # who asks meanwhile needs only what is new since
+            answer = await self.wire.fetch(url, etag=reader.etag, arrived=arrived)
+            return reader.rows if answer.unchanged else await reader.read(answer.body, answer.etag)
+
+    async def checkpoint_traces(
+        self, model_id: str, checkpoint_id: str, limit: int = 1000
+    ) -> list[CheckpointTrace]:
+        """The rollouts that a step was trained on."""
+        url = self.api("/v2/models/{}/checkpoints/{}/traces", model_id, checkpoint_id)
+        return await self.wire.get(url, list[CheckpointTrace], {"limit": limit})
+
+    async def set_head(
+        self,
+        model_id: str,
+        checkpoint_id: str,
+        seen: str | Unset | None = UNSET,
+        was: str | None = None,
+    ) -> None:
+        """Serve this checkpoint; the next optim_step extends the tree from it. Sent once.
+
+        Args:
+            model_id: The model's.
+            checkpoint_id: The new head's.
+            seen: Id of the head that was seen, None for the base weights: then the embedded
+                service refuses where the head has been set elsewhere since. Steps taken
+                from there do not count. Unset, nothing is asked, as on HUD.
+            was: Id of the head that is left, as far as it is known, for who keeps a log.
+
+        Raises:
+            HudNotFound: No such checkpoint, or its weights are kept no longer.
+            HudConflict: The head has moved since it was seen; the message says where to.
+            HudUnclear: No answer says whether it was set; read the tree.
+        """
+        body = SetHead(checkpoint_id=checkpoint_id)
+        url = self.api("/v2/models/{}/head", model_id)
+        match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
+        left = was or (seen if isinstance(seen, str) else "") or ""
+        change = Change("set head", model_id, before=left, after=checkpoint_id)
+        lookup = Lookup[Model](self._settle_url(model_id))
+        await self.wire.write("PUT", url, Model, change, body, headers=match, lookup=lookup)
+
+    async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
+        """Keep a checkpoint's state whatever the service's disk limit, or no longer (embedded
+        service). Its row as it is then.
+
+        Raises:
+            HudNotFound: No such checkpoint, or there is nothing left to keep.
+        """
+        url = self.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
+        change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
+
+        async def look() -> Checkpoint | None:
+            found = (row for row in await self.tree(model_id) if row.id == checkpoint_id)
+            return next((row for row in found if row.pinned == pinned), None)
+
+        method = "PUT" if pinned else "DELETE"
+        return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(look=look))
+
+    def _settle_url(self, model_id: str) -> str:
+        """Where a service that keeps keys says what became of a model's call (embedded)."""
+        return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
+
+    def checkpoints_url(self, model_id: str) -> str:
+        return self.api("/v2/models/{}/checkpoints", model_id)
+
+
+def _same_name(one: str, other: str) -> bool:
+    return " ".join(one.split()).casefold() == " ".join(other.split()).casefold()
+
+
+# Training: gradient passes, optimizer steps and managed runs. Writes are sent once.
+
+
+class TrainingCalls(Calls):
+    """`key` is a write's Idempotency-Key, for who will `settle` it; else it gets a fresh one."""
+
+    async def losses(self, model_id: str) -> list[str]:
+        """The loss functions this model can be trained with."""
+        url = self.rl("/v1/models/{}/train/losses", model_id)
+        return (await self.wire.get(url, Losses)).losses
+
+    async def forward_backward(
+        self, model_id: str, body: ForwardBackward, key: str | None = None
+    ) -> ForwardBackwardResult:
+        """Add a batch's gradients to those that wait for the next optim_step."""
+        url = self.rl("/v1/models/{}/train/forward-backward", model_id)
+        change = Change("forward-backward", model_id, left_out=("inputs",))
+        write = self.wire.write
+        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
+
+    async def forward(self, model_id: str, body: Forward) -> ForwardResult:
+        """Current logprobs of a batch, for a loss computed here."""
+        url = self.rl("/v1/models/{}/train/forward", model_id)
+        return await self.wire.write("POST", url, ForwardResult, None, body, TRAIN_S)
+
+    async def backward(
+        self, model_id: str, body: Backward, key: str | None = None
+    ) -> ForwardBackwardResult:
+        """Add gradients from −dC/dlogprob for the batch of a `forward`."""
+        url = self.rl("/v1/models/{}/train/backward", model_id)
+        change = Change("backward", model_id, left_out=("weights",))
+        write = self.wire.write
+        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
+
+    async def optim_step(
+        self, model_id: str, body: OptimStep, key: str | None = None
+    ) -> OptimStepResult:
+        """Step on what was accumulated, save a checkpoint and make it the head."""
+        url = self.rl("/v1/models/{}/train/optim-step", model_id)
+        change = Change("optim step", model_id, made="checkpoint_id")
+        write = self.wire.write
+        return await write("POST", url, OptimStepResult, change, body, TRAIN_S, _keyed(key))
+
+    async def settle(self, model_id: str, key: str) -> Settled:
+        """What became of a training write, by its key (embedded service). May be repeated.
+
+        Raises:
+            HudNotFound: The service keeps no keys.
+        """
+        url = self.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
+        return await self.wire.write("POST", url, Settled, None)
+
+    async def submit(self, body: SubmitJob) -> SubmittedJob:
+        """Start a managed run.
+
+        Raises:
+            HudUnclear: No answer says whether it runs; `job_status` of the model may.
+        """
+        url = self.rl("/v1/training/jobs")
+        change = Change("submit", body.model_id, made="job_id", left_out=("dataset",))
+        settle = self.rl("/v1/models/{}/train/calls/", body.model_id) + "{}/settle"
+        lookup = Lookup[SubmittedJob](settle)
+        write = self.wire.write
+        return await write("POST", url, SubmittedJob, change, body, SUBMIT_S, lookup=lookup)
+
+    async def job_status(self, ref: str) -> JobStatus:
+        """A managed run, by its id or by its model's: then that model's latest.
+
+        Raises:
+            HudNotFound: No such run, or the model had none.
+        """
+        return await self.wire.get(self.rl("/v1/training/jobs/{}/raw-status", ref), JobStatus)
+
+    async def known_job(self, ref: str) -> JobStatus | None:
+        """`job_status`, or None where there is no such run. Services that look a reference up
+        otherwise, or have no managed runs, say so with a 400 or 405."""
+        try:
+            return await self.job_status(ref)
+        except HudRefused as error:
+            if isinstance(error, HudNotFound) or error.status in (400, 405):
+                return None
+            raise
+
+    async def resume_job(self, job_id: str) -> JobStatus:
+        """Continue an interrupted run from the model's head (embedded service)."""
+        url = self.rl("/v1/training/jobs/{}/resume", job_id)
+        change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
+
+        async def look() -> JobStatus | None:
+            run = await self.known_job(job_id)
+            return None if run is None or has_ended(run.status) else run
+
+        hint = f"look whether it goes on before you resume it again: hud-tui jobs {job_id}"
+        lookup = Lookup(self.settle_job_url(job_id), look, hint)
+        return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
+
+    def settle_job_url(self, job_id: str) -> str:
+        """Where a service that keeps keys says what became of a job's call (embedded)."""
+        return self.rl("/v1/training/jobs/{}/calls/", job_id) + "{}/settle"
+
+    async def guarded_model(self, job_id: str) -> str:
+        """Id of the protected model that a job trains; empty where it trains none of them.
+
+        The service is asked only where any model is protected.
+        """
+        protected = self.wire.guard.protected
+        job = await self.known_job(job_id) if protected else None
+        trained = () if job is None else (job.model, job.fine_tuned_model)
+        now = self.wire.writing.names
+        return next(
+            (
+                id_
+                for id_, name in protected.items()
+                if {id_, name, now.get(id_, name)} & {*filter(None, trained)}
+            ),
+            "",
+        )
+
+
+def _keyed(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Idempotency-Key": key}
+
+
+# Jobs, their traces, and chat with a model.
+
+
+ROLLOUT = ("args", "agent", "runtime_config", "verifier")
+"""Of a rollout's body, what its task brings along."""
+
+
+class JobCalls(TrainingCalls):
+    async def jobs(self, limit: int = 200, taskset_id: str | None = None) -> list[Job]:
+        """The newest jobs, at most `limit`; of one taskset where it is given."""
+        asked = {} if taskset_id is None else {"taskset_id": taskset_id}
+        return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit, asked)
+
+    async def job(self, job_id: str) -> Job:
+        return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)
+
+    async def trace_page(self, job_id: str, limit: int, offset: int) -> Page[Trace]:
+        """Some of a job's traces, in the order they began, and how many it has."""
+        asked = {"limit": limit, "offset": offset}
+        return await self.wire.get(self.api("/v2/jobs/{}/traces", job_id), Page[Trace], asked)
+
+    async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
+        """A job's traces, all pages; with `step`, those of one step.
+
+        A service that cannot select by step sends all; those of other steps are left out.
+        """
+        url = self.api("/v2/jobs/{}/traces", job_id)
+        if step is None:
+            return await self.pages(url, Trace, 1000)
+        traces = await self.pages(url, Trace, 1000, params={"step": step})
+        return [trace for trace in traces if trace.step == step]
+
+    async def trace(self, trace_id: str) -> Trace:
+        return await self.wire.get(self.api("/v2/trace/{}", trace_id), Trace)
+
+    async def trace_events(self, trace_id: str, since_seq: int = -1) -> TraceEvents:
+        """A rollout's turns: prompt, completion, tool calls."""
+        url = self.api("/v2/trace/{}/events", trace_id)
+        return await self.wire.get(url, TraceEvents, {"since_seq": since_seq})
+
+    async def cancel_job(self, job_id: str) -> CancelJobResult:
+        """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
+        url = self.api("/v2/rollouts/cancel_job")
+        change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
+
+        async def look() -> CancelJobResult | None:
+            run = await self.known_job(job_id)
+            status = run.status if run is not None else (await self.job(job_id)).status or ""
+            if not has_ended(status):
+                return None
+            return CancelJobResult(cancelled=int(status == "cancelled"), status=status)
+
+        hint = f"look whether it goes on before you cancel it again: hud-tui jobs {job_id}"
+        lookup, body = Lookup(self.settle_job_url(job_id), look, hint), CancelJob(job_id=job_id)
+        return await self.wire.write("POST", url, CancelJobResult, change, body, lookup=lookup)
+
+    async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
+        """Have the service sample and grade one task. Sent once.
+
+        Raises:
+            HudRefused: 404 or 422: the model, the environment, the scenario or its args.
+        """
+        url = self.api("/v2/rollouts/submit")
+        change = Change("rollout", subject=body.job_id, made="trace_id", left_out=ROLLOUT)
+
+        async def look() -> SubmittedRollout | None:
+            try:
+                found = await self.trace(body.trace_id)
+            except HudNotFound:
+                return None
+            status = found.status or ""
+            return SubmittedRollout(job_id=body.job_id, trace_id=body.trace_id, status=status)
+
+        lookup = Lookup(look=look)
+        return await self.wire.write("POST", url, SubmittedRollout, change, body, lookup=lookup)
+
+    async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
+        """One completion of a model's head, or of the checkpoint that `body` pins. Sent once.
+
+        Args:
+            body: The request.
+            trace_id: The rollout that it is a turn of; the service keeps its tokens by this.
+        """
+        url = f"{self.settings.gateway_url}/chat/completions"
+        trace = {} if trace_id is None else {"Trace-Id": trace_id}
+        return await self.wire.write("POST", url, ChatReply, None, body, TRAIN_S, trace)
+
+    async def enter_job(self, job_id: str, body: JobEnter) -> None:
+        """Report that a job of one's own begins. Saying so twice changes nothing."""
+        url, change = self.api("/v2/trace/job/{}/enter", job_id), Change("enter job", "", job_id)
+        await self.wire.write("POST", url, Json, change, body)
+
+    async def enter_trace(self, trace_id: str, body: TraceEnter) -> None:
+        """Report that a rollout begins. Saying so twice changes nothing."""
+        url, change = self.api("/v2/trace/{}/enter", trace_id), Change("enter trace", "", trace_id)
+        await self.wire.write("POST", url, Json, change, body)
+
+    async def exit_trace(self, trace_id: str, body: TraceExit) -> None:
+        """Report how a rollout ended."""
+        url, change = self.api("/v2/trace/{}/exit", trace_id), Change("exit trace", "", trace_id)
+        await self.wire.write("POST", url, Json, change, body)
+
+
+# Tasksets and the environments their tasks name.
+
+
+class TasksetCalls(Calls):
+    async def tasksets(self) -> list[Taskset]:
+        """The tasksets the service lists; empty where it has no such list (HUD)."""
+        try:
+            return await self.pages(self.api("/v2/tasksets"), Taskset)
+        except HudRefused as error:
+            if error.status in (404, 405):
+                return []
+            raise
+
+    async def taskset(self, name: str) -> TasksetExport:
+        """A taskset's rows, by its name or id.
+
+        Raises:
+            HudNotFound: No such taskset.
+        """
+        try:
+            url = self.api("/v2/tasksets/by-name/{}", name)
+            id_ = (await self.wire.get(url, TasksetRef)).taskset_id
+        except HudNotFound:
+            id_ = _id(name)
+            if not id_:
+                raise
+        return await self.wire.get(self.api("/v2/tasksets/{}/export", id_), TasksetExport)
+
+    async def upload(self, body: UploadTasks) -> UploadResult:
+        """Create a taskset, or add and change rows of one. Sent once."""
+        name = body.taskset_name or body.taskset_id or ""
+        change = Change("upload", subject=name, made="taskset_id", left_out=("tasks",))
+        hint = "upload them again: rows that are there already stay as they are"
+        lookup = Lookup[UploadResult](hint=hint)
+        url = self.api("/v2/tasks/upload")
+        return await self.wire.write("POST", url, UploadResult, change, body, lookup=lookup)
+
+    async def environment(self, name: str) -> EnvironmentConfig | None:
+        """What an environment offers; None where no environment has this name."""
+        try:
+            url = self.api("/environments/{}/mcp-config", name)
+            return await self.wire.get(url, EnvironmentConfig)
+        except HudNotFound:
+            return None
+
+    async def registry(self, search: str) -> list[RegistryItem]:
+        """The environments whose names have this text in them."""
+        url = self.api("/v2/registry")
+        return await self.pages(url, RegistryItem, 500, params={"search": search})
+
+    async def scenarios(self, registry_id: str) -> list[ScenarioRecord]:
+        """An environment's scenarios, with the schemas of their args."""
+        return await self.wire.get(
+            self.api("/v2/registry/{}/scenarios", registry_id), list[ScenarioRecord]
+        )
+
+
+def _id(name: str) -> str:
+    """A name that is an id, as ids are spelled; else empty."""
+    try:
+        return str(UUID(name))
+    except ValueError:
+        return ""
 
 
 class HudClient(CatalogCalls, JobCalls, TasksetCalls):

@@ -1,13 +1,17 @@
 """Guard: every request that is not a read passes here, and nowhere else, before it is sent."""
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import time
+from urllib.parse import urlsplit, urlunsplit
 
-from hud_tui.errors import HudProtected, HudReadOnly
+from hud_tui.audit_log import Change, Written
+from hud_tui.config import ReadOnly
+from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear
 from hud_tui.protection import Protection
-from hud_tui.rl.safety import ReadOnly
 from hud_tui.rl.text import one_line
-from hud_tui.rl.written import Change
 
 GUARDED = frozenset(
     {
@@ -81,3 +85,84 @@ class Guard:
             self._allowed.remove(change.model)
             return
         raise HudProtected(one_line(name, 100), change.verb)
+
+
+# Writing: what is told of a request that changes something, however it ends.
+
+
+BODY_MOST = 4000
+"""Characters of a body that is kept."""
+TEXT_MOST = 300
+
+
+def untold(written: Written) -> None:
+    """Nobody asked to be told."""
+
+
+@dataclass
+class Writing:
+    """Tells an observer of each write, once. What it tells has no key in it."""
+
+    service: str
+    local: bool
+    without_key: Callable[[str], str]
+    observe: Callable[[Written], None] = untold
+    """Is told of each request that changed something, or may have."""
+    names: dict[str, str] = field(default_factory=dict)
+    """What models are called, by id, as far as anybody has asked."""
+
+    def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> Written:
+        """What is known before it is sent."""
+        kept, left_out = _kept(body, change.left_out)
+        clean = self._clean
+        return Written(
+            at=time(),
+            verb=change.verb,
+            model=clean(change.model),
+            name=clean(self.names.get(change.model, "")),
+            subject=clean(change.subject),
+            before=clean(change.before),
+            after=clean(change.after),
+            service=clean(self.service),
+            local=self.local,
+            method=method,
+            url=self.without_key(_without_user(url)),
+            body=self.without_key(kept),
+            left_out=left_out,
+            key=key,
+        )
+
+    def failed(self, written: Written, error: BaseException) -> None:
+        """It was not done; or it ended without an answer that says so, and may have happened."""
+        said, request_id = type(error).__name__, ""
+        if isinstance(error, HudError):
+            said, request_id = error.message, error.request_id
+        outcome = "unknown"
+        if isinstance(error, HudError) and not isinstance(error, HudUnclear):
+            outcome = "refused"
+        said, request_id = self._clean(said), self._clean(request_id)
+        self.observe(replace(written, outcome=outcome, said=said, request_id=request_id))
+
+    def done(self, written: Written, answer: object, made: str, request_id: str) -> None:
+        """The service has done it."""
+        after = str(getattr(answer, made, "") or "") if made else written.after
+        after, request_id = self._clean(after), self._clean(request_id)
+        self.observe(replace(written, outcome="done", after=after, request_id=request_id))
+
+    def _clean(self, text: str) -> str:
+        return self.without_key(one_line(text, TEXT_MOST))
+
+
+def _kept(body: bytes, left_out: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """A body without what is left out, and what that is; nothing of it where it is too long."""
+    found = json.loads(body)
+    gone = tuple(name for name in left_out if name in found)
+    kept = json.dumps({name: value for name, value in found.items() if name not in gone})
+    if len(kept) > BODY_MOST:
+        return "", ("all of it",)
+    return ("" if kept == "{}" and not gone else kept), gone
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -1,34 +1,289 @@
 """Preflight against a service: the look-ups run together, findings come as they arrive."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import aclosing
+from os.path import expanduser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hud_tui.client.environment_checks import check_environment
-from hud_tui.client.sources import load_source
-from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUsage
-from hud_tui.older.lock_check import lock_findings
+from hud_tui.errors import (
+    HudBadTasks,
+    HudError,
+    HudNotFound,
+    HudRefused,
+    HudUnauthorized,
+    HudUsage,
+    Problem,
+)
+from hud_tui.legacy.dataset import from_rows, parquet_files, read_parquet
+from hud_tui.legacy.lock_file import Completion, find_lock, lock_findings
 from hud_tui.rl.disk import check_room
-from hud_tui.rl.job_words import ENDED
-from hud_tui.rl.model_checks import check_model, check_parameters, check_ready, check_tokens
-from hud_tui.rl.older_checks import check_older
-from hud_tui.rl.preflight import (
+from hud_tui.rl.names import close_names
+from hud_tui.rl.run import ENDED
+from hud_tui.rl.tasks.checks import (
     Finding,
     by_environment,
+    check_args,
     check_fields,
+    check_group_size,
+    check_model,
+    check_older,
+    check_parameters,
+    check_ready,
     check_rows,
+    check_scenarios,
     check_slugs,
+    check_tokens,
+    local_checks,
+    missing_environment,
 )
-from hud_tui.rl.row_checks import check_group_size, local_checks
-from hud_tui.rl.tasks import Task
+from hud_tui.rl.tasks.files import MAX_BYTES, try_file
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.task import Task, form_of, places
 from hud_tui.rl.text import one_line
-from hud_tui.variables import set_variables
-from hud_tui.wire import JobParameters, JobStatus, Model
+from hud_tui.settings import set_variables
+from hud_tui.storage import open_regular
+from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, ScenarioRecord
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+
+
+# Whether the environments and scenarios that tasks name are there, and take their args.
+#
+# Source: ``hud rl run`` asks /environments/{name}/mcp-config (hud 0.5); ``hud`` 0.6 searches
+# the registry, and compares names without case and with one spelling of the separators.
+
+
+async def check_environment(client: "HudClient", env: str, tasks: list[Task]) -> list[Finding]:
+    """One environment's findings.
+
+    Raises:
+        HudError: The service cannot be asked.
+    """
+    config = await client.environment(env)
+    if config is None:
+        return await _of_registry(client, env, tasks)
+    records = await _records(client, config.registry_id)
+    scenarios = check_scenarios(env, config.scenarios, tasks)
+    return [_exists(env), *scenarios, *await _args(env, records, tasks)]
+
+
+async def _of_registry(client: "HudClient", env: str, tasks: list[Task]) -> list[Finding]:
+    """By the registry, for an environment that has no mcp-config."""
+    try:
+        listed = await client.registry(env)
+    except HudNotFound:
+        listed = []
+    found = [item for item in listed if _normal(item.name) == _normal(env)]
+    if len(found) > 1:
+        message = f"{len(found)} environments are called {one_line(env)}"
+        fix = "say which in env of those rows, by its whole name"
+        return [Finding("environments", "failure", message, places(tasks), fix)]
+    if not found:
+        return [missing_environment(env, tasks, await _close(client, env, listed))]
+    records = await _records(client, found[0].id)
+    names = None if records is None else [record.name for record in records]
+    scenarios = check_scenarios(env, names, tasks)
+    return [_exists(env), *scenarios, *await _args(env, records, tasks)]
+
+
+async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> str:
+    """What was probably meant; empty where the service lists no environments."""
+    try:
+        listed = listed or await client.registry("")
+    except HudUnauthorized:
+        raise
+    except HudError:
+        return ""
+    return close_names(env, [item.name for item in listed]) if listed else ""
+
+
+async def _records(client: "HudClient", registry_id: str | None) -> list[ScenarioRecord] | None:
+    """None where they are not to be had: they are an extra."""
+    if registry_id is None:
+        return None
+    try:
+        return await client.scenarios(registry_id)
+    except HudUnauthorized:
+        raise
+    except HudError:
+        return None
+
+
+async def _args(env: str, records: list[ScenarioRecord] | None, tasks: list[Task]) -> list[Finding]:
+    """Nothing where no schema is published."""
+    known = records or []
+    schemas = {r.name.removeprefix(f"{env}:"): r.args_schema for r in known if r.args_schema}
+    return await asyncio.to_thread(check_args, env, schemas, tasks) if schemas else []
+
+
+def _exists(env: str) -> Finding:
+    return Finding("environments", "ok", f"{one_line(env)} exists", one_line(env))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.strip()).casefold()
+
+
+# Where tasks come from: a file, a directory of files, or a taskset of the service.
+
+
+SUFFIXES = (".json", ".jsonl")
+MOST_FILES = 10_000
+"""Task files of one directory."""
+
+
+async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dict[str, Any]]:
+    """A taskset's tasks, from files or from the service.
+
+    Args:
+        client: Asked where the source is not a path.
+        source: A file (JSON or Parquet) or directory that exists, or a path that ends in
+            .json or .jsonl; else a taskset's name or id.
+
+    Returns:
+        The tasks, and where they are from: ``source`` as given, ``name``, ``loaded_from``
+        (file, directory or taskset), ``format``, the form of the rows, ``taskset_id`` of a
+        taskset, and ``lock``, the hud.lock.yaml beside them or here, where there is one.
+
+    Raises:
+        HudBadTasks: Rows that cannot be read, with all that is wrong with them.
+        HudUsage: No such file or taskset.
+    """
+    path = path_of(source)
+    if path is not None and source == path.name and path.is_dir():
+        path = await _prefer_taskset(client, path)
+    if path is not None:
+        return await asyncio.to_thread(load_path, source, path)
+    tasks, name, taskset_id = await _taskset(client, source)
+    origin = _origin(source, name, "taskset", tasks, find_lock(Path()))
+    return tasks, origin | {"taskset_id": taskset_id}
+
+
+def load_path(source: str, path: Path) -> tuple[list[Task], dict[str, Any]]:
+    """`load_source` of a file or directory, as `path_of` gives it."""
+    lock = find_lock(path if path.is_dir() else path.parent, Path())
+    complete = Completion(lock)
+    if path.is_dir():
+        tasks, name, kind = _directory(path, complete), path.resolve().name, "directory"
+    else:
+        tasks, name, kind = _file(path, complete), path.stem or path.name, "file"
+    return tasks, _origin(source, name, kind, tasks, lock)
+
+
+def _origin(
+    source: str, name: str, loaded_from: str, tasks: list[Task], lock: Path | None
+) -> dict[str, Any]:
+    origin = {"source": source, "name": name, "loaded_from": loaded_from}
+    beside = {"lock": str(lock)} if lock else {}
+    return origin | {"format": form_of(tasks)} | beside
+
+
+def path_of(source: str) -> Path | None:
+    """The file or directory that is meant; None where it is a name.
+
+    Raises:
+        HudUsage: Python, which is not run here; or no path at all.
+    """
+    try:
+        path = Path(expanduser(source))
+        suffix = path.suffix.lower()
+        exists = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(source, error) from error
+    if suffix == ".py" and exists:
+        hint = 'write its tasks to a file: Taskset.from_file(…).to_file("tasks.jsonl")'
+        raise HudUsage(f"{one_line(source)} is Python, which is not run here", hint)
+    return path if exists or suffix in SUFFIXES else None
+
+
+def _file(path: Path, complete: Completion) -> list[Task]:
+    if path.suffix.lower() == ".parquet":
+        rows = from_rows(read_parquet(path))
+        return read_rows(map(complete, rows), f"{one_line(path.name, 120)} row")
+    found = try_file(path.stem + path.suffix.lower(), _bytes(path), complete)
+    if found.problems:
+        raise HudBadTasks(found.problems, found.hint)
+    return found.tasks
+
+
+def _bytes(path: Path) -> bytes:
+    """A file's bytes, at most one more than can be read."""
+    try:
+        with open_regular(path) as file:
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise _unreadable(str(path), error) from error
+
+
+def _directory(folder: Path, complete: Completion) -> list[Task]:
+    """The tasks of every task file in it and below, hidden ones left out; or of the Parquet
+    files of a data set."""
+    tasks: list[Task] = []
+    problems: list[Problem] = []
+    size, count, hint = 0, 0, ""
+    for path in _task_files(folder):
+        body, count = _bytes(path), count + 1
+        size += len(body)
+        if size > MAX_BYTES or count > MOST_FILES:
+            most = f"{MAX_BYTES // 2**20} MB or {MOST_FILES} files"
+            raise HudUsage(f"{one_line(folder)}: more than {most} of tasks", "split the directory")
+        found = try_file(str(path.relative_to(folder)), body, complete)
+        tasks += found.tasks
+        problems += found.problems
+        hint = hint or (found.hint if found.problems else "")
+    if problems:
+        raise HudBadTasks(problems, hint)
+    parquet = [] if count else parquet_files(folder)
+    if not count and not parquet:
+        raise HudUsage(f"{one_line(folder)}: no .json or .jsonl file in it", "check the path")
+    tasks += [task for file in parquet for task in _file(file, complete)]
+    return tasks
+
+
+def _task_files(folder: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise _unreadable(str(error.filename or folder), error) from error
+
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(place, name)
+            if path.suffix.lower() in SUFFIXES and name[0] != ".":
+                yield path
+
+
+async def _prefer_taskset(client: "HudClient", path: Path) -> Path | None:
+    """None where the service has a taskset of a directory's bare name: ``./NAME`` says which."""
+    try:
+        await client.taskset(path.name)
+    except HudNotFound:
+        return path
+    return None
+
+
+async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str, str | None]:
+    try:
+        export = await client.taskset(source)
+    except HudNotFound as error:
+        known = [taskset.name for taskset in await client.tasksets()]
+        hint = close_names(source, known) if known else "or give a .json or .jsonl file"
+        if "/" in source:  # as data sets of the Hub are called
+            fetch = f"hf download {one_line(source)} --repo-type dataset --local-dir DIR"
+            hint += f"; a data set of the Hugging Face Hub: {fetch}, then give DIR"
+        raise HudUsage(f"no file or taskset is called {one_line(source)}", hint) from error
+    rows = await asyncio.to_thread(read_rows, export.tasks, f"{one_line(export.name)} row")
+    return rows, export.name, export.taskset_id
+
+
+def _unreadable(source: str, error: Exception) -> HudUsage:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return HudUsage(f"{one_line(source)}: {one_line(reason)}", "check the path, or name a taskset")
+
 
 __all__ = ["load_source", "preflight"]
 AT_ONCE = 8

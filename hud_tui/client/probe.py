@@ -6,8 +6,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from hud_tui.client.bodies import error_detail
-from hud_tui.doctor.report import Host
+from hud_tui.client.transport import error_detail
+from hud_tui.doctor import Host
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, local_settings
 

@@ -9,6 +9,7 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,18 +18,73 @@ from typing import Any
 
 import httpx
 
+from hud_tui import __version__
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
+from hud_tui.config import ReadOnly
 from hud_tui.errors import HudUsage
 from hud_tui.events import Event, JobChanged, TreeRead
-from hud_tui.regular_file import open_regular
-from hud_tui.rl.alarms.demo import demo
-from hud_tui.rl.recording import MOST_LINE, Recording, read_recording
-from hud_tui.rl.safety import ReadOnly
+from hud_tui.rl.alarms.demos import demo
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.recording import MOST_LINE, Recording, first_line, read_recording, to_line
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import Tree
 from hud_tui.settings import Settings
-from hud_tui.wire import JobStatus
+from hud_tui.storage import open_regular
+from hud_tui.wire import JobStatus, Model
+
+# Recorder: writes a session's events to a file as they come, until that is too large.
+
+
+MOST = 512 * 1024 * 1024
+"""Bytes after which nothing more is recorded."""
+
+
+class Recorder:
+    """One file. What cannot be written is told once, and ends the recording."""
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        """`tell` says in a line why the recording has ended."""
+        self._tell = tell
+        self._path, self._written, self._began = path, 0, time()
+        try:
+            self._file = path.open("x", encoding="utf-8")
+        except FileExistsError:
+            hint = "give another name, or remove it"
+            raise HudUsage(f"--record {one_line(path)}: the file exists", hint) from None
+        except OSError as error:
+            what = f"--record {one_line(path)}: {error.strerror or error}"
+            raise HudUsage(what, "give the name of a file that can be written") from error
+        self._write(first_line(__version__, self._began))
+
+    def model(self, model: Model) -> None:
+        """This model is followed from now on."""
+        self._write(to_line("model", time() - self._began, model))
+
+    def event(self, event: Event) -> None:
+        """An event of the followed model has come."""
+        self._write(to_line("event", time() - self._began, event))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: str) -> None:
+        if self._file.closed:
+            return
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            self._end(f"{error.strerror or error}")
+            return
+        self._written += len(line)
+        if self._written > MOST:
+            self._end(f"it has {MOST // 2**20} MB")
+
+    def _end(self, why: str) -> None:
+        self._tell(f"The recording {one_line(self._path, 120)} ends here: {why}.")
+        with suppress(OSError):  # what is still to be written cannot be
+            self._file.close()
+
 
 URL = "http://replay.invalid"
 """Never resolved: the transport answers itself."""
@@ -68,7 +124,7 @@ def _client(transport: "ReplayTransport") -> HudClient:
 
 
 class Player:
-    """Connects the app to a recording, as `hud_tui.connector.Connector` does to a service."""
+    """Connects the app to a recording, as `hud_tui.cli.connect.Connector` does to a service."""
 
     def __init__(self, recording: Recording, speed: float) -> None:
         """

@@ -8,27 +8,95 @@ reads the trace until it has ended.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from hud_tui.client.groups import plain_id
-from hud_tui.client.outcomes import outcome_of
-from hud_tui.client.together import together
-from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear
-from hud_tui.rl.signal import TaskSignal
-from hud_tui.rl.signal_progress import Asked, Progress
-from hud_tui.rl.signal_report import Pace
-from hud_tui.rl.tasks import Task
+from hud_tui.client.feed import plain_id
+from hud_tui.client.transport import together
+from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear, HudUsage
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.json_tree import parse
+from hud_tui.rl.tasks.signal import Asked, Outcome, Pace, Progress, Size, TaskSignal, choose
+from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import one_line
-from hud_tui.wire import JobEnter, RolloutAgent, SubmitRollout, Trace
+from hud_tui.storage import change_atomic, read_regular
+from hud_tui.wire import JobEnter, JobParameters, Model, RolloutAgent, SubmitRollout, Trace
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+
+
+# Outcomes of rollouts that a service has: those just made, and those it has on record.
+
+
+JOBS = 20
+"""The newest jobs of a taskset that are looked at."""
+
+
+async def recorded(
+    client: "HudClient", taskset_id: str, model: Model, tasks: Sequence[Task]
+) -> dict[str, TaskSignal]:
+    """What a model's rollouts of a taskset came to before, by slug; empty where none is known.
+
+    They are of whatever head the model had then, which the traces do not say.
+
+    Raises:
+        HudUnauthorized: The key may not.
+    """
+    known = {task.slug: task for task in tasks}
+    found: dict[str, list[Trace]] = {}
+    try:
+        for job in await client.jobs(JOBS, taskset_id):
+            for trace in await client.job_traces(job.id):
+                if trace.task_slug in known and _is_of(trace, model):
+                    found.setdefault(trace.task_slug, []).append(trace)
+    except HudUnauthorized:
+        raise
+    except HudError:
+        return {}  # they are an extra
+    return {slug: _signal(known[slug], traces) for slug, traces in found.items()}
+
+
+def outcome_of(trace: Trace) -> Outcome:
+    """A trace that has a reward, as the statistics take it."""
+    assert trace.reward is not None
+    return Outcome(
+        reward=trace.reward,
+        tokens=trace.num_tokens,
+        seconds=_seconds(trace),
+        truncated=trace.stop_reason == "length",
+    )
+
+
+def _is_of(trace: Trace, model: Model) -> bool:
+    sampled_by = (trace.model_extra or {}).get("inference_llm_model_id")
+    return sampled_by == model.id and trace.status == "completed" and trace.reward is not None
+
+
+def _signal(task: Task, traces: Sequence[Trace]) -> TaskSignal:
+    outcomes = tuple(outcome_of(trace) for trace in traces)
+    at = max(trace.created_at or "" for trace in traces)
+    return TaskSignal(task.slug, outcomes, task.where, basis="recorded", at=at)
+
+
+def _seconds(trace: Trace) -> float | None:
+    """How long it took; None where the service does not say when it ended."""
+    ended = (trace.model_extra or {}).get("ended_at")
+    try:
+        start, end = (datetime.fromisoformat(str(at)) for at in (trace.created_at, ended))
+        return max(0.0, (end - start).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
 
 AT_ONCE = 64
 """Rollouts under way."""
@@ -183,3 +251,228 @@ class _Sampling:
         pace = Pace(made, monotonic() - self._began)
         signals = tuple(self._signals.values())
         return Progress(self._done, self._total, signals, pace, self._trouble)
+
+
+# Outcomes that are kept: one file for each model's head, by task, with their dates.
+#
+# A head's weights never change, so what it did on a task stays true until the task changes.
+
+
+FILES = 50
+"""Heads that are remembered; those used longest ago are forgotten."""
+PACE = "pace"
+"""Beside the tasks, which are 40 hex digits: how quick rollouts of this head are."""
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class SignalCache:
+    def __init__(self, folder: Path, fresh: bool = False) -> None:
+        """
+        Args:
+            folder: Made when first written to.
+            fresh: Whether nothing is read: all is sampled again, and kept.
+        """
+        self._folder = folder
+        self._fresh = fresh
+
+    def read(self, asked: Asked, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
+        """What is kept of these tasks, by slug. An unreadable file is as good as none."""
+        kept = {} if self._fresh else self._load(self._file(asked))
+        found = {}
+        for task in tasks:
+            signal = _kept_signal(kept.get(_key(task)), task)
+            if signal is not None:
+                found[task.slug] = signal
+        return found
+
+    def pace(self, asked: Asked) -> Pace | None:
+        """How quick the rollouts were that were made last; None where it is not known."""
+        row: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
+        try:
+            pace = Pace(int(row["rollouts"]), float(row["seconds"]), str(row["at"]))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return pace if pace.rollouts > 0 and 0 < pace.seconds < inf else None
+
+    def write(
+        self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
+    ) -> None:
+        """Keep what was sampled; a cache that cannot be written is done without."""
+        file, added = self._file(asked), _rows({t.slug: t for t in tasks}, signals, pace)
+        with suppress(OSError):
+            change_atomic(file, lambda: json.dumps({**self._load(file), **added}))
+            self._forget()
+
+    def _load(self, file: Path) -> dict[str, Any]:
+        try:
+            value = parse(read_regular(file, MAX_BYTES).decode("utf-8")).value
+        except (OSError, UnicodeDecodeError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def _forget(self) -> None:
+        files = sorted(self._folder.glob("*.json"), key=lambda file: -file.stat().st_mtime)
+        for file in files[FILES:]:
+            file.unlink(missing_ok=True)
+
+    def _file(self, asked: Asked) -> Path:
+        named = digest([asked.model_id, asked.checkpoint, asked.sampling])
+        return self._folder / f"{named}.json"
+
+
+def _key(task: Task) -> str:
+    """Names a task by all that its rollouts depend on."""
+    return digest([task.env, task.scenario, task.args, task.more])
+
+
+def _rows(slugs: Mapping[str, Task], signals: Iterable[TaskSignal], pace: Pace) -> dict[str, Any]:
+    """What the file keeps of what was sampled."""
+    rows: dict[str, Any] = {}
+    for signal in signals:
+        if signal.outcomes and signal.basis == "sampled":
+            outcomes = [list(astuple(outcome)) for outcome in signal.outcomes]
+            rows[_key(slugs[signal.slug])] = {"at": signal.at, "outcomes": outcomes}
+    if pace.rollouts:
+        at = pace.at or datetime.now(UTC).isoformat(timespec="seconds")
+        rows[PACE] = {"rollouts": pace.rollouts, "seconds": pace.seconds, "at": at}
+    return rows
+
+
+def _kept_signal(row: object, task: Task) -> TaskSignal | None:
+    if not isinstance(row, dict):
+        return None
+    try:
+        outcomes = tuple(_outcome(*one) for one in row["outcomes"])
+        return TaskSignal(task.slug, outcomes, task.where, basis="cached", at=str(row["at"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _outcome(reward: Any, tokens: Any, seconds: Any, truncated: Any) -> Outcome:
+    return Outcome(
+        float(reward),
+        None if tokens is None else int(tokens),
+        None if seconds is None else float(seconds),
+        bool(truncated),
+    )
+
+
+# Measuring a taskset's signal: from what is kept, from what is on record, and by sampling.
+
+
+GROUP_SIZE = 8
+"""Where neither the run nor the model says another."""
+MOST = 100_000
+"""Rollouts of one measurement."""
+NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
+
+
+async def ask_of(
+    client: "HudClient", model: Model, parameters: JobParameters, groups: int
+) -> Asked:
+    """What is to be rolled out: as the run would, with the model's head as it is now.
+
+    Raises:
+        HudUsage: Too many rollouts.
+    """
+    defaults = model.training_defaults
+    size = parameters.group_size or (defaults.group_size if defaults else GROUP_SIZE)
+    if groups < 1 or groups * size > MOST:
+        raise HudUsage(
+            f"{groups} groups of {size} rollouts", f"from 1 group to {MOST} rollouts can be sampled"
+        )
+    head = Tree.of(await client.checkpoints(model.id)).served
+    longest = parameters.max_tokens or (defaults.max_tokens if defaults else None)
+    sampling = {
+        "max_tokens": None if parameters.reasoning_effort else longest,
+        "reasoning_effort": parameters.reasoning_effort,
+        "temperature": parameters.temperature or 1.0,
+    }
+    given = {name: value for name, value in sampling.items() if value is not None}
+    return Asked(model.id, model.model_name, head.id if head else None, size, groups, given)
+
+
+def size_of(model: Model, parameters: JobParameters, asked: Asked, tasks: Sequence[Task]) -> Size:
+    """The run's size, as the form or the flags have it, else as the model's defaults do."""
+    defaults = model.training_defaults
+    return Size(
+        group_size=asked.group_size,
+        tasks_per_step=parameters.tasks_per_step or (defaults.tasks_per_step if defaults else None),
+        steps=parameters.steps or (defaults.steps if defaults else None),
+        train_tasks=sum(not task.heldout for task in tasks),
+    )
+
+
+async def measure(
+    client: "HudClient",
+    tasks: Sequence[Task],
+    model: Model,
+    asked: Asked,
+    cache: SignalCache | None = None,
+    taskset_id: str | None = None,
+) -> AsyncGenerator[Progress, None]:
+    """Measure a taskset's signal; the last progress has all of it.
+
+    Args:
+        tasks: All of the taskset.
+        model: The one that is to be trained.
+        asked: What is to be rolled out.
+        cache: Outcomes of this head that are kept; what is sampled now is added. None
+            samples everything.
+        taskset_id: Of a taskset of the platform, whose recorded traces are used.
+
+    Raises:
+        HudUsage: There is no task that could be rolled out.
+        HudError: The service cannot be asked.
+    """
+    chosen = choose(tasks, asked.groups)
+    if not chosen:
+        raise HudUsage("there is no task to roll out", NOT_SAMPLED)
+    found = {} if cache is None else cache.read(asked, chosen)
+    if taskset_id is not None and not client.settings.local:
+        found = await recorded(client, taskset_id, model, chosen) | found
+    known = _enough(found, chosen, asked.group_size)
+    missing = [task for task in chosen if task.slug not in known]
+    before = last = _before(known, len(missing), asked, cache)
+    yield last
+    if not missing:
+        return
+    try:
+        async with aclosing(sample(client, missing, asked)) as sampled:
+            async for now in sampled:
+                last = _added(before, now)
+                yield last
+    finally:
+        if cache is not None:
+            cache.write(asked, chosen, _whole(last.signals, asked), last.pace)
+
+
+def _enough(
+    found: Mapping[str, TaskSignal], chosen: Sequence[Task], group_size: int
+) -> dict[str, TaskSignal]:
+    """The signals, by slug, with an outcome for each rollout that was chosen."""
+    groups = Counter(task.slug for task in chosen)
+    return {
+        slug: signal
+        for slug, signal in found.items()
+        if len(signal.outcomes) >= groups[slug] * group_size
+    }
+
+
+def _whole(signals: Sequence[TaskSignal], asked: Asked) -> list[TaskSignal]:
+    return [signal for signal in signals if len(signal.outcomes) >= asked.group_size]
+
+
+def _before(
+    known: Mapping[str, TaskSignal], missing: int, asked: Asked, cache: SignalCache | None
+) -> Progress:
+    """What there is before anything is sampled; `missing` groups are to be."""
+    pace = cache.pace(asked) if cache is not None else None
+    total, left = asked.groups * asked.group_size, missing * asked.group_size
+    return Progress(total - left, total, tuple(known.values()), pace or Pace(0, 0.0))
+
+
+def _added(before: Progress, now: Progress) -> Progress:
+    """What was known before anything was sampled, and what has been sampled by now."""
+    signals = (*before.signals, *now.signals)
+    return replace(now, done=before.done + now.done, total=before.total, signals=signals)

@@ -6,23 +6,420 @@ which the gateway serves from then on. It does what ``hud.TrainingClient`` does.
 Source: meaning and defaults of every call are the ``hud`` SDK's, 0.6.21.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import asyncio
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from math import isfinite
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID, uuid4
 
-from hud_tui.client.trainer_bodies import chat_body, checked, forward_backward_body, forward_body
-from hud_tui.client.trainer_inputs import Input
-from hud_tui.client.trainer_losses import CustomLoss, check_weights, differentiate, load_torch
-from hud_tui.client.trainer_outcome import Seen
-from hud_tui.client.trainer_rollouts import Rollout, sample_group
-from hud_tui.client.trainer_session import TrainingSession
+from pydantic import ValidationError
+
+from hud_tui.audit_log import CommandLog
+from hud_tui.client.client import HudClient
+from hud_tui.client.guard import untold
+from hud_tui.client.trainer_inputs import Input, Reports, Rollout, sample_group, to_inputs
+from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
+from hud_tui.rl.names import find_checkpoint
+from hud_tui.rl.text import one_line
+from hud_tui.settings import read_paths, read_settings
 from hud_tui.wire import (
     Backward,
+    Chat,
+    Checkpoint,
+    Forward,
     ForwardBackward,
     ForwardBackwardResult,
+    ForwardDatum,
     ForwardResult,
+    Model,
     OptimStep,
     OptimStepResult,
+    Request,
+    Settled,
 )
+
+# Training requests from a caller's numbers; what is wrong with one is a `HudBadInput`.
+
+
+R = TypeVar("R", bound=Request)
+CROSS_ENTROPY = "cross_entropy"
+"""The loss that imitates: it weighs a rollout by its reward and compares it with none."""
+
+
+def checked(kind: type[R], **fields: Any) -> R:
+    """A request of these fields.
+
+    Raises:
+        HudBadInput: A field is out of its bounds; the message names it.
+    """
+    for name, value in fields.items():
+        numbers = value.values() if isinstance(value, Mapping) else [value]
+        if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+            raise HudBadInput(f"{name} is {one_line(value, 80)}", "it must be finite")
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = f"{place} is {one_line(first['input'], 80)}"
+        raise HudBadInput(problem, one_line(first["msg"])) from error
+
+
+def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **wanted: Any) -> Chat:
+    """Asks for what training needs of the answers. Raises HudBadInput: a number."""
+    asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    copied = [dict(message) for message in asked]
+    return checked(
+        Chat, model=model, messages=copied, logprobs=True, return_token_ids=True, **wanted
+    )
+
+
+def forward_backward_body(
+    inputs: Iterable[Input], group_size: int | None, loss_fn: str, **numbers: Any
+) -> ForwardBackward:
+    """Raises HudBadInput: the batch, its groups or a number."""
+    sent = to_inputs(inputs, group_size, compared=loss_fn != CROSS_ENTROPY)
+    return checked(ForwardBackward, inputs=sent, group_size=group_size, loss_fn=loss_fn, **numbers)
+
+
+def forward_body(inputs: Iterable[Input], group_size: int | None, reward_scale: float) -> Forward:
+    """Raises HudBadInput: the batch, its groups or the scale."""
+    sent = to_inputs(inputs, group_size)
+    return checked(Forward, inputs=sent, group_size=group_size, reward_scale=reward_scale)
+
+
+# Losses of one's own: from a forward pass to the gradients that `backward` sends.
+#
+# A custom loss C is any torch expression over the policy's logprobs. Only its derivatives
+# travel: the service needs w = −dC/dlogprob for each token, the convention of Tinker's
+# cross-entropy backward pass.
+#
+# Source: the ``hud`` SDK's TrainingClient.forward_backward_custom, 0.6.21.
+
+
+CustomLoss = Callable[[list[ForwardDatum], list[Any]], tuple[Any, Mapping[str, float]]]
+"""(N datums, N float32 tensors of their logprobs) → (a scalar tensor, metrics by name)."""
+
+
+def load_torch() -> Any:
+    """torch, which nothing else here needs.
+
+    Raises:
+        HudUsage: It is not installed.
+    """
+    try:
+        return import_module("torch")
+    except ImportError as error:
+        raise HudUsage(
+            "forward_backward_custom differentiates your loss with torch, which is not installed",
+            "pip install torch; or compute −dC/dlogprob yourself, between forward and backward",
+        ) from error
+
+
+def differentiate(
+    torch: Any, data: list[ForwardDatum], loss_fn: CustomLoss
+) -> tuple[list[list[float]], dict[str, float]]:
+    """Run a loss over a forward pass.
+
+    Returns:
+        −dC/dlogprob, a row a datum as long as its logprobs; and the loss's own metrics.
+
+    Raises:
+        HudBadInput: The loss does not depend on some datum's logprobs.
+    """
+    leaves = [
+        torch.tensor(datum.logprobs, dtype=torch.float32).requires_grad_(True) for datum in data
+    ]
+    loss, metrics = loss_fn(data, leaves)
+    loss.backward()
+    for number, leaf in enumerate(leaves):
+        if leaf.grad is None:
+            raise HudBadInput(
+                f"the loss does not depend on the logprobs of datum {number}",
+                "let every datum take part: weigh it with 0 to leave it out",
+            )
+    weights = [(-leaf.grad).tolist() for leaf in leaves]
+    return weights, {name: float(value) for name, value in metrics.items()}
+
+
+def check_weights(weights: Sequence[Sequence[float]], metrics: Mapping[str, float]) -> None:
+    """Refuse numbers that JSON cannot carry, and that no policy would survive.
+
+    Raises:
+        HudBadInput: A weight or a metric is not finite; it names the datum and the token.
+    """
+    for number, row in enumerate(weights):
+        bad = next((place for place, weight in enumerate(row) if not isfinite(weight)), None)
+        if bad is not None:
+            raise HudBadInput(
+                f"the weight of datum {number}, token {bad} is {row[bad]}",
+                "look for a division by 0 or an overflow in the loss",
+            )
+    for name, value in metrics.items():
+        if not isfinite(value):
+            raise HudBadInput(f"the metric {one_line(name, 60)} is {value}", "it must be finite")
+
+
+# What became of a training write whose answer was lost.
+#
+# A service that keeps keys knows it of every call. Else the checkpoint tree tells: a step
+# that landed is a node that was not there before, below the head that was known before.
+# With one trainer a model that is certain; a second one's step looks the same.
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The tree's head, as it was last known."""
+
+    head: str | None
+    """Its id; None for the base weights."""
+    below: frozenset[str] = frozenset()
+    """Ids of the nodes that branch from it already."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A write without an answer."""
+
+    call: str
+    """E.g. ``optim_step``."""
+    asked: str | None = None
+    """The checkpoint that a set_head named."""
+    key: str = ""
+    """The Idempotency-Key it was sent with."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where training stands, read from the service."""
+
+    landed: bool | None
+    """Whether the write took effect, and for a gradient pass, whether its gradients still wait
+    or were stepped on. None where nothing was lost, or where it cannot be known because the
+    service keeps no keys of it: a pass leaves no trace in the tree, and a step or a head that is
+    not there may still be under way, so it can be asked for again."""
+    checkpoint: Checkpoint | None
+    """The step's checkpoint where one landed, else the head; None for the base weights."""
+    call: str | None
+    """The write that was lost, e.g. ``optim_step``; None where none was."""
+
+
+def look(tree: Sequence[Checkpoint]) -> Seen:
+    """What there is to remember of a tree, to know a later step by."""
+    head = head_of(tree)
+    id_ = None if head is None else head.id
+    return Seen(id_, frozenset(c.id for c in tree if c.prev_model_checkpoint_id == id_))
+
+
+def judge(
+    lost: Lost | None,
+    before: Seen | None,
+    tree: Sequence[Checkpoint],
+    settled: Settled | None = None,
+) -> Resumed:
+    """Tell what became of a write by what the service knows of it, else by the tree, read now."""
+    head = head_of(tree)
+    if lost is None:
+        return Resumed(None, head, None)
+    if settled is not None:
+        made = (settled.reply or {}).get("checkpoint_id")
+        step = next((c for c in tree if c.id == made), head)
+        return Resumed(settled.state == "done", step, lost.call)
+    if lost.call == "set_head":
+        landed = head is not None and head.id == lost.asked
+        return Resumed(landed or None, head, lost.call)  # it may yet arrive
+    if lost.call != "optim_step" or before is None:
+        return Resumed(None, head, lost.call)
+    grown = (
+        c
+        for c in reversed(tree)
+        if c.prev_model_checkpoint_id == before.head and c.id not in before.below
+    )
+    step = next(grown, None)
+    return Resumed(True if step else None, step or head, lost.call)
+
+
+def advice(call: str) -> str:
+    """What to do about a lost write, instead of sending it again."""
+    if call == "optim_step":
+        return "do not repeat it: `await trainer.resume()` says whether the step landed"
+    if call == "set_head":
+        return "`await trainer.resume()` says which checkpoint is the head"
+    return (
+        "its gradients may wait on the service: `await trainer.resume()` says whether they do;"
+        " where it cannot, set_head to the head drops them, and the whole step can be repeated"
+    )
+
+
+def head_of(tree: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The checkpoint that is served; None for the base weights."""
+    return next((c for c in reversed(tree) if c.is_active), None)
+
+
+# A model's training from the client's side: its tree, its head, and what became of a write.
+
+
+LOOKS_S = (0.5, 1.0, 2.0)
+"""Seconds between looks for a lost step, or a head, that the tree does not show yet."""
+
+
+class TrainingSession:
+    """Base of `TrainingClient`: all but the training calls themselves."""
+
+    def __init__(self, model: str, client: HudClient | None = None) -> None:
+        """
+        What it changes is kept in this machine's command log, for ``hud-tui log``, unless the
+        client tells somebody else already.
+
+        Args:
+            model: Its id, name or slug.
+            client: A service, which stays open; None for HUD by its settings (HUD_API_KEY …).
+
+        Raises:
+            HudNoKey: No client was given, and there is no key.
+        """
+        self.model = model
+        self.client = client or HudClient(read_settings())
+        if self.client.wire.writing.observe is untold:
+            self.client.wire.writing.observe = CommandLog(read_paths().state, "python").add
+        self.reports = Reports(self.client)
+        """The loop's job, and its rollouts that were not graded yet."""
+        self._is_own = client is None
+        self._entry: Model | None = None
+        self._seen: Seen | None = None
+        self._lost: Lost | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.entry()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the loop's job, and close the connections, unless they were given."""
+        await self.reports.close()
+        if self._is_own:
+            await self.client.aclose()
+
+    async def entry(self) -> Model:
+        """The model's row of the catalog, looked up once.
+
+        Raises:
+            HudUsage: No such model, or several; names the close ones.
+        """
+        if self._entry is None:
+            self._entry = await self.client.model(_canonical(self.model))
+        return self._entry
+
+    async def available_losses(self) -> list[str]:
+        """The loss functions that this model's service has."""
+        return await self.client.losses((await self.entry()).id)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoint tree, oldest first; each with its rewards and metrics."""
+        return await self.client.checkpoints((await self.entry()).id)
+
+    async def head(self) -> Checkpoint | None:
+        """The checkpoint that the gateway serves; None for the base weights."""
+        return head_of(await self.checkpoints())
+
+    async def set_head(self, checkpoint: str) -> Checkpoint:
+        """Serve a checkpoint; the next `optim_step` extends the tree from it. Sent once.
+
+        Args:
+            checkpoint: Its id, its name, or how its id begins.
+
+        Raises:
+            HudUsage: The tree has no such checkpoint.
+            HudConflict: The head was set elsewhere while this was under way (embedded service).
+            HudError: It was refused, or its answer was lost: see `resume`.
+        """
+        tree = await self.checkpoints()
+        target = find_checkpoint(checkpoint, tree)
+        async with self._once("set_head", target.id):
+            seen = head_of(tree)
+            model_id = (await self.entry()).id
+            await self.client.set_head(model_id, target.id, seen.id if seen else None)
+        served = [c.model_copy(update={"is_active": c.id == target.id}) for c in tree]
+        self._seen, self._lost = look(served), None
+        return target.model_copy(update={"is_active": True})
+
+    async def resume(self) -> Resumed:
+        """What became of the write whose answer was lost; it may be repeated until it succeeds.
+
+        A service that keeps keys is asked by the call's own, and refuses the call should it
+        arrive later; else, and for a set_head, the tree tells, which is looked at a few times.
+        What it does not show yet is asked for again by the next `resume`, until another write.
+        Where nothing was lost, where training stands.
+
+        Raises:
+            HudError: The service cannot be asked now.
+        """
+        settled = await self._settle()
+        for wait_s in (0.0, *LOOKS_S):
+            await asyncio.sleep(wait_s)
+            tree = await self.checkpoints()
+            found = judge(self._lost, self._seen, tree, settled)
+            is_pending = found.landed is None and found.call in ("optim_step", "set_head")
+            if not is_pending:
+                self._lost, self._seen = None, look(tree)
+                break
+        return found
+
+    async def _settle(self) -> Settled | None:
+        """What the service knows of the lost call; None where it keeps no keys."""
+        if self._lost is None or self._lost.call == "set_head":
+            return None
+        try:
+            return await self.client.settle((await self.entry()).id, self._lost.key)
+        except HudRefused as error:
+            if error.status in (404, 405):
+                return None
+            raise
+
+    async def _remember(self) -> None:
+        """Know the tree before a step, so that a lost one can be told from those before."""
+        if self._seen is None or self._lost is not None:
+            self._seen = look(await self.checkpoints())
+            self._lost = None
+
+    @asynccontextmanager
+    async def _once(self, call: str, asked: str | None = None) -> AsyncIterator[str]:
+        """Send a write inside, with the key that is yielded; where its answer is lost, note
+        that, and say what to do."""
+        key = uuid4().hex
+        try:
+            yield key
+        except CancelledError:
+            self._lost = Lost(call, asked, key)
+            raise
+        except HudUnclear as error:
+            self._lost = Lost(call, asked, key)
+            error.hint = advice(call)
+            raise
+
+
+def _canonical(model: str) -> str:
+    """An id in the catalog's spelling; a name as it is."""
+    try:
+        return str(UUID(model))
+    except ValueError:
+        return model
 
 
 class TrainingClient(TrainingSession):

@@ -6,15 +6,192 @@ so a repaint reads a few rows a chart column and never all of them.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from itertools import accumulate, islice, repeat
+from math import inf, isfinite, nan
 from typing import NamedTuple
 
 from hud_tui.rl.metrics import change
-from hud_tui.rl.pyramid import FAN, Pyramid
 from hud_tui.rl.series import Series
-from hud_tui.rl.smoothing import Ema
+
+# Pyramid: the least and the greatest of any stretch of a growing column, without reading it.
+#
+# A chart of a hundred thousand steps has a few hundred columns. Each level of the pyramid
+# holds the extremes of FAN entries of the level below, so a stretch is a few slices of
+# each level: O(FAN · log n), whatever its length. A new row costs a constant on average.
+#
+# Source: the pre-aggregation of Jugel et al. 2014 (M4, PVLDB 7(10), section 3), of which
+# the extremes alone are kept: they are all that a column one pixel wide can show.
+
+
+FAN = 16
+"""Entries of one level under one entry of the next."""
+
+
+class Pyramid:
+    """The extremes of a column's rows; rows that are not finite are left out."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        """Rows seen."""
+        self.finite = 0
+        """Rows seen that hold a number."""
+        self.first: int | None = None
+        """The first row that holds one."""
+        self._levels: list[tuple[array[float], array[float]]] = []
+        """Least and greatest of each whole block of FAN ** (level + 1) rows; inf, −inf if none."""
+
+    def extend(self, column: Sequence[float], length: int) -> None:
+        """See the column's rows up to `length`; those seen before are as they were."""
+        for row in range(self.length, length):
+            if isfinite(column[row]):
+                self.finite += 1
+                self.first = row if self.first is None else self.first
+        for start in range(self.length // FAN * FAN, length - FAN + 1, FAN):
+            self._append(0, *_extremes(column[start : start + FAN]))
+        self.length = max(self.length, length)
+
+    def span(self, column: Sequence[float], low: int, high: int) -> tuple[float, float]:
+        """Least and greatest of rows [low, high); NaN twice where none is a number.
+
+        `column` is the one it was extended by; 0 ≤ low ≤ high ≤ length.
+        """
+        block_low, block_high = -(-low // FAN), high // FAN
+        if block_low >= block_high:
+            least, greatest = _extremes(column[low:high])
+        else:
+            before, after = column[low : block_low * FAN], column[block_high * FAN : high]
+            least, greatest = _extremes((*before, *after))
+            for leasts, greatests, start, stop in self._slices(block_low, block_high):
+                least = min(least, *leasts[start:stop])
+                greatest = max(greatest, *greatests[start:stop])
+        return (least, greatest) if least <= greatest else (nan, nan)
+
+    def _slices(
+        self, low: int, high: int
+    ) -> Iterator[tuple["array[float]", "array[float]", int, int]]:
+        """The fewest slices of the levels that cover the lowest level's blocks [low, high)."""
+        for leasts, greatests in self._levels:
+            up_low, up_high = -(-low // FAN), high // FAN
+            if up_low >= up_high:
+                yield leasts, greatests, low, high
+                return
+            if low < up_low * FAN:
+                yield leasts, greatests, low, up_low * FAN
+            if up_high * FAN < high:
+                yield leasts, greatests, up_high * FAN, high
+            low, high = up_low, up_high
+
+    def _append(self, level: int, least: float, greatest: float) -> None:
+        if level == len(self._levels):
+            self._levels.append((array("d"), array("d")))
+        leasts, greatests = self._levels[level]
+        leasts.append(least)
+        greatests.append(greatest)
+        if len(leasts) % FAN == 0:
+            self._append(level + 1, min(leasts[-FAN:]), max(greatests[-FAN:]))
+
+
+def _extremes(values: Iterable[float]) -> tuple[float, float]:
+    finite = [value for value in values if isfinite(value)]
+    return (min(finite), max(finite)) if finite else (inf, -inf)
+
+
+# Ema: a noisy metric's trend, one row at a time.
+#
+# It is computed over every step, before a chart picks columns, so zooming and resizing
+# never change it. The bias correction makes the first steps an average of what is known
+# and not a climb from zero.
+#
+# Source: Kingma and Ba 2015 (Adam, arXiv:1412.6980), section 3, for the correction.
+
+
+WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+"""How much of the past each step keeps: none to about a hundred steps."""
+
+SETTLED = 4096
+"""Rows after which the bias correction is 1 to all digits: .99 ** 4096 < 2 ** -53."""
+STRETCH = 2 * SETTLED
+"""From so many rows at once the quick way is worth it."""
+EVERY = 16
+"""Rows from one sum that is kept to the next: a column of all of them would take as much
+memory as the metric."""
+
+
+class Ema:
+    """The exponential moving average of a growing column."""
+
+    def __init__(self, weight: float) -> None:
+        """`weight` in [0, 1): the share of the past in each step; 0 is the raw column."""
+        self.weight = weight
+        self.length = 0
+        """Rows followed."""
+        self._kept = array("d"), array("d")
+        """Weighted sum, and the weight in it, after every EVERY rows."""
+        self._now = 0.0, 0.0
+
+    def at(self, column: Sequence[float], row: int) -> float:
+        """The average as of a row; where it holds no number, the one before it.
+
+        Args:
+            column: The metric that it followed.
+            row: Of those followed.
+        """
+        block = (row + 1) // EVERY
+        if row == self.length - 1:
+            total, mass = self._now
+        else:
+            sums, masses = self._kept
+            state = (sums[block - 1], masses[block - 1]) if block else (0.0, 0.0)
+            total, mass = self._passed(state, column[block * EVERY : row + 1])
+        return total / mass if mass else nan
+
+    def extend(self, column: Sequence[float], length: int, whole: bool = False) -> None:
+        """Follow the column's rows up to `length`.
+
+        Args:
+            column: The metric.
+            length: Rows to follow.
+            whole: Whether every one of these rows holds a number; then a long stretch is quick.
+        """
+        if whole and length - self.length >= STRETCH:
+            self._extend(column, -(-(self.length + SETTLED) // EVERY) * EVERY)
+            self._leap(column, length // EVERY * EVERY)
+        self._extend(column, length)
+
+    def _extend(self, column: Sequence[float], length: int) -> None:
+        while self.length < length:
+            stop = min(length, (self.length // EVERY + 1) * EVERY)
+            self._now = self._passed(self._now, column[self.length : stop])
+            self.length = stop
+            if stop % EVERY == 0:
+                for kept, value in zip(self._kept, self._now, strict=True):
+                    kept.append(value)
+
+    def _leap(self, column: Sequence[float], length: int) -> None:
+        """Rows that all hold numbers, once the correction is 1."""
+        past, fresh = self.weight, 1.0 - self.weight
+        sums, masses = self._kept
+        each = accumulate(
+            column[self.length : length],
+            lambda total, x: past * total + fresh * x,
+            initial=self._now[0],
+        )
+        sums.extend(islice(each, EVERY, None, EVERY))
+        masses.extend(repeat(1.0, len(sums) - len(masses)))
+        self._now, self.length = (sums[-1], 1.0), length
+
+    def _passed(self, state: tuple[float, float], values: Sequence[float]) -> tuple[float, float]:
+        """The state after some more rows."""
+        past, fresh = self.weight, 1.0 - self.weight
+        total, mass = state
+        for value in values:
+            if isfinite(value):
+                total = past * total + fresh * value
+                mass = past * mass + fresh
+        return total, mass
+
 
 DELTA_STEPS = 10
 """A chart's Δ is against the value so many steps before."""

@@ -2,12 +2,11 @@
 
 from urllib.parse import urlsplit
 
-from hud_tui.rl.counts import counted, spaced
-from hud_tui.rl.preflight import Finding
-from hud_tui.rl.text import one_line
+from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.wire import Model
 
-UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+BYTE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 """Seconds in each unit of time, longest first."""
 
@@ -114,7 +113,7 @@ def _steps(model: Model, steps: int | None) -> int | None:
 
 def size(count: float) -> str:
     """Bytes to two digits or more, e.g. ``2.1 MB``."""
-    for unit, name in UNITS:
+    for unit, name in BYTE_UNITS:
         if count >= unit:
             number = count / unit
             return f"{number:.1f} {name}" if number < 9.95 else f"{number:.0f} {name}"

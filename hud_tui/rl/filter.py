@@ -11,7 +11,7 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     is:pinned          pinned, noted, alarm, expired, damaged, weights, head
 
 What tells of weights (reward, heldout, entropy, kl …) is the checkpoint's own, see
-`hud_tui.rl.own`; one that nobody sampled yet has none and does not match.
+`hud_tui.rl.own_numbers`; one that nobody sampled yet has none and does not match.
 """
 
 import operator
@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.metrics import of_weights
-from hud_tui.rl.own import HELDOUT, REWARD, Own
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint
 
 Predicate = Callable[[Tree, int], bool]

@@ -1,10 +1,80 @@
 """What the rewards of one group say."""
 
-from collections.abc import Sequence
+from array import array
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from math import isfinite, sqrt
 from statistics import fmean
+from typing import NamedTuple
 
-from hud_tui.rl.advantage import has_signal, spread
+from hud_tui.rl.checkpoint_tree import ROOT, label
+from hud_tui.rl.run import Run
+from hud_tui.rl.series import Series
+from hud_tui.wire import Checkpoint, Group
+
+# Group-relative advantages: how much better a rollout did than its siblings.
+#
+# A group is the rollouts of one task by one policy. The policy gradient weighs each
+# rollout by its reward minus its group's mean, so a group whose rewards are all equal
+# teaches nothing.
+#
+# Source: Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), section 4.1, without the
+# division by the group's standard deviation, as in Liu et al. 2025 (Dr. GRPO,
+# arXiv:2503.20783): it overweights tasks nearly always solved or failed.
+
+
+RESIDUE = 1e-6
+"""A standard deviation up to this share of the largest reward is float residue, not signal
+(NVIDIA-NeMo/RL#4161): it covers rewards that were rounded to 32 bits."""
+SMALLEST = 1e-3
+"""Smaller rewards count as this large, since what is left of a difference may be all residue."""
+
+
+def group_advantages(rewards: Sequence[float]) -> list[float]:
+    """Centre one group's rewards on their mean.
+
+    Args:
+        rewards: One reward per rollout, shape (G,).
+
+    Returns:
+        Advantages, shape (G,), in the rewards' unit; they sum to 0, and are exactly 0
+        in a group without spread.
+
+    Raises:
+        ValueError: The group is empty.
+    """
+    if not rewards:
+        raise ValueError("a group needs at least one rollout")
+    if not has_signal(rewards):
+        return [0.0] * len(rewards)
+    mean = fmean(rewards)
+    return [reward - mean for reward in rewards]
+
+
+def spread(rewards: Sequence[float]) -> float:
+    """Standard deviation within one group, shape (G,); 0 for fewer than two."""
+    if len(rewards) < 2 or min(rewards) == max(rewards):
+        return 0.0
+    mean = fmean(rewards)
+    squares = sum((reward - mean) * (reward - mean) for reward in rewards)
+    return sqrt(squares / len(rewards))  # 20 times as fast as statistics.pstdev
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Whether this group moves the policy: its rewards are not all equal, but for residue."""
+    largest = max(map(abs, rewards), default=0.0)
+    residue = RESIDUE * max(SMALLEST, largest)
+    if isfinite(sum(rewards)) and len(rewards) > 1:  # bounds settle all but a hair's breadth
+        width = max(rewards) - min(rewards)
+        if width <= residue:
+            return False
+        if width > residue * 2 * len(rewards):
+            return True
+    return spread(rewards) > residue
+
 
 MIDDLE = 0.5
 """A group without spread is all good from this mean up: the middle of a 0…1 reward."""
@@ -51,3 +121,395 @@ def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> l
             place = int((reward - low) / (high - low) * bins)
             counts[min(bins - 1, max(0, place))] += 1
     return counts
+
+
+# History: how each task's group fared, each time it was sampled.
+
+
+RECENT = 100
+"""Steps looked back over."""
+LOOKED_AT = 2000
+"""Steps whose marks are kept."""
+
+
+class Mark(NamedTuple):
+    """One group of one step."""
+
+    mean: float
+    spread: float
+    teaches: bool
+
+    @property
+    def all_good(self) -> bool:
+        """No spread, and at least the middle of a 0…1 reward."""
+        return not self.teaches and self.mean >= MIDDLE
+
+
+class GroupHistory:
+    """Of the head's lineage: by task, its groups of the last RECENT steps, oldest first.
+
+    It grows with the run. Where the head went to another branch it is made anew.
+    """
+
+    def __init__(self) -> None:
+        self._tip: str | None = None
+        self._marks: dict[str, deque[Mark]] = {}
+        self._seen: dict[str, int] = {}
+
+    def seen(self, task_slug: str) -> int:
+        """Groups of the task that were taken in, those before the last RECENT included."""
+        return self._seen.get(task_slug, 0)
+
+    def of(self, task_slug: str) -> "deque[Mark]":
+        """The task's marks, newest last; empty for a task never sampled."""
+        return self._marks.get(task_slug, deque())
+
+    def follow(self, run: Run) -> None:
+        """Take in the steps since the last time; at most RECENT."""
+        tip = None if run.head is None else run.head.id
+        if tip == self._tip:
+            return
+        fresh: list[Checkpoint] = []
+        for position in run.tree.lineage(run.tree.head):
+            checkpoint = run.tree[position]
+            if checkpoint.id == self._tip:
+                break
+            fresh.append(checkpoint)
+            if len(fresh) == RECENT:
+                self._marks, self._seen = {}, {}
+                break
+        else:
+            self._marks, self._seen = {}, {}
+        self._tip = tip
+        for checkpoint in reversed(fresh):
+            self._add(checkpoint)
+
+    def _add(self, checkpoint: Checkpoint) -> None:
+        for group in checkpoint.groups:
+            if group.rewards:
+                marks = self._marks.setdefault(group.task_slug, deque(maxlen=RECENT))
+                marks.append(mark(group.rewards))
+                self._seen[group.task_slug] = self._seen.get(group.task_slug, 0) + 1
+
+
+def first_shown(count: int, room: int) -> int:
+    """The first of `count` entries that a strip of `room` cells shows.
+
+    It makes room a quarter at a time, so that one more entry moves no other: a strip that
+    scrolled with every step would be sent to the terminal whole, again and again.
+    """
+    leap = max(1, room // 4)
+    return max(0, -(-(count - room) // leap) * leap) if count > room else 0
+
+
+def bins(start: int, stop: int, room: int) -> range:
+    """The first rows of the bins that rows [start, stop) are put into, `room` bins at most.
+
+    A bin is a round number of rows, and begins at a multiple of it: one more row changes the
+    last bin alone, but for now and then.
+    """
+    size = next(
+        size
+        for power in range(20)
+        for size in (10**power * part for part in (1, 2, 3, 4, 5, 6, 8))
+        if -(-stop // size) - start // size <= max(1, room)
+    )
+    return range(start // size * size, stop, size)
+
+
+def mark(rewards: Sequence[float]) -> Mark:
+    """One group's rewards, shape (G,), G ≥ 1, as its mark."""
+    stats = group_stats(rewards)
+    return Mark(stats.mean, stats.spread, stats.teaches)
+
+
+class StepMarks:
+    """The groups of single steps, best mean first; of the steps looked at last."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Mark, ...]] = {}
+
+    def of(self, checkpoint: Checkpoint) -> tuple[Mark, ...]:
+        """The marks of a step's groups, shape (groups,)."""
+        found = self._known.get(checkpoint.id)
+        if found is None:
+            if len(self._known) >= LOOKED_AT:
+                self._known.clear()
+            marks = (mark(group.rewards) for group in checkpoint.groups if group.rewards)
+            found = tuple(sorted(marks, key=lambda one: -one.mean))
+            self._known[checkpoint.id] = found
+        return found
+
+
+# The groups of the step under way, one row a task, in an order that holds still.
+
+
+Rewards = tuple[float, ...]
+_stats = lru_cache(4096)(group_stats)
+
+
+class Order(StrEnum):
+    """How the rows are sorted."""
+
+    TASK = "by task"
+    TEACHES = "teaching first"
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One task's rollouts of the step."""
+
+    task_slug: str
+    rewards: Rewards
+    """Those that have come, shape (≤ size,)."""
+    size: int
+    """How many there will be."""
+    trace_ids: tuple[str, ...] = ()
+    """Of the rollouts whose rewards have come, where the step is still sampled."""
+
+    @property
+    def stats(self) -> GroupStats | None:
+        """None while no rollout has come."""
+        return _stats(self.rewards) if self.rewards else None
+
+    def group(self, node: Checkpoint | None) -> Group:
+        """The row as its step's checkpoint has it; without one, the rewards alone."""
+        own = (group for group in (node.groups if node is not None else ()) if group.rewards)
+        found = [group for group in own if group.task_slug == self.task_slug]
+        return (
+            found[0]
+            if len(found) == 1
+            else Group(
+                task_slug=self.task_slug,
+                rewards=list(self.rewards),
+                trace_ids=list(self.trace_ids),
+            )
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rollouts have come."""
+        return len(self.rewards) >= self.size
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """What the pane of groups shows."""
+
+    rows: Sequence[GroupRow] = ()
+    name: str = ""
+    """The step they are of: ``step 214`` while it is sampled, ``step-000213`` when taken."""
+    node: Checkpoint | None = None
+    """The step's checkpoint; None while it is sampled."""
+    step: int | None = None
+    """The step's number; None where the service does not say."""
+    low: float = 0.0
+    """The foot of the reward scale: 0, or the least reward where that is below."""
+    high: float = 1.0
+    """Its top: 1, or the greatest reward where that is above."""
+    sampler: str = ""
+    """The checkpoint whose rollouts they are: the one before the step (`hud_tui.rl.own_numbers`)."""
+
+    @property
+    def summary(self) -> str:
+        """Counts, e.g. ``12 groups × 8 · 2 all good · 1 all bad · 9 teach``."""
+        whole = [row.stats for row in self.rows if row.whole and row.stats is not None]
+        counts = [
+            f"{len(self.rows)} groups × {max((row.size for row in self.rows), default=0)}",
+            f"{sum(stats.all_good for stats in whole)} all good",
+            f"{sum(stats.all_bad for stats in whole)} all bad",
+            f"{sum(stats.teaches for stats in whole)} teach",
+        ]
+        waiting = len(self.rows) - len(whole)
+        return " · ".join([*counts, f"{waiting} to come"] if waiting else counts)
+
+
+def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = None) -> GroupRows:
+    """The groups of the checkpoint at a position, else those being sampled, else the newest.
+
+    Tasks that the step before sampled too have their row from the start, so that rows do
+    not jump as rollouts arrive.
+    """
+    sampling = at is None and _sampling(run)
+    node = run.head if at is None else run.tree[at]
+    newest = _rewards(node)
+    if sampling:
+        rewards = dict(run.rollouts)
+        size = _group_size(run, rewards)
+        slugs = newest.keys() | rewards.keys() if rewards.keys() <= newest.keys() else rewards
+    else:
+        rewards = newest if newest or at is not None else dict(run.rollouts)
+        slugs, size = rewards, 0
+    ids = run.rollout_ids if rewards == run.rollouts else {}
+    rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s]), ids.get(s, ())) for s in slugs]
+    known = [reward for row in rows for reward in row.rewards if reward == reward]
+    return GroupRows(
+        sorted(rows, key=lambda row: _place(row, history, order)),
+        f"step {run.rollouts_step}" if sampling else label(node),
+        None if sampling else node,
+        run.rollouts_step if sampling else None if node is None else node.step,
+        min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
+        max(1.0, *known) if known else 1.0,
+        _sampler(run, None if sampling or node is None else run.tree.find(node.id)),
+    )
+
+
+def _sampler(run: Run, step: int | None) -> str:
+    """What sampled a step's rollouts; without one, what is sampled now: the head."""
+    tree = run.tree
+    source = tree.head if step is None else tree.source(step)
+    return label(None if source is None or source == ROOT else tree[source])
+
+
+def _sampling(run: Run) -> bool:
+    """Whether rollouts of a step not yet taken have come."""
+    if not run.training or run.job is None or run.rollouts_step is None:
+        return False
+    newest = run.tree[len(run.tree) - 1].step if len(run.tree) else None
+    return bool(run.rollouts) and (newest or 0) < run.rollouts_step
+
+
+def _rewards(node: Checkpoint | None) -> dict[str, Rewards]:
+    rewards: dict[str, Rewards] = {}
+    for group in node.groups if node is not None else ():
+        rewards[group.task_slug] = (*rewards.get(group.task_slug, ()), *group.rewards)
+    return {slug: found for slug, found in rewards.items() if found}
+
+
+def _group_size(run: Run, rewards: Mapping[str, Rewards]) -> int:
+    asked = (run.job.parameters or {}).get("group_size") if run.job is not None else None
+    most = max((len(found) for found in rewards.values()), default=1)
+    return max(asked, most) if isinstance(asked, int) else most
+
+
+def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[bool, str]:
+    if order is Order.TASK:
+        return (False, row.task_slug)
+    marks = history.of(row.task_slug)
+    if row.whole and row.stats is not None:
+        return (not row.stats.teaches, row.task_slug)
+    return (bool(marks) and not marks[-1].teaches, row.task_slug)
+
+
+# Waste: rollouts and tokens whose group had no spread, so that they moved nothing.
+#
+# Counted along the head's lineage, a bounded number of steps at a time, so that opening a
+# long run never holds up the screen.
+
+
+AT_ONCE = 1500
+"""Groups counted at a time, and steps: about 5 ms."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sums over the steps up to one."""
+
+    rollouts: float = 0.0
+    idle: float = 0.0
+    """Rollouts of groups without spread."""
+    tokens: float = 0.0
+    idle_tokens: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Rollouts that moved nothing, from 0 to 1."""
+        return self.idle / self.rollouts if self.rollouts else 0.0
+
+    @property
+    def token_share(self) -> float:
+        """Tokens that moved nothing, from 0 to 1."""
+        return self.idle_tokens / self.tokens if self.tokens else 0.0
+
+
+@dataclass
+class TaskWaste:
+    """One task's sums over the whole lineage."""
+
+    task_slug: str
+    groups: int = 0
+    all_good: int = 0
+    all_bad: int = 0
+    rollouts: int = 0
+    idle: int = 0
+    idle_tokens: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Rollouts that moved nothing, from 0 to 1."""
+        return self.idle / self.rollouts if self.rollouts else 0.0
+
+
+class Waste:
+    """Grows with the run; where the head went to another branch it begins anew."""
+
+    def __init__(self) -> None:
+        self._series = Series()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.exact = True
+        """Whether the service said every rollout's tokens; else they are shared out evenly."""
+        self._tasks: dict[str, TaskWaste] = {}
+        self._sums = tuple(array("d") for _ in range(4))
+
+    @property
+    def length(self) -> int:
+        """Steps counted."""
+        return len(self._sums[0])
+
+    def follow(self, run: Run, most: int = AT_ONCE) -> bool:
+        """Count some steps more, until they have had so many groups; whether all are counted."""
+        series = run.series
+        if not series.same_rows(self._series) or series.length < self.length:
+            self._begin()
+        self._series = series
+        while self.length < series.length and most > 0:
+            position = run.tree.find(series.id_at(self.length))
+            node = None if position is None else run.tree[position]
+            self._add(node)
+            most -= 1 if node is None else max(1, len(node.groups))
+        return self.length == series.length
+
+    def total(self, length: int | None = None) -> Total:
+        """The sums over the first steps; over all that are counted where None."""
+        last = min(self.length, self.length if length is None else length) - 1
+        return Total(*(sums[last] for sums in self._sums)) if last >= 0 else Total()
+
+    def tasks(self) -> list[TaskWaste]:
+        """Every task that was sampled, the most wasted rollouts first."""
+        return sorted(self._tasks.values(), key=lambda task: (-task.idle, task.task_slug))
+
+    def _add(self, node: Checkpoint | None) -> None:
+        groups = [] if node is None else [group for group in node.groups if group.rewards]
+        rollouts = sum(len(group.rewards) for group in groups)
+        average = 0.0 if node is None or not rollouts else (node.num_tokens or 0) / rollouts
+        idle = tokens = idle_tokens = 0.0
+        for group in groups:
+            spent = self._tokens(group, average)
+            tokens += spent
+            if self._count(group, spent):
+                idle += len(group.rewards)
+                idle_tokens += spent
+        for sums, more in zip(self._sums, (rollouts, idle, tokens, idle_tokens), strict=True):
+            sums.append((sums[-1] if sums else 0.0) + more)
+
+    def _tokens(self, group: Group, average: float) -> float:
+        if len(group.num_tokens) == len(group.rewards):
+            return sum(group.num_tokens)
+        self.exact = False
+        return average * len(group.rewards)
+
+    def _count(self, group: Group, tokens: float) -> bool:
+        """Add a group to its task; whether it moved nothing."""
+        task = self._tasks.setdefault(group.task_slug, TaskWaste(group.task_slug))
+        task.groups += 1
+        task.rollouts += len(group.rewards)
+        if has_signal(group.rewards):
+            return False
+        task.idle += len(group.rewards)
+        task.idle_tokens += tokens
+        good = fmean(group.rewards) >= MIDDLE
+        task.all_good += good
+        task.all_bad += not good
+        return True

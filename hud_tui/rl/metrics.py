@@ -4,11 +4,310 @@ Keys are an open set: any key that arrives is drawn, known or not.
 """
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from math import isclose, isfinite, isinf, nan
+from math import inf, isclose, isfinite, isinf, nan
 
-from hud_tui.rl.metric_table import OF_WEIGHTS
-from hud_tui.rl.vocabulary import METRICS, Metric, canonical
+# Every known metric: its name, meaning, healthy range, and what other trainers call it.
+#
+# Source of the names: the documentation and code of TRL (`grpo_trainer.py`), verl
+# (`metric_utils.py`), tinker-cookbook, prime-rl and OpenRLHF. Of the ranges: tinker-cookbook
+# and prime-rl for the KL between sampler and trainer, TRL and prime-rl for groups without
+# spread, common practice for the rest.
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of a training step."""
+
+    key: str
+    """The embedded service's own name, where it has one."""
+    title: str
+    meaning: str
+    better: int = 0
+    """1 where higher is better, −1 where lower is, 0 where neither."""
+    names: tuple[str, ...] = ()
+    """What other trainers call it, best known first."""
+    healthy: tuple[float, float] | None = None
+    """Least and greatest value that is nothing to worry about, where one can say."""
+
+
+TABLE = (
+    Metric(
+        "reward_mean",
+        "mean reward",
+        "Mean over the step's rollouts, sampled before its update.",
+        1,
+        ("reward", "critic/score/mean", "critic/rewards/mean", "env/all/reward/total", "return"),
+    ),
+    Metric(
+        "heldout_reward",
+        "held-out reward",
+        "Mean on tasks that are never trained on, sampled before the update.",
+        1,
+        ("eval_reward", "test/env/all/reward/total", "eval/reward/mean"),
+    ),
+    Metric("reward_std", "reward spread", "Standard deviation over the step's rollouts."),
+    Metric(
+        "reward_min", "reward min", "Lowest reward of the step.", 0,
+        ("critic/score/min", "critic/rewards/min"),
+    ),
+    Metric(
+        "reward_max", "reward max", "Highest reward of the step.", 0,
+        ("critic/score/max", "critic/rewards/max"),
+    ),
+    Metric(
+        "loss:sum", "loss", "Sum over tokens; in GRPO not a sign of progress.", 0,
+        ("loss", "policy_loss", "actor/pg_loss", "loss/mean"),
+    ),
+    Metric(
+        "kl_sample_train",
+        "kl sample-train",
+        "Nats per token between sampler and trainer at the update, over all tokens that were"
+        " sampled (of a loop of your own: sent); below .01.",
+        -1,
+        (
+            *("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean"),
+            *("sampling/sampling_logp_difference/mean", "actor/ppo_kl", "ppo_kl", "vllm_kl"),
+        ),
+        (-0.01, 0.01),
+    ),
+    Metric(
+        "kl_reference",
+        "kl reference",
+        "Nats a token from the reference policy; below .5.",
+        -1,
+        ("kl", "actor/kl_loss", "kl_policy_base", "ref_kl/mean"),
+        (-0.5, 0.5),
+    ),
+    Metric(
+        "ratio_max", "ratio max",
+        "Largest importance ratio of a sampled token at the update; 1 is on-policy.", 0,
+        ("sampling/importance_sampling_ratio/max",),
+    ),
+    Metric(
+        "clip_fraction",
+        "clip frac",
+        "Share of sampled tokens whose ratio is outside the loss's clip bounds at the update, or"
+        " .8 – 1.2 where the loss clips nothing; below .2.",
+        0,
+        ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"),
+        (0.0, 0.2),
+    ),
+    Metric(
+        "clip_fraction_low", "clip frac low", "Share of ratios below the lower clip bound.", 0,
+        ("clip_ratio/low_mean", "actor/pg_clipfrac_lower"),
+    ),
+    Metric(
+        "clip_fraction_high", "clip frac high", "Share of ratios above the upper clip bound.", 0,
+        ("clip_ratio/high_mean",),
+    ),
+    Metric(
+        "entropy", "entropy",
+        "Nats per token of the weights before the step, over all tokens that were sampled (of a"
+        " loop of your own: sent); near 0 nothing is explored. On tinker the mean of −logprob.", 0,
+        ("optim/entropy", "actor/entropy", "entropy/all/mean", "entropy_loss"),
+    ),
+    Metric(
+        "grad_norm", "grad norm", "Euclidean norm of the accumulated gradient.", 0,
+        ("actor/grad_norm", "optim/grad_norm"),
+    ),
+    Metric(
+        "learning_rate", "learning rate", "Adam's step size.", 0,
+        ("actor/lr", "optim/lr", "actor_lr"),
+    ),
+    Metric(
+        "frac_groups_zero_spread",
+        "zero-spread",
+        "Share of groups whose rewards are all equal, which teach nothing; below .5.",
+        -1,
+        ("frac_reward_zero_std",),
+        (0.0, 0.5),
+    ),
+    Metric(
+        "frac_groups_all_good", "all good", "Share of groups solved every time: too easy.", 0,
+        ("env/all/by_group/frac_all_good",),
+    ),
+    Metric(
+        "frac_groups_all_bad", "all bad", "Share of groups never solved: too hard.", 0,
+        ("env/all/by_group/frac_all_bad",),
+    ),
+    Metric(
+        "frac_groups_mixed", "mixed groups", "Share of groups with spread, which teach.", 1,
+        ("env/all/by_group/frac_mixed", "is_trainable/mean"), (0.1, 1.0),
+    ),
+    Metric(
+        "completion_length_mean", "length mean", "Generated tokens a rollout.", 0,
+        (
+            *("completions/mean_length", "response_length/mean", "ac_tokens_per_turn"),
+            *("num_total_tokens/mean", "response_length"),
+        ),
+    ),
+    Metric(
+        "completion_length_max", "length max", "Longest rollout of the step, in tokens.", 0,
+        ("completions/max_length", "response_length/max"),
+    ),
+    Metric(
+        "truncated_share",
+        "truncated",
+        "Share of rollouts cut off at max_tokens; below .05.",
+        -1,
+        (
+            *("completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/mean"),
+            *("stop/length", "truncated"),
+        ),
+        (0.0, 0.05),
+    ),
+    Metric(
+        "errored_share", "errored", "Share of rollouts that ended in an error; below .05.", -1,
+        ("has_error/mean", "response/aborted_ratio"), (0.0, 0.05),
+    ),
+    Metric(
+        "turns_mean", "turns", "Turns a rollout.", 0,
+        ("num_turns/mean", "turns_per_episode"),
+    ),
+    Metric(
+        "tool_calls_mean", "tool calls", "Tool calls a rollout.", 0,
+        ("tools/call_frequency", "tool_call_counts/mean"),
+    ),
+    Metric(
+        "tool_failures", "tool failures", "Share of tool calls that failed.", -1,
+        ("tools/failure_frequency",),
+    ),
+    Metric(
+        "staleness_mean", "staleness", "Steps from a rollout's policy to the trained; up to 4.", -1,
+        ("async/staleness_mean", "off_policy/mean"), (0.0, 4.0),
+    ),
+    Metric(
+        "staleness_max", "staleness max", "The most steps behind of any rollout; up to 8.", -1,
+        ("async/staleness_max", "off_policy/max"), (0.0, 8.0),
+    ),
+    Metric("sampling_logprob_mean", "sampling logprob", "Mean logprob of the sampled tokens."),
+    Metric("tokens", "tokens trained", "Tokens with a gradient in the step."),
+    Metric(
+        "trained/entropy", "entropy, trained",
+        "Entropy over the tokens with a gradient only, a few dozen late in a run.",
+    ),
+    Metric(
+        "trained/kl_sample_train", "kl, trained",
+        "KL of sampler and trainer over the tokens with a gradient only.", -1,
+    ),
+    Metric(
+        "trained/ratio_max", "ratio max, trained",
+        "Largest importance ratio of a token with a gradient.",
+    ),
+    Metric(
+        "trained/clip_fraction", "clip frac, trained",
+        "Share outside the clip bounds of the tokens with a gradient only.",
+    ),
+    Metric(
+        "tokens_per_s", "tokens/s", "Generated tokens a second while sampling.", 1,
+        ("perf/throughput",),
+    ),
+    Metric(
+        "step_s", "step s", "Seconds of the whole step.", -1,
+        ("step_time", "time/total", "time/step", "timing_s/step"),
+    ),
+    Metric(
+        "rollout_s", "rollout s", "Seconds the step spent on rollouts.", -1,
+        ("timing_s/gen", "time/sampling_time_mean"),
+    ),
+    Metric("train_s", "train s", "Seconds the step spent on training.", -1),
+    Metric("mfu", "mfu", "Share of the machine's peak that training uses.", 1,
+           ("perf/mfu/actor", "perf/mfu")),
+    Metric("cost_usd", "cost $", "Dollars that the step cost.", -1, ("cost/step_usd",)),
+    Metric(
+        "cost_total_usd", "cost so far $", "Dollars that the run has cost.", -1,
+        ("cost/cumulative_usd",),
+    ),
+    Metric("num_traces", "traces", "Rollouts of the step."),
+    Metric("num_datums", "datums", "Turns that carried a gradient."),
+    Metric("num_tokens", "tokens", "Generated tokens of the step."),
+)  # fmt: skip
+OF_WEIGHTS = frozenset(
+    {
+        *("reward_mean", "heldout_reward", "reward_std", "reward_min", "reward_max"),
+        *("kl_sample_train", "kl_reference", "entropy", "sampling_logprob_mean"),
+        *("frac_groups_zero_spread", "frac_groups_mixed"),
+        *("frac_groups_all_good", "frac_groups_all_bad"),
+        *("completion_length_mean", "completion_length_max", "truncated_share", "errored_share"),
+        *("turns_mean", "tool_calls_mean", "tool_failures"),
+    }
+)
+"""Metrics of a step's rollouts: they tell of the weights that sampled them, which are those
+before the step. All others tell of the step itself: its update (gradient norm, clip
+fraction, loss), how old its rollouts were, what it cost."""
+
+
+# The vocabulary of metrics: one key for what trainers call by many names.
+#
+# A key that is in no list keeps its own name and is drawn like any other.
+
+
+__all__ = ["METRICS", "Metric", "canonical", "spelling", "translate"]
+METRICS = {metric.key: metric for metric in TABLE}
+_PREFIXES = ("tinker.", "tinker/")
+"""What HUD puts before the names of a trainer behind it."""
+_PATTERNS = (
+    (re.compile(r"train/agg/effective/[^/]+/reward/mean"), "reward_mean"),
+    (re.compile(r"eval/[^/]+/effective/[^/]+/avg@\d+"), "heldout_reward"),
+    (re.compile(r"val-core/.+/acc/mean@\d+"), "heldout_reward"),
+)
+"""Names with a part that is the run's own."""
+
+
+def _ranked() -> dict[str, tuple[str, int]]:
+    """For every name: the key, and how well known the name is, the key itself best."""
+    names = {one.key: (one.key, -1) for one in TABLE}
+    for one in TABLE:
+        for rank, name in enumerate(one.names):
+            names.setdefault(name, (one.key, rank))
+    return names
+
+
+_NAMES = _ranked()
+
+
+def canonical(key: str) -> str:
+    """The vocabulary's key for a trainer's name; an unknown name is its own."""
+    return _place(key)[0]
+
+
+def translate(metrics: Mapping[str, float]) -> dict[str, float]:
+    """A step's metrics under the vocabulary's keys.
+
+    Where several of them mean the same, the best known name is taken and the others keep
+    their own: nothing is dropped.
+    """
+    return dict(zip(_translated(tuple(metrics)), metrics.values(), strict=True))
+
+
+@lru_cache(256)
+def spelling(keys: tuple[str, ...], key: str) -> str | None:
+    """Which of a step's keys means the vocabulary's `key`; None where none does."""
+    meant = _translated(keys)
+    return keys[meant.index(key)] if key in meant else None
+
+
+@lru_cache(256)
+def _translated(keys: tuple[str, ...]) -> Sequence[str]:
+    best: dict[str, str] = {}
+    for key in sorted(keys, key=lambda key: _place(key)[1]):
+        best.setdefault(_place(key)[0], key)
+    return [name if best[name := _place(key)[0]] == key else key for key in keys]
+
+
+@lru_cache(4096)
+def _place(key: str) -> tuple[str, float]:
+    """The vocabulary's key, and a rank that is lower for better known names."""
+    for prefix in ("", *_PREFIXES):
+        bare = key.removeprefix(prefix)
+        if bare in _NAMES and key.startswith(prefix):
+            return _NAMES[bare]
+    found = (name for pattern, name in _PATTERNS if pattern.fullmatch(key))
+    return next(found, key), inf
+
 
 _REWARD_PART = re.compile(r"(?:rewards?|reward_component|critic/rewards)/.+")
 ORDER = {key: rank for rank, key in enumerate(METRICS)}

@@ -5,12 +5,91 @@ says neither group nor step, as for a job that a client reports, there is no tel
 is compared with whom, and no advantage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, log
 from statistics import fmean
+from typing import Any
 
-from hud_tui.rl.advantage import group_advantages, has_signal, spread
-from hud_tui.wire import Trace
+from hud_tui.rl.groups import group_advantages, has_signal, spread
+from hud_tui.wire import Trace, TraceEvent
+
+# A rollout's turns as two texts: what the task asked, and what the policy made of it.
+
+
+ASKING = frozenset({"system", "user_message"})
+"""Kinds of event that come from the task."""
+
+
+def prompt_of(events: Sequence[TraceEvent]) -> str:
+    """What was asked before the policy said anything."""
+    asked = []
+    for event in events:
+        if event.kind not in ASKING:
+            break
+        asked.append(event.text or "")
+    return "\n".join(text for text in asked if text)
+
+
+def answer_of(events: Sequence[TraceEvent]) -> str:
+    """What came after the prompt, tool calls and their results included."""
+    first = next((at for at, event in enumerate(events) if event.kind not in ASKING), len(events))
+    return "\n".join(text for event in events[first:] for text in _said(event) if text)
+
+
+def _said(event: TraceEvent) -> list[str]:
+    said = [f"({event.reasoning})" if event.reasoning else ""]
+    if event.kind == "tool_call":
+        arguments = "" if event.arguments is None else event.arguments
+        said += [f"→ {event.tool_name or 'tool'} {arguments}".rstrip(), event.result_text or ""]
+    elif event.kind in ASKING:
+        said.append(f"[{event.text or ''}]")
+    else:
+        said.append(event.text or "")
+    return [*said, f"error: {event.error}" if event.error else ""]
+
+
+# What a reward is made of, as an evaluation's result says it.
+
+
+@dataclass(frozen=True)
+class Subscore:
+    """One part of a reward."""
+
+    name: str
+    value: float
+    weight: float | None = None
+
+
+def subscores(result: object) -> list[Subscore]:
+    """The parts of an evaluation's result, be they a list or a mapping; empty where it has none.
+
+    Source: the ``hud`` SDK's EvaluationResult (``subscores``: name, value, weight), and
+    servers that send a mapping from name to number.
+    """
+    found = result.get("subscores") if isinstance(result, Mapping) else None
+    if isinstance(found, Mapping):
+        return [Subscore(str(name), float(v)) for name, v in found.items() if _number(v)]
+    if isinstance(found, list):
+        return [part for row in found if (part := _part(row)) is not None]
+    return []
+
+
+def _part(row: Any) -> Subscore | None:
+    if not isinstance(row, Mapping):
+        return None
+    value: Any = row.get("value", row.get("score"))
+    weight: Any = row.get("weight")
+    if not _number(value):
+        return None
+    return Subscore(
+        str(row.get("name") or "?"), float(value), float(weight) if _number(weight) else None
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -88,3 +167,71 @@ def _advantages(traces: list[Trace]) -> list[float | None]:
     rewards = [trace.reward for trace in traces if trace.reward is not None]
     known = iter(group_advantages(rewards) if rewards else ())
     return [None if trace.reward is None else next(known) for trace in traces]
+
+
+# How the tokens of an answer are shaded: by logprob, by ratio or by advantage.
+#
+# Each token has a value in the measure's own unit and a place on the ramp, 0 … 1, which a
+# legend explains. A token whose value is not known has none.
+
+
+SURE = 6.0
+"""A logprob this far below 0, in nats, is as unlikely as the ramp shows."""
+TWOFOLD = log(2.0)
+"""Log of the ratio at the ramp's end: twice as likely now as when it was sampled."""
+
+
+class Shade(StrEnum):
+    """What tokens are shaded by."""
+
+    LOGPROB = "logprob"
+    RATIO = "ratio"
+    ADVANTAGE = "advantage"
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """An answer's tokens, shaded."""
+
+    by: Shade
+    values: Sequence[float | None]
+    """One a token: nats, a ratio, or a reward's unit."""
+    places: Sequence[float | None]
+    """Where each lies on the ramp, 0 … 1."""
+    ends: tuple[str, str]
+    """What the ramp's two ends stand for."""
+
+
+def by_logprob(logprobs: Sequence[float]) -> Shaded:
+    """How sure the policy was of each token when it sampled it."""
+    places = [None if p != p else 1.0 - min(SURE, -min(0.0, p)) / SURE for p in logprobs]
+    return Shaded(Shade.LOGPROB, logprobs, places, (f"-{SURE:.0f}", "0"))
+
+
+def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
+    """How much likelier each token is under the policy of now than when it was sampled.
+
+    Args:
+        now: Logprobs by now, shape (T,); None where they are not known.
+        sampled: Logprobs when it was sampled, shape (T,).
+    """
+    logs = [None if a is None or a != a or b != b else a - b for a, b in zip(now, sampled)]  # noqa: B905
+    values = [None if each is None else exp(max(-50.0, min(50.0, each))) for each in logs]
+    places = [
+        None if each is None else 0.5 + max(-TWOFOLD, min(TWOFOLD, each)) / TWOFOLD / 2
+        for each in logs
+    ]
+    return Shaded(Shade.RATIO, values, places, (".5", "2"))
+
+
+def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:
+    """What each token is pushed by: its rollout's advantage, the same for all of them.
+
+    Args:
+        advantage: In the reward's unit; None where it is not trained on.
+        most: The largest of the group by amount, at the ramp's ends.
+        tokens: How many there are.
+    """
+    place = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2
+    ends = f"-{most:.2g}", f"+{most:.2g}"
+    return Shaded(Shade.ADVANTAGE, [advantage] * tokens, [place] * tokens, ends)

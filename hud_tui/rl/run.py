@@ -1,7 +1,7 @@
 """Run: all that a screen shows of one model's training, at one moment."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hud_tui.events import (
@@ -14,11 +14,73 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.alarms.alarm import Report
-from hud_tui.rl.job_words import is_active
-from hud_tui.rl.reread import reread
+from hud_tui.rl.checkpoint_tree import Tree, label, reread
 from hud_tui.rl.series import Series
-from hud_tui.rl.tree import Tree, label
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from hud_tui.rl.tasks.checks import is_shared
+from hud_tui.rl.text import one_line
+from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model
+
+# HUD's words for how a job stands. One list: what has not ended goes on.
+
+
+SUCCEEDED = frozenset({"succeeded", "completed"})
+"""A job that ended as it should."""
+ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
+"""All words for a job that takes no further step by itself."""
+
+
+def has_ended(status: str | None) -> bool:
+    """Whether a job takes no further step by itself."""
+    return status in ENDED
+
+
+def is_active(status: str | None) -> bool:
+    """Whether a job still goes on; a word that is not known is no end."""
+    return status is not None and status not in ENDED
+
+
+# What a job's row says of it; of a managed run, its metadata say more.
+
+
+def job_is_active(job: Job) -> bool:
+    """Whether a job has not ended."""
+    return is_active(job.status)
+
+
+def job_title(job: Job) -> str:
+    """What a job is called, in one clean line."""
+    return one_line(job.name or f"job {job.id[:8]}", 60)
+
+
+def job_model_id(job: Job) -> str | None:
+    """Id of the model that a managed run trains, where the service says so."""
+    found = (job.metadata or {}).get("model_id")
+    return found if isinstance(found, str) else None
+
+
+def job_step(job: Job) -> int | None:
+    """Steps that a managed run has taken; None for any other job."""
+    step = (job.metadata or {}).get("step")
+    return step if isinstance(step, int) else None
+
+
+def job_progress(job: Job) -> str:
+    """E.g. ``213/400``; empty for a job that is no managed run."""
+    steps = (job.metadata or {}).get("steps")
+    step = job_step(job)
+    return "" if step is None else f"{step}/{steps}" if isinstance(steps, int) else str(step)
+
+
+def job_reason(job: Job) -> str:
+    """Why a job ended as it did, where its row says so."""
+    return str((job.metadata or {}).get("reason") or "")
+
+
+def may_have_reason(job: Job) -> bool:
+    """Whether it is worth asking why a job ended: it ended badly, and its row does not say."""
+    ended_well = job.status in SUCCEEDED
+    return has_ended(job.status) and not ended_well and not job_reason(job)
+
 
 LOG = 200
 """Events kept for the event pane."""
@@ -203,3 +265,67 @@ def _follow(series: Series, before: Tree, after: Tree) -> Series:
     for position in fresh:
         shared = shared.add(after[position])
     return shared
+
+
+# Status: one model's training in a few lines, and which model is meant when none is named.
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where the status is from."""
+
+    label: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A model's state as just read."""
+
+    service: Service
+    model: Model | None
+    """None where there is no model to speak of yet."""
+    head: Checkpoint | None
+    """The checkpoint being served; None for the base weights."""
+    checkpoints: int
+    """How many the tree has."""
+    job: JobStatus | None
+    """The model's current managed run, or the last one."""
+    metrics: dict[str, float]
+    """Of the newest step; empty before the first."""
+    as_of: str
+    """When it was read, ISO 8601 in UTC."""
+
+
+def trainable(models: Sequence[Model]) -> list[Model]:
+    """The models that a run may train: trainable and one's own, newest first."""
+    own = [model for model in models if model.is_trainable and not is_shared(model)]
+    return sorted(own, key=lambda model: model.created_at or "", reverse=True)
+
+
+def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
+    """The model of the newest run, else the newest that can be trained.
+
+    Args:
+        models: The catalog.
+        jobs: Newest first.
+    """
+    known = {model.id: model for model in models}
+    for job in jobs:
+        named = job_model_id(job)
+        if named is not None and named in known:
+            return known[named]
+    return next(iter(trainable(models)), None)
+
+
+def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:
+    """The newest step's metrics, with its typed fields under the names of an event.
+
+    Args:
+        tree: Oldest first, shape (N,).
+    """
+    if not tree:
+        return {}
+    newest = tree[-1]
+    typed = {"reward_mean": newest.mean_reward, "learning_rate": newest.learning_rate}
+    return {name: value for name, value in typed.items() if value is not None} | newest.metrics

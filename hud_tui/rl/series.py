@@ -2,7 +2,7 @@
 
 100 000 steps of 20 metrics are 17 MB as arrays of doubles and 230 MB as dicts. A step
 that lacks a metric holds NaN there, which charts draw as a gap. Versions share their
-columns as `hud_tui.rl.tree.Tree` does: a version is the number of rows it sees.
+columns as `hud_tui.rl.checkpoint_tree.Tree` does: a version is the number of rows it sees.
 """
 
 from array import array
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import nan
 
-from hud_tui.rl.vocabulary import translate
+from hud_tui.rl.metrics import translate
 from hud_tui.wire import Checkpoint
 
 FIELDS = ("mean_reward", "learning_rate", "num_tokens", "num_traces", "num_datums")

@@ -9,6 +9,58 @@ Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
 
 import re
 import sys
+from datetime import datetime
+
+# How long ago something was, in at most five characters.
+
+
+AGE_UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+"""Seconds in each unit, longest first."""
+
+STEP_S = 10
+
+
+def coarse(now: float) -> float:
+    """The moment that ages beside many rows are told of: all of them change together, and
+    seldom, so that a terminal is sent next to nothing while nothing happens."""
+    return now // STEP_S * STEP_S
+
+
+def age(stamp: str | float | None, now: float) -> str:
+    """Time since a moment, e.g. ``41 s`` or ``3 h``; ``–`` where it is unknown.
+
+    Args:
+        stamp: ISO 8601, or Unix seconds.
+        now: Unix seconds. A moment that lies ahead, by another clock, is ``0 s`` ago.
+    """
+    then = seconds(stamp) if isinstance(stamp, str) else stamp
+    if then is None:
+        return "–"
+    past = max(0, int(now - then))
+    size, unit = next((each for each in AGE_UNITS if past >= each[0]), (1, "s"))
+    return f"{past // size} {unit}"
+
+
+def seconds(stamp: str | None) -> float | None:
+    """An ISO 8601 time as Unix seconds; None where it is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp() if stamp else None
+    except ValueError:
+        return None
+
+
+# Numbers of things, as people read them.
+
+
+def spaced(number: int) -> str:
+    """A whole number with a space before each three digits, e.g. ``12 345``."""
+    return f"{number:,}".replace(",", " ")
+
+
+def counted(number: int, thing: str) -> str:
+    """So many of a thing, e.g. ``1 step`` or ``1 200 steps``."""
+    return f"{spaced(number)} {thing}{'s' * (number != 1)}"
+
 
 LIMIT = 20_000
 """Characters kept of one text; the rest is counted, not shown."""

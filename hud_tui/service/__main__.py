@@ -8,8 +8,8 @@ from pathlib import Path
 import platformdirs
 
 from hud_tui.errors import HudUsage
+from hud_tui.service.app import ENGINES, serve
 from hud_tui.service.data_dir import examine
-from hud_tui.service.serve import ENGINES, serve
 from hud_tui.settings import read_max_disk
 
 

@@ -1,60 +1,131 @@
 """The embedded service as an ASGI app: the same paths and bodies as HUD's."""
 
 import asyncio
+import contextlib
+import fcntl
+import hmac
 import logging
+import os
+import signal
+import socket
 import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from time import monotonic
+from urllib.parse import urlsplit
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hud_tui.service.bodies import AT_ONCE, reply
-from hud_tui.service.disk import refusal
+from hud_tui.errors import HudUsage
+from hud_tui.service.connections import KEEP_ALIVE_S, bounded, raise_open_files, room
+from hud_tui.service.data_dir import Unusable
 from hud_tui.service.engines.base import (
     DiskFull,
+    Engine,
     EngineError,
     EngineLost,
     NotFinite,
     StateGone,
 )
-from hud_tui.service.gate import Gate
-from hud_tui.service.refusals import Refused
-from hud_tui.service.routes import (
-    catalog,
-    chat,
-    environments,
-    events,
-    jobs,
-    keyed,
-    projects,
-    rollouts,
-    runs,
-    tasksets,
-    telemetry,
-    traces,
-    training,
-)
+from hud_tui.service.http import AT_ONCE, Refused, refusal, reply
+from hud_tui.service.routes import gateway, idempotency, jobs, models, tasksets, training
+from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
+from hud_tui.service.store.db import TooNew
+from hud_tui.service_file import LOCK, forget, read_ready, register, serving_pid
+from hud_tui.storage import open_or_make
+from hud_tui.wire import ServiceReady
+
+# Gate: who may ask at all. In front of every route.
+#
+# The Host header must be this machine's, so that a web page cannot reach the service by
+# rebinding its own name, and an Origin, which browsers send, must be the service's own; the
+# bearer key must be right, except for the command line analytics that HUD's client posts without
+# one. Nothing of a body is read here: what is refused costs no more than its headers.
+
+
+OPEN_PATH = "/telemetry/v3/api/sdk-events/cli"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, api_key: str, host: str = "127.0.0.1") -> None:
+        """
+        Args:
+            app: What is behind it.
+            api_key: The only key that is let in.
+            host: The address that the service is bound to.
+        """
+        self._app = app
+        self._api_key = api_key.encode()
+        self._host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope, dict(scope["headers"]))
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        origin = headers.get(b"origin")
+        if not self._knows(host):
+            said = "this service answers to the address it is bound to, and to no other name"
+            answer = reply({"detail": said}, 421)
+        elif origin is not None and origin.decode("latin-1").casefold() != f"http://{host}".lower():
+            answer = reply({"detail": "pages of other origins may not call this service"}, 403)
+        elif not self._may_pass(scope, headers.get(b"authorization", b"")):
+            said = "missing or wrong API key: send Authorization: Bearer KEY"
+            answer = reply({"detail": said}, 401)
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        else:
+            return None
+        if b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0":
+            answer.headers["Connection"] = "close"  # else the answer might be lost with the body
+        return answer
+
+    def _knows(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name in LOOPBACK or name == self._host.casefold():
+            return True
+        return _is_wildcard(self._host) and _is_address(name)
+
+    def _may_pass(self, scope: Scope, header: bytes) -> bool:
+        if scope["method"] == "POST" and scope["path"] == OPEN_PATH:
+            return True
+        scheme, _, key = header.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._api_key)
+
+
+def _is_wildcard(host: str) -> bool:
+    return _is_address(host) and ip_address(host).is_unspecified
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an IP address: a name that can be rebound is not."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
 
 log = logging.getLogger(__name__)
 
-AREAS = (
-    catalog,
-    training,
-    keyed,
-    rollouts,
-    runs,
-    tasksets,
-    environments,
-    projects,
-    jobs,
-    traces,
-    telemetry,
-    events,
-    chat,  # last: names of models may have slashes, so that theirs could be any path
-)
+AREAS = (models, training, idempotency, tasksets, jobs, gateway)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
@@ -103,7 +174,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _hung_up(request: Request, error: Exception) -> Response:
     """In the middle of a body: nobody reads this."""
-    return Response(status_code=chat.HUNG_UP)
+    return Response(status_code=gateway.HUNG_UP)
 
 
 async def _lost(request: Request, error: Exception) -> Response:
@@ -138,3 +209,261 @@ async def _engine(request: Request, error: Exception) -> Response:
 async def _unexpected(request: Request, error: Exception) -> Response:
     """Starlette raises it again after the answer, and the server logs it."""
     return reply({"detail": f"unexpected {type(error).__name__} in the service: see its log"}, 500)
+
+
+# What a service has for itself: its data directory, and the address that it listens on.
+
+
+class CannotServe(Exception):
+    """The service cannot start; the message says what to change."""
+
+
+@contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Hold the data directory's lock; the kernel lets it go with the process. It says whose."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = open_or_make(data_dir / LOCK)
+    except OSError as error:
+        place = error.filename or data_dir
+        raise CannotServe(f"cannot use {place}: {error.strerror}") from error
+    with open(lock, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = serving_pid(data_dir)
+            raise CannotServe(
+                f"{data_dir} is served by another process{f', {pid}' if pid else ''}: use that one"
+                f" (hud-tui --local --data-dir {data_dir}), or --data-dir another"
+            ) from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+
+
+@contextmanager
+def bound_to(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket bound to the address. Raises CannotServe: it is taken, or not this machine's."""
+    if not 0 <= port < 2**16:  # getaddrinfo wraps it around
+        raise CannotServe(f"cannot listen on {host}:{port}: a port is 0 to 65535")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = found[0]
+        bound = socket.socket(family, kind, proto)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except BaseException:
+            bound.close()
+            raise
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CannotServe(
+            f"cannot listen on {host}:{port}: {reason}; --port 0 takes a free one"
+        ) from error
+    with bound:
+        yield bound
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# `hud-tui serve`: the service on a socket, until it is told to stop.
+#
+# One line of JSON on stdout says that it can be called, and how; everything else goes to
+# stderr. A data directory is locked while it is served, so two services never write one.
+
+
+ENGINES = ("tiny", "tinker")
+PAUSE_S = 1.0
+"""Least seconds between two lines of the log from one place."""
+GRACE_S = 5
+"""Seconds that open requests have to end when the service stops."""
+
+
+def serve(
+    host: str,
+    port: int,
+    data_dir: Path,
+    engine: str,
+    max_disk: int,
+    on_ready: Callable[[ServiceReady], None] = lambda ready: None,
+) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code, 1 where it cannot start.
+
+    Args:
+        host: The address to bind; other than loopback only when the user names it.
+        port: 0 takes a free one.
+        data_dir: Where everything is kept; made when missing.
+        engine: One of `ENGINES`.
+        max_disk: Bytes that all checkpoints' files may have together.
+        on_ready: Told how to call the service, before the line on stdout says so.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
+    )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Seldom())
+    try:
+        with locked(data_dir), bound_to(host, port) as bound:
+            if not is_loopback(host):
+                _say(f"warning: {host} can be reached from other machines; the API key is all")
+            service = Service(data_dir, make_engine(engine, data_dir), max_disk)
+            with _named(data_dir) as name:
+                asyncio.run(_serve(bound, host, service, [name, on_ready]))
+    except CannotServe as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
+    """What writes the data directory's service.json, which is gone when the service is.
+
+    Raises:
+        CannotServe: What lies there is not ours, or it cannot be written.
+    """
+    file = data_dir / "service.json"
+
+    def name(ready: ServiceReady) -> None:
+        try:
+            register(file, ready)
+        except OSError as error:
+            raise CannotServe(f"cannot write {file}: {error.strerror or error}") from error
+
+    try:
+        read_ready(file)
+    except HudUsage as error:
+        raise CannotServe(f"{error.message} ({error.hint})") from error
+    try:
+        yield name
+    finally:
+        forget(file, os.getpid())
+
+
+def make_engine(name: str, data_dir: Path) -> Engine:
+    """The engine of a name. Raises CannotServe: there is none, or it is not set up."""
+    if name not in ENGINES:
+        raise CannotServe(f"no engine {name!r}: choose from {', '.join(ENGINES)}")
+    if name == "tiny":
+        from hud_tui.service.engines.tiny.engine import TinyEngine
+
+        return TinyEngine()
+    from hud_tui.service.engines.tinker.engine import TinkerEngine
+    from hud_tui.settings import BadOption, read_options
+
+    try:
+        return TinkerEngine(read_options(), data_dir.resolve() / "tinker")
+    except BadOption as error:
+        raise CannotServe(str(error)) from error
+
+
+class Seldom(logging.Filter):
+    """Lets through one record a second from each line of code, with a count of those it did not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+        """By file and line: when a record of it was let through, and how many not since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place, at = (record.pathname, record.lineno), monotonic()
+        before, held = self._seen.get(place, (-PAUSE_S, 0))
+        if at - before < PAUSE_S:
+            self._seen[place] = before, held + 1
+            return False
+        self._seen[place] = at, 0
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} more like it)", ()
+        return True
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up, and lets the streams go before it waits for them."""
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, say_ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self._say_ready = say_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._say_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.parts.hub.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the service with code 0; uvicorn would raise them again."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+
+async def _serve(
+    bound: socket.socket,
+    host: str,
+    service: Service,
+    tell: Sequence[Callable[[ServiceReady], None]],
+) -> None:
+    def say_ready() -> None:
+        ready = _ready(bound, host, service)
+        for one in tell:
+            one(ready)
+        print(ready.model_dump_json(), flush=True)
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(service)
+        except Unusable as error:
+            raise CannotServe(str(error)) from error
+        except EngineError as error:
+            raise CannotServe(f"the engine does not start: {error}") from error
+        except (OSError, sqlite3.Error, TooNew) as error:
+            why = refusal(error) or error
+            raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
+        files = raise_open_files()
+        config = uvicorn.Config(
+            create_app(service, host),
+            http=bounded(room(files)),
+            backlog=min(2048, files // 8),
+            log_config=None,
+            ws="none",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        await _Server(config, service, say_ready).serve([bound])
+
+
+def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{bound.getsockname()[1]}"
+    return ServiceReady(
+        url=url,
+        api_key=service.api_key,
+        telemetry_url=url + PREFIX,
+        pid=os.getpid(),
+        data_dir=str(service.data_dir.absolute()),
+    )
+
+
+def _say(text: str) -> None:
+    print(f"hud-tui serve: {text}", file=sys.stderr, flush=True)

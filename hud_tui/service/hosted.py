@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.service import gateway
-from hud_tui.service.completions import whole
+from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
-from hud_tui.service.ids import canonical, wanted_id
-from hud_tui.service.parts import Parts
-from hud_tui.service.plan import effort_tokens
-from hud_tui.service.refusals import Refused, bad_field
-from hud_tui.service.store import Db, jobs, models, traces
+from hud_tui.service.gateway import whole
+from hud_tui.service.http import Refused, bad_field, canonical, wanted_id
+from hud_tui.service.managed_run import effort_tokens
+from hud_tui.service.store import jobs, models, traces
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Chat, SubmitRollout, TraceEnter, TraceExit
 
@@ -43,7 +43,7 @@ TAKEN = frozenset({"reasoning_effort", "extra_body", "return_token_ids", "logpro
 class Hosted:
     """The rollouts under way. Those that have not ended when the service stops end as errors."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceContext) -> None:
         self._parts = parts
         self._line = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -8,7 +8,7 @@ recently used is closed first. A policy in use is closed only when its last user
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +22,9 @@ from hud_tui.service.engines.base import (
     StateDamaged,
     StateGone,
 )
+from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.nodes import Node
+from hud_tui.service.store.traces import digest
 from hud_tui.service.weights import Weights
 
 OPEN = 8
@@ -231,3 +232,38 @@ class Policies:
             self._generation += 1
             self._sampling.clear()
             self._training.clear()
+
+
+# Temperatures: how hot the newest answers were sampled, whether a trace keeps them or not.
+#
+# A rollout that comes back inline says its tokens and logprobs, and not its temperature;
+# without it the current logprobs are tempered otherwise, and every ratio is wrong.
+
+
+KEPT = 65_536
+"""Answers remembered, about 200 bytes each; the oldest goes first."""
+
+
+class Temperatures:
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, float] = OrderedDict()
+
+    def keep(
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        logprobs: Sequence[float],
+        temperature: float,
+    ) -> None:
+        """An answer was sampled."""
+        key = digest(prompt, output, logprobs)
+        self._kept[key] = temperature
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+    def find(
+        self, prompt: Sequence[int], output: Sequence[int], logprobs: Sequence[float]
+    ) -> float | None:
+        """The temperature of an answer; None where it was not sampled here, or long ago."""
+        return self._kept.get(digest(prompt, output, logprobs))

@@ -10,14 +10,13 @@ import logging
 import shutil
 from pathlib import Path
 
-from hud_tui.service.disk import FULL, free_bytes, refusal
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
-from hud_tui.service.ids import new_id
+from hud_tui.service.http import FULL, Refused, free_bytes, new_id, refusal
 from hud_tui.service.policies import Policies
-from hud_tui.service.refusals import Refused
-from hud_tui.service.steps import saved_file
-from hud_tui.service.store import Store, retention
-from hud_tui.service.store.nodes import Node
+from hud_tui.service.session import saved_file
+from hud_tui.service.store import checkpoints
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.db import Store
 from hud_tui.service.weights import Weights
 from hud_tui.wire import Disk
 
@@ -52,8 +51,8 @@ class Retention:
         """What checkpoints of a base take; None where they are kept on a server."""
         if base is None or self._engine.about().server is not None:
             return None
-        size = await self._store.read(retention.measured, base.name) or base.state_bytes
-        used = await self._store.read(retention.used)
+        size = await self._store.read(checkpoints.measured, base.name) or base.state_bytes
+        used = await self._store.read(checkpoints.used)
         if not size:
             return None
         free = await asyncio.to_thread(free_bytes, self._data_dir)
@@ -87,7 +86,7 @@ class Retention:
         try:
             while self._again:
                 self._again = False
-                while await self._store.read(retention.used) > self._limit and await self._thin():
+                while await self._store.read(checkpoints.used) > self._limit and await self._thin():
                     pass
         except Exception as error:
             why = error if isinstance(error, EngineLost) else refusal(error)
@@ -99,14 +98,14 @@ class Retention:
     async def _thin(self) -> bool:
         """Thin one checkpoint by one stage; False where none may be."""
         opened = self._policies.sources() | self._unreadable
-        found = await self._store.read(retention.next_to_thin, opened)
+        found = await self._store.read(checkpoints.next_to_thin, opened)
         if found is None:
             return False
         model_id, node = found
         if node.state == "full":
             done = await self._slim(model_id, node)
         else:
-            done = await self._store.write(retention.expired, model_id, node)
+            done = await self._store.write(checkpoints.expired, model_id, node)
         if done and not self._policies.opens(node.state_path):  # else the next start sweeps it
             old = (self._data_dir / node.state_path).parent
             await asyncio.to_thread(shutil.rmtree, old, ignore_errors=True)
@@ -138,4 +137,4 @@ class Retention:
         path = await self._engine.slim(self._data_dir / node.state_path, directory)
         place = str(Path(path).relative_to(self._data_dir))
         saved = await asyncio.to_thread(saved_file, self._data_dir, directory, place)
-        return await self._store.write(retention.slimmed, model_id, node, saved)
+        return await self._store.write(checkpoints.slimmed, model_id, node, saved)

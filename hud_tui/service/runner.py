@@ -7,19 +7,41 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from hud_tui.rl.formats import read_rows
-from hud_tui.service.disk import refusal
-from hud_tui.service.endings import End, NoSpread, Solved, Stopped, failed, stopped
-from hud_tui.service.engines.base import Base, EngineError, Tokenizer
-from hud_tui.service.ids import new_id
-from hud_tui.service.parts import Parts
-from hud_tui.service.plan import Plan, fill, make_plan
-from hud_tui.service.refusals import Refused
-from hud_tui.service.run import Run
-from hud_tui.service.store import Db, models, runs, tasksets
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.engines.base import Base, Engine, EngineError, Tokenizer
+from hud_tui.service.http import Refused, new_id, refusal
+from hud_tui.service.managed_run import Plan, Run, fill, make_plan
+from hud_tui.service.store import jobs, models
+from hud_tui.service.store import models as model_store
+from hud_tui.service.store.db import Db, Store
+from hud_tui.service.store.jobs import End, NoSpread, Solved, Stopped, failed, stopped
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.waits import held_up, tell
 from hud_tui.wire import JobStatus, SubmitJob
+
+# Waits: what an engine's server holds runs up with, told to who follows them.
+
+
+LOOK_S = 1.0
+"""Between two looks at what the engine says; nothing is asked of the server for it."""
+
+
+def held_up(engine: Engine) -> str | None:
+    """What requests wait for, in plain words; None while they move."""
+    queue = engine.about().queue
+    return None if queue == "active" else queue
+
+
+async def tell(engine: Engine, store: Store, job_id: str) -> None:
+    """Log each change as long as the run goes on; cancelled with it."""
+    said: str | None = None
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now = held_up(engine)
+        if now != said:
+            said = now
+            await store.write(jobs.waits, job_id, now)
+
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +56,7 @@ RETRY_S = (0.5, 30.0)
 
 
 class Runner:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceContext) -> None:
         self.submitting = asyncio.Lock()
         self._parts = parts
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
@@ -63,7 +85,7 @@ class Runner:
         tokens = await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
         job_id, name = new_id(), await self._name(rows, model)
-        submission = runs.Submission(job_id, model.id, name, parameters, rows)
+        submission = jobs.Submission(job_id, model.id, name, parameters, rows)
         await store.write(_submit, submission, also)
         self._start(Run(self._parts, model, job_id, plan))
         return job_id
@@ -79,7 +101,7 @@ class Runner:
             Refused: 404; 409 it succeeded, is running, or another run trains the model.
         """
         store = self._parts.store
-        job = await store.read(runs.training, job_id)
+        job = await store.read(jobs.training, job_id)
         await self._settle(job["id"])
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
@@ -102,10 +124,10 @@ class Runner:
 
     async def refuse_busy(self, model_id: str) -> None:
         """Raises Refused, 409, while a managed run trains the model."""
-        job = await self._parts.store.read(runs.active, model_id)
+        job = await self._parts.store.read(jobs.active, model_id)
         if job is not None:
             await self._settle(job["id"])
-            await self._parts.store.read(runs.refuse_busy, model_id)
+            await self._parts.store.read(jobs.refuse_busy, model_id)
 
     def shown(self, job: sqlite3.Row) -> str:
         """A job's status in one word, ended as `status` says."""
@@ -114,7 +136,7 @@ class Runner:
 
     def status(self, job: sqlite3.Row) -> JobStatus:
         """A run in the wire's raw-status form, ended if it has, be that written or not."""
-        status, end = runs.status(job), self._unwritten.get(job["id"])
+        status, end = jobs.status(job), self._unwritten.get(job["id"])
         if end is None:
             goes_on = job["status"] == "running" and job["id"] in self._runs
             why = held_up(self._parts.engine) if goes_on else None
@@ -180,12 +202,12 @@ class Runner:
                 found[1].cancel()
 
     async def _write_end(self, job_id: str) -> None:
-        await self._parts.store.write(runs.finish, job_id, self._unwritten[job_id])
+        await self._parts.store.write(jobs.finish, job_id, self._unwritten[job_id])
         self._unwritten.pop(job_id, None)
 
     async def _outcome(self, run: Run) -> End:
         try:
-            await self._parts.store.write(runs.start, run.job_id)
+            await self._parts.store.write(jobs.start, run.job_id)
             await self._train(run)
         except Stopped:
             return stopped(run.ends_as)
@@ -211,7 +233,7 @@ class Runner:
     async def _name(self, rows: list[dict[str, object]], model: ModelRow) -> str:
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
-        known = await self._parts.store.read(tasksets.holding, slugs)
+        known = await self._parts.store.read(model_store.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
         return f"{known or f'{len(tasks)} {envs} tasks'} on {model.slug}"
 
@@ -221,11 +243,11 @@ def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
 
 
 def _requeue(db: Db, job_id: str, keep: Keep) -> JobStatus:
-    status = runs.requeue(db, job_id)
+    status = jobs.requeue(db, job_id)
     keep(db, status)
     return status
 
 
-def _submit(db: Db, submission: runs.Submission, also: Also) -> None:
-    runs.submit(db, submission)
+def _submit(db: Db, submission: jobs.Submission, also: Also) -> None:
+    jobs.submit(db, submission)
     also(db, submission.job_id)

@@ -4,15 +4,17 @@ import asyncio
 from pathlib import Path
 from types import TracebackType
 
-from hud_tui.rl.formats import read_row
+from hud_tui.rl.tasks.formats import read_row
+from hud_tui.service.context import ServiceContext
 from hud_tui.service.data_dir import mark, prepare, tidy
 from hud_tui.service.engines.base import Engine
+from hud_tui.service.environments import TASKSETS
 from hud_tui.service.hosted import Hosted
-from hud_tui.service.parts import Parts
 from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.runner import Runner
-from hud_tui.service.store import Db, models, runs, tasksets, traces
-from hud_tui.service.tasksets import TASKSETS
+from hud_tui.service.store import jobs, models, traces
+from hud_tui.service.store import models as model_store
+from hud_tui.service.store.db import Db
 
 
 class Service:
@@ -26,7 +28,7 @@ class Service:
             max_disk: Bytes that all checkpoints' files may have together.
         """
         self.data_dir = data_dir.resolve()
-        self.parts: Parts
+        self.parts: ServiceContext
         self.runner: Runner
         self.hosted: Hosted
         self.api_key = ""
@@ -36,7 +38,7 @@ class Service:
     async def __aenter__(self) -> "Service":
         prepared = await asyncio.to_thread(prepare, self.data_dir)
         self.api_key = prepared.key
-        self.parts = Parts(self.data_dir, self._engine, self._max_disk)
+        self.parts = ServiceContext(self.data_dir, self._engine, self._max_disk)
         self.runner = Runner(self.parts)
         self.hosted = Hosted(self.parts)
         try:
@@ -75,6 +77,6 @@ def _recover(db: Db, bases: list[str]) -> None:
     models.offer_bases(db, bases)
     for builtin in TASKSETS.values():
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
-        tasksets.offer(db, builtin.name, builtin.description, rows)
-    runs.interrupt_all(db)
+        model_store.offer(db, builtin.name, builtin.description, rows)
+    jobs.interrupt_all(db)
     traces.end_queued(db)

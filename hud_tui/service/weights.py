@@ -11,9 +11,10 @@ from hashlib import file_digest
 from pathlib import Path
 from time import monotonic
 
-from hud_tui.service.refusals import Refused
-from hud_tui.service.store import Db, Store, weights
-from hud_tui.service.store.weights import Row
+from hud_tui.service.http import Refused
+from hud_tui.service.store import checkpoints
+from hud_tui.service.store.checkpoints import Row
+from hud_tui.service.store.db import Db, Store
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,13 @@ class Weights:
         Raises:
             Refused: 410, its file is missing, or not the one that was saved.
         """
-        row = await self._store.read(weights.row, state_path)
+        row = await self._store.read(checkpoints.row, state_path)
         if row is None or "://" in state_path:
             return
         problem = await asyncio.to_thread(damage_of, self._data_dir / state_path, row.sha256)
         if problem != row.damage:
-            await self._store.write(weights.mark, state_path, problem)
-        still = await self._store.read(weights.row, state_path)
+            await self._store.write(checkpoints.mark, state_path, problem)
+        still = await self._store.read(checkpoints.row, state_path)
         if problem and still is not None:  # it was not thinned meanwhile
             raise await self._refusal(still, problem)
 
@@ -49,14 +50,14 @@ class Weights:
         Raises:
             Refused: 410.
         """
-        row = await self._store.read(weights.row, state_path)
+        row = await self._store.read(checkpoints.row, state_path)
         if row is not None:
-            await self._store.write(weights.mark, state_path, problem)
+            await self._store.write(checkpoints.mark, state_path, problem)
             raise await self._refusal(row, problem)
 
     async def survey(self) -> None:
         """At a start: every file is looked for, and those of the heads are read."""
-        rows = await self._store.read(weights.rows)
+        rows = await self._store.read(checkpoints.weights_rows)
         found = await asyncio.to_thread(_survey, self._data_dir, rows)
         if found:
             await self._store.write(_mark_all, found)
@@ -67,7 +68,7 @@ class Weights:
             log.warning("%d more checkpoints are damaged", len(damaged) - NAMED)
 
     async def _refusal(self, row: Row, problem: str) -> Refused:
-        near = await self._store.read(weights.whole, row)
+        near = await self._store.read(checkpoints.whole, row)
         others = f"or choose a checkpoint that is whole: {', '.join(near)}"
         return Refused(
             410,
@@ -118,4 +119,4 @@ def _survey(data_dir: Path, rows: Sequence[Row]) -> list[tuple[Row, str | None]]
 
 def _mark_all(db: Db, found: Sequence[tuple[Row, str | None]]) -> None:
     for row, problem in found:
-        weights.mark(db, row.path, problem)
+        checkpoints.mark(db, row.path, problem)

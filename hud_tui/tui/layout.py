@@ -5,15 +5,132 @@ One file an account of a service. What it does not name is as it comes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from hud_tui.rl.group_rows import Order
+from hud_tui.rl.axes import Axis
+from hud_tui.rl.curves import WEIGHTS
+from hud_tui.rl.groups import Order
+from hud_tui.rl.metrics import ranked
 from hud_tui.rl.text import one_line
-from hud_tui.tui.shelf import Shelf
+from hud_tui.storage import JsonStore
+from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.group_grid import Face
+
+# Choices: which charts are shown, in which order, and how; kept on the shelf.
+
+
+FILE = "charts"
+MOST = 2000
+"""Names of metrics that are remembered."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Of metrics that were never chosen nothing is kept: they come last, and are shown."""
+
+    order: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    smoothing: int = 2
+    log: bool = False
+    axis: Axis = Axis.STEP
+    clip: bool = False
+    envelope: bool = True
+
+    @property
+    def lens(self) -> ChartView:
+        return ChartView(self.smoothing, self.log, self.axis, self.clip, self.envelope)
+
+    def seen_through(self, lens: ChartView) -> Choices:
+        """The same charts, looked at like this."""
+        return replace(
+            self,
+            smoothing=lens.smoothing,
+            log=lens.log,
+            axis=lens.axis,
+            clip=lens.clip,
+            envelope=lens.envelope,
+        )
+
+    def arranged(self, keys: Sequence[str]) -> list[str]:
+        """All of a run's metrics: those once put in order first, then the others by rank."""
+        places = {key: place for place, key in enumerate(self.order)}
+        known = sorted((key for key in keys if key in places), key=places.__getitem__)
+        return known + ranked([key for key in keys if key not in places])
+
+    def shown(self, keys: Sequence[str]) -> list[str]:
+        """Those that are not hidden; all where none would be left."""
+        arranged, hidden = self.arranged(keys), set(self.hidden)
+        return [key for key in arranged if key not in hidden] or arranged
+
+    def unchosen(self) -> Choices:
+        """All charts, in the order they come in."""
+        return replace(self, order=(), hidden=())
+
+    def toggled(self, key: str) -> Choices:
+        """With this metric hidden; or shown again."""
+        if key in self.hidden:
+            return replace(self, hidden=tuple(name for name in self.hidden if name != key))
+        return replace(self, hidden=(*self.hidden, key)[-MOST:])
+
+    def moved(self, keys: Sequence[str], key: str, places: int) -> Choices:
+        """With this metric so many places later, or earlier where below 0."""
+        order = self.arranged(keys)
+        here = order.index(key)
+        order.insert(max(0, min(len(order) - 1, here + places)), order.pop(here))
+        return replace(self, order=tuple(order)[:MOST])
+
+
+def read_choices(shelf: JsonStore) -> Choices:
+    """What was kept; of a field that makes no sense its default."""
+    found = shelf.read(FILE)
+    good = {name: found[name] for name, check in _CHECKS.items() if check(found.get(name))}
+    if bad := [name for name in found if name in _CHECKS and name not in good]:
+        shelf.leave(FILE, f"{bad[0]}: expected {_EXPECTED[bad[0]]}")
+    names = {name: _names(good.pop(name, ())) for name in ("order", "hidden")}
+    return Choices(**{**good, **names, "axis": Axis(good.get("axis", Axis.STEP))})
+
+
+def write_choices(shelf: JsonStore, choices: Choices, before: Choices | None = None) -> None:
+    """Keep the choices; of those that are as they were `before`, what another app chose."""
+    was = {} if before is None else asdict(before)
+    now = asdict(choices)
+    shelf.write(
+        FILE, {name: now[name] for name in now if name not in was or was[name] != now[name]}
+    )
+
+
+def _names(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value))[:MOST]
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS: dict[str, Callable[[object], bool]] = {
+    "order": _are_names,
+    "hidden": _are_names,
+    "smoothing": lambda value: type(value) is int and 0 <= value < len(WEIGHTS),
+    "axis": lambda value: value in list(Axis),
+    "log": _is_flag,
+    "clip": _is_flag,
+    "envelope": _is_flag,
+}
+_EXPECTED = {
+    **dict.fromkeys(("order", "hidden"), "a list of metrics' names"),
+    **dict.fromkeys(("log", "clip", "envelope"), "true or false"),
+    "smoothing": f"a number from 0 to {len(WEIGHTS) - 1}",
+    "axis": f"one of {', '.join(Axis)}",
+}
+
 
 Line = Annotated[str, Field(max_length=1000)]
 Runs = Annotated[tuple[tuple[Line, Line], ...], Field(max_length=200)]
@@ -49,7 +166,7 @@ def file_name(scope: str) -> str:
     return f"layout-{scope}"
 
 
-def read_layout(shelf: Shelf, scope: str) -> Layout:
+def read_layout(shelf: JsonStore, scope: str) -> Layout:
     """What was kept; the defaults where it makes no sense, which is said."""
     try:
         return TypeAdapter(Layout).validate_python(shelf.read(file_name(scope)))
@@ -60,7 +177,7 @@ def read_layout(shelf: Shelf, scope: str) -> Layout:
         return Layout()
 
 
-def write_layout(shelf: Shelf, scope: str, layout: Layout, before: Layout) -> None:
+def write_layout(shelf: JsonStore, scope: str, layout: Layout, before: Layout) -> None:
     """Keep what is not as it was `before`; the rest may be another app's, and stays."""
     was = asdict(before)
     changed = {name: value for name, value in asdict(layout).items() if was[name] != value}

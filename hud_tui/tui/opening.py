@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudError, HudRefused, HudUsage
-from hud_tui.rl.catalog import own
-from hud_tui.rl.jobs import job_model_id
+from hud_tui.rl.checkpoint_tree import own
 from hud_tui.rl.names import find_model
+from hud_tui.rl.run import job_model_id
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Job, Model
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.last_known import LastKnown
-    from hud_tui.start import Start
+    from hud_tui.settings import Start
     from hud_tui.tui.layout import Layout
+
 
 VIEWS = {
     "models": "models",

@@ -4,6 +4,21 @@ The accent is what is served now. The reward ramp (widgets/palette.py) runs from
 yellow, so the accent is a sky blue brighter than any of it, and warm is an orange.
 """
 
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.control import Control
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
 
 DARK = Theme(
@@ -76,3 +91,331 @@ LIGHT = Theme(
         "scrollbar-background-active": "#fbfcfd",
     },
 )
+
+
+# The one reward ramp, and what to draw where a terminal has no Unicode.
+#
+# The ramp is sequential and reads the same to a colour-blind eye: brightness rises with
+# the reward. It leaves out the darkest fifth of its source and lifts the three that
+# follow, which a dark terminal would swallow.
+#
+# Source: viridis (van der Walt and Smith 2015, matplotlib), sampled at nine points.
+
+
+RAMP = (
+    "#4f529b",
+    "#455f98",
+    "#32709a",
+    "#277d8e",
+    "#1f938b",
+    "#28ae80",
+    "#5ec962",
+    "#addc30",
+    "#fde725",
+)
+"""Lowest reward to highest."""
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+"""Nothing to a full cell, by eighths of its height."""
+LOCK = "⚿"
+"""A model that is changed only by who types its name."""
+ALL_GOOD, ALL_BAD = "═", "┄"
+"""Groups without spread, apart from each other and from any spread without colour too."""
+_TWINS = {
+    **dict(zip("▁▂▃▄▅▆▇█", "_..:-=+#", strict=True)),
+    **dict.fromkeys("─╴╶╌┄┈⋯", "-"),
+    **dict.fromkeys("━═╸╺", "="),
+    **dict.fromkeys("│┃║┊┆", "|"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋╞╡╤╧╪", "+"),
+    **dict.fromkeys("▶▸►", ">"),
+    **dict.fromkeys("◂◀", "<"),
+    **dict.fromkeys("▲△", "^"),
+    **dict.fromkeys("▼▽▾", "v"),
+    **dict.fromkeys("●◉■", "o"),
+    **dict.fromkeys("◌○◇□", "."),
+    **dict.fromkeys("⚠⚑", "!"),
+    **dict.fromkeys("░▏▎", "."),
+    **dict.fromkeys("▒▍▌▋", ":"),
+    **dict.fromkeys("▓▊▉", "#"),
+    "★": "*",
+    LOCK: "#",
+    "◆": "p",
+    "◐": "c",
+    "✎": "n",
+    "↻": "@",
+    "⏸": "=",
+    "⏎": "$",
+    "␛": "?",
+    "⋮": ":",
+    "…": "~",
+    "·": ".",
+    "×": "x",
+    "±": "~",
+    "Δ": "d",
+    "–": "-",
+    "−": "-",
+    "✔": "+",
+    "✘": "x",
+    "∞": "I",
+    "←": "<",
+    "→": ">",
+    "↑": "^",
+    "↓": "v",
+    "‹": "<",
+    "›": ">",
+    "≤": "<",
+    "≥": ">",
+    "Σ": "S",
+    "␣": "_",
+    "⇥": ">",
+    "␡": "?",
+    "⟨": "(",
+    "⟩": ")",
+    "�": "?",
+    "≈": "~",
+}
+BRAILLE = 0x2800
+"""The empty braille cell; the eight low bits of a cell's code are its dots."""
+ASCII = {
+    **{ord(glyph): twin for glyph, twin in _TWINS.items()},
+    **{BRAILLE + dots: " .:+*####"[dots.bit_count()] for dots in range(256)},
+}
+"""One character for one: a twin never moves what stands beside it."""
+_OTHER = re.compile("[^\x00-\x7f]")
+
+
+def ramp_index(value: float, low: float, high: float) -> int:
+    """Which colour of the ramp, 0 … 8: NaN and an empty range are the lowest."""
+    if not high > low or value != value:
+        return 0
+    share = (value - low) / (high - low)
+    return round(min(1.0, max(0.0, share)) * (len(RAMP) - 1))
+
+
+def reward_style(value: float, low: float = 0.0, high: float = 1.0) -> Style:
+    """The style of a reward on the scale [low, high], the same in every view."""
+    return _style(ramp_index(value, low, high))
+
+
+def eighth(share: float) -> str:
+    """A cell filled from below to a share in [0, 1]; any share above 0 shows."""
+    if not share > 0:
+        return EIGHTHS[0]
+    return EIGHTHS[min(8, max(1, round(share * 8)))]
+
+
+def mark_glyph(spread: float, teaches: bool, all_good: bool, widest: float) -> str:
+    """A group in one cell: as high as its spread; a flat one has a line of its own.
+
+    Args:
+        spread: Of its rewards.
+        teaches: Whether it has any.
+        all_good: Of a flat group, whether it was solved every time.
+        widest: The spread of a full cell.
+    """
+    if teaches:
+        return eighth(max(0.01, spread / widest))
+    return ALL_GOOD if all_good else ALL_BAD
+
+
+def wants_ascii(environ: Mapping[str, str], encoding: str | None) -> bool:
+    """Whether this terminal has no Unicode: HUD_TUI_ASCII is set, or the encoding says so."""
+    if "HUD_TUI_ASCII" in environ:
+        return environ["HUD_TUI_ASCII"] not in ("", "0")
+    return environ.get("TERM") == "linux" or "utf" not in (encoding or "utf-8").lower()
+
+
+class AsciiFilter(LineFilter):
+    """Replace every glyph of the screen by its ASCII twin, just before it is written."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(to_ascii(text), style, control) for text, style, control in segments]
+
+
+def to_ascii(text: str) -> str:
+    """As wide a text in ASCII; a character that has no twin, as in a model's name, is ``?``."""
+    if text.isascii():
+        return text
+    return _OTHER.sub(lambda found: "?" * cell_len(found.group()), text.translate(ASCII))
+
+
+def ascii_filter(encoding: str | None) -> AsciiFilter:
+    """The app's filter, switched on where the terminal needs it."""
+    return AsciiFilter(enabled=wants_ascii(os.environ, encoding))
+
+
+@lru_cache(len(RAMP))
+def _style(index: int) -> Style:
+    return Style(color=RAMP[index])
+
+
+# Two themes for eyes that the usual ones do not serve, and the reward ramps of all four.
+#
+# High contrast: every text has at least 7:1 against its ground (WCAG 2.2, criterion 1.4.6), on
+# black. Colour-blind safe: accent, warm and hot lie on the axis from blue to yellow and apart in
+# brightness, which deuteranopes and protanopes see; rewards are greys, so that only what has a
+# meaning of its own is coloured.
+
+
+_BLACK = "#000000"
+CONTRAST = Theme(
+    name="hud-high-contrast",
+    dark=True,
+    primary="#b9cbe4",
+    secondary="#b9cbe4",
+    accent="#6fd3ff",
+    warning="#ffb000",
+    error="#ff8f8f",
+    success="#8dffa0",
+    foreground="#ffffff",
+    background=_BLACK,
+    surface="#0a0d12",
+    panel="#14191f",
+    variables={
+        **DARK.variables,
+        "text-muted": "#a6aebb",
+        "text-disabled": "#9ea6b2",
+        "border": "#8c98a8",
+        "border-blurred": "#8c98a8",
+        "block-cursor-background": "#00355e",
+        "block-cursor-blurred-foreground": "#ffffff",
+        "block-cursor-blurred-background": "#232b35",
+        "input-cursor-background": "#ffffff",
+        "input-selection-background": "#00528f",
+        "scrollbar": "#8c98a8",
+        "scrollbar-hover": "#c8d0da",
+        "scrollbar-active": "#6fd3ff",
+        "scrollbar-background": _BLACK,
+        "scrollbar-corner-color": _BLACK,
+        "scrollbar-background-hover": _BLACK,
+        "scrollbar-background-active": _BLACK,
+    },
+)
+COLOUR_BLIND = Theme(
+    name="hud-colour-blind",
+    dark=True,
+    primary=DARK.primary,
+    secondary=DARK.secondary,
+    accent="#56c4ff",
+    warning="#ffa200",
+    error="#ff5a36",
+    success="#b9c6d6",
+    foreground=DARK.foreground,
+    background=DARK.background,
+    surface=DARK.surface,
+    panel=DARK.panel,
+    variables={**DARK.variables, "scrollbar-active": "#56c4ff"},
+)
+TITLES = {
+    DARK.name: "dark",
+    LIGHT.name: "light",
+    CONTRAST.name: "high contrast",
+    COLOUR_BLIND.name: "colour-blind safe",
+}
+"""What each theme is called, in the order in which one key goes through them."""
+THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
+RAMPS = {
+    DARK.name: RAMP,
+    LIGHT.name: (
+        "#87d448",
+        "#52c368",
+        "#2caf7e",
+        "#219989",
+        "#26828d",
+        "#306a8d",
+        "#3b518a",
+        "#44367f",
+        "#461668",
+    ),
+    CONTRAST.name: (
+        "#2e6e8e",
+        "#26828d",
+        "#21968a",
+        "#22a884",
+        "#3dba74",
+        "#64ca5d",
+        "#95d740",
+        "#cae126",
+        "#fde725",
+    ),
+    COLOUR_BLIND.name: (
+        "#4f5560",
+        "#5f6570",
+        "#707680",
+        "#818791",
+        "#949aa3",
+        "#a8adb5",
+        "#bdc1c7",
+        "#d3d6da",
+        "#eceef0",
+    ),
+}
+"""Of each theme the colours of rewards, lowest to highest: each further from the ground than the
+last. Viridis, as in the palette: downwards on a light ground, its brighter part on black."""
+
+
+# Plain: the screen without colours, for NO_COLOR: what a colour says, an attribute says.
+#
+# Source: https://no-color.org
+
+
+RAISED = 0.11
+"""Difference in brightness from which a background marks something: a cursor, a button."""
+FAINT, GREY = 0.7, 0.25
+"""Difference in brightness, and range of red, green and blue, up to which a text is muted."""
+REVERSE, DIM = Style(reverse=True), Style(dim=True)
+
+
+class PlainFilter(LineFilter):
+    """Take every colour out; a marked background becomes reverse, and a muted text dim."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            Segment(text, plain(style, background) if style is not None else None, control)
+            for text, style, control in segments
+        ]
+
+
+@lru_cache(4096)
+def plain(style: Style, background: Color) -> Style:
+    """A style without its colours.
+
+    Args:
+        style: As the screen has it.
+        background: The screen's, which is told apart from what is marked.
+    """
+    base = background.brightness
+    ground = base if style.bgcolor is None else Color.from_rich_color(style.bgcolor).brightness
+    bare = style.without_color
+    if abs(ground - base) > RAISED:
+        return bare + REVERSE
+    if style.color is None or style.color.is_default:
+        return bare
+    ink = Color.from_rich_color(style.color)
+    muted = abs(ink.brightness - ground) < FAINT and max(ink.rgb) - min(ink.rgb) < GREY * 255
+    return bare + DIM if muted else bare
+
+
+# ThinUpdate: what is written to the terminal when parts of some lines have changed.
+#
+# Textual 8.2 begins each part at the left edge of its widget, however little of it changed.
+# Over a slow link that is most of what is sent, so each part is cut at both ends here.
+
+
+class ThinUpdate(ChopsUpdate):
+    """The same parts, cut to the cells that were asked for."""
+
+    @classmethod
+    def of(cls, update: ChopsUpdate) -> ThinUpdate:
+        return cls(update.chops, update.spans, update.chop_ends)
+
+    def render_segments(self, console: Console) -> str:
+        """Cursor moves and styled text, ready to be written."""
+        written: list[str] = []
+        for y, start, stop in self.spans:
+            pieces = zip(self.chop_ends[y], self.chops[y].items(), strict=True)
+            for end, (x, strip) in pieces:
+                left, right = max(start, x), min(stop, end)
+                if strip is not None and left < right:
+                    written.append(Control.move_to(left, y).segment.text)
+                    written.append(strip.crop(left - x, right - x).render(console))
+        return "".join(written)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from textual.message import Message
     from textual.screen import Screen
 
+
 OPENS = "opens"
 """The group of workers that read something, then open it: what is typed meanwhile is for that."""
 AT_ONCE, AGAIN_S = 10, 0.001

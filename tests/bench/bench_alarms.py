@@ -9,9 +9,8 @@ however long the run is.
 import sys
 from time import perf_counter
 
-from hud_tui.rl.alarms.curves import healthy
-from hud_tui.rl.alarms.pathologies import row
-from hud_tui.rl.alarms.watch import Watch
+from hud_tui.rl.alarms.demos import healthy, row
+from hud_tui.rl.alarms.monitor import Watch
 from tests.bench.timing import best_s, floor_s
 
 STEPS, SMALL, REPEAT = 100_000, 2_000, 400

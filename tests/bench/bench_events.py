@@ -22,7 +22,8 @@ from time import monotonic
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone, StepTaken
 from hud_tui.service.service import Service
-from hud_tui.service.store import Db, events, models
+from hud_tui.service.store import events, models
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import Sent
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Checkpoint

@@ -21,10 +21,8 @@ from math import nan
 from time import monotonic, process_time, thread_time
 
 from hud_tui.client.client import HudClient
-from hud_tui.settings import Settings
-from hud_tui.start import Start
-from hud_tui.tui.app import HudApp
-from hud_tui.tui.main import settle
+from hud_tui.settings import Settings, Start
+from hud_tui.tui.app import HudApp, settle
 from tests.bench import large_tree
 from tests.bench.timing import floor_s
 from tests.conftest import until

@@ -16,10 +16,9 @@ from time import perf_counter
 
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import Series
+from hud_tui.tui.widgets.chart import ChartData, ChartView
 from hud_tui.tui.widgets.group_grid import GroupGrid
-from hud_tui.tui.widgets.lens import Lens
 from hud_tui.tui.widgets.lines import LinesView
-from hud_tui.tui.widgets.sight import Sight
 from tests.bench import long_run
 from tests.bench.timing import floor_s
 from tests.tui.stage import Stage
@@ -66,9 +65,9 @@ def megabytes() -> float:
     series = Series()
     for node in long_run.nodes():
         series = series.add(node)
-    sight, run = Sight(), Run(series=series)
+    sight, run = ChartData(), Run(series=series)
     for key in series.keys:
-        assert len(sight.buckets(run, key, Lens(), 100)) == 100
+        assert len(sight.buckets(run, key, ChartView(), 100)) == 100
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

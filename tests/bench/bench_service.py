@@ -26,11 +26,12 @@ from urllib.parse import urlsplit
 import httpx
 from httpx_sse import EventSource
 
-from hud_tui.client.poll import BUSY_S
+from hud_tui.client.feed import BUSY_S
 from hud_tui.service.batches import Trajectory, Turn, make_batch
 from hud_tui.service.engines.base import Adam, SampleRequest
 from hud_tui.service.service import Service
-from hud_tui.service.store import Db, models
+from hud_tui.service.store import models
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Checkpoint, Group
 from tests.bench.timing import best_s, floor_s

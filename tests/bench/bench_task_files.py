@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from hud_tui.rl.preflight import check_fields, check_rows, check_slugs
+from hud_tui.rl.tasks.checks import check_fields, check_rows, check_slugs
 from tests.bench.timing import best_s
 from tests.task_files import read_file
 

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from hud_tui.events import CheckpointAdded
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
-from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Checkpoint
 from tests.bench.timing import floor_s
 from tests.tui.still import StillClient, step, still

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Thread
 from time import process_time
 
-from hud_tui import cli
+from hud_tui.cli import main as main_module
 from tests.bench.terminal import Terminal, program
 
 
@@ -45,7 +45,7 @@ def main() -> int:
             os.write(report, f"{process_time()}\n".encode())
 
     Thread(target=answer, daemon=True).start()
-    return cli.main(sys.argv[3:])
+    return main_module.main(sys.argv[3:])
 
 
 if __name__ == "__main__":

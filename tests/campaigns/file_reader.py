@@ -15,15 +15,14 @@ from time import process_time
 from traceback import format_exc
 from typing import Any
 
-from hud_tui.cli import main
+from hud_tui.cli.main import main
 from hud_tui.client.replay import player
 from hud_tui.config import read_config
 from hud_tui.errors import HudError
-from hud_tui.last_known import read_last_known
+from hud_tui.last_known import read_last_known, scope_of
 from hud_tui.notebook import Notebook
-from hud_tui.scope import scope_of
+from hud_tui.storage import JsonStore
 from hud_tui.tui.layout import read_layout
-from hud_tui.tui.shelf import Shelf
 
 
 async def replay(file: str) -> None:
@@ -38,7 +37,7 @@ async def replay(file: str) -> None:
 def kept(directory: str) -> None:
     """Read what the app keeps between two sessions."""
     state = Path(directory)
-    shelf = Shelf(lambda: state)
+    shelf = JsonStore(lambda: state)
     for name in ("look", "look-charts"):
         shelf.read(name)
     read_layout(shelf, "0")

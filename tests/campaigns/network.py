@@ -23,12 +23,12 @@ from unittest.mock import patch
 
 import httpx
 
+from hud_tui.cli import commands as headless
+from hud_tui.cli.output import emit_error
+from hud_tui.cli.parser import build_parser
 from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
-from hud_tui.commands import build_parser
 from hud_tui.errors import HudError, HudUnclear
-from hud_tui.headless import main as headless
-from hud_tui.headless.output import emit_error
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
 from tests.campaigns.campaign import Campaign, Plan, Report
@@ -47,20 +47,20 @@ MOST_S = 10.0
 """Longest that a command may take beyond its waits, which are below a second here."""
 ENDLESS = {"steps": 100_000, "learning_rate": 1e-6}
 HASTE: dict[str, Any] = {
-    "hud_tui.client.http.READ_S": PATIENCE_S,
-    "hud_tui.client.http.CONNECT_S": 1.0,
-    "hud_tui.client.jobs.TRAIN_S": PATIENCE_S,
-    "hud_tui.client.training.TRAIN_S": PATIENCE_S,
-    "hud_tui.client.training.SUBMIT_S": PATIENCE_S,
-    "hud_tui.client.lookup.LOOKS_S": (0.0, 0.05, 0.1),
-    "hud_tui.client.lookup.ASKS_S": (0.0, 0.05, 0.1),
-    "hud_tui.client.trainer_session.LOOKS_S": (0.0, 0.05),
-    "hud_tui.client.submission.LOOK_S": 0.05,
+    "hud_tui.client.transport.READ_S": PATIENCE_S,
+    "hud_tui.client.transport.CONNECT_S": 1.0,
+    "hud_tui.client.client.TRAIN_S": PATIENCE_S,
+    "hud_tui.client.client.TRAIN_S": PATIENCE_S,
+    "hud_tui.client.client.SUBMIT_S": PATIENCE_S,
+    "hud_tui.client.transport.LOOKS_S": (0.0, 0.05, 0.1),
+    "hud_tui.client.transport.ASKS_S": (0.0, 0.05, 0.1),
+    "hud_tui.client.trainer.LOOKS_S": (0.0, 0.05),
+    "hud_tui.client.submit.LOOK_S": 0.05,
     "hud_tui.client.signal.PATIENCE_S": 1.0,
-    "hud_tui.headless.checkpoints.LOOKS_S": (0.0, 0.05, 0.1),
-    "hud_tui.headless.listening.PATIENCE_S": 2.0,
-    "hud_tui.headless.listening.WATCH_S": 0.1,
-    "hud_tui.client.retry.backoff": lambda attempt, longest_s=0.0: 0.01,
+    "hud_tui.cli.models.LOOKS_S": (0.0, 0.05, 0.1),
+    "hud_tui.cli.watch.PATIENCE_S": 2.0,
+    "hud_tui.cli.watch.WATCH_S": 0.1,
+    "hud_tui.client.transport.backoff": lambda attempt, longest_s=0.0: 0.01,
     "hud_tui.client.feed.backoff": lambda attempt, longest_s=0.0: 0.01,
 }
 """The client's waits, short."""

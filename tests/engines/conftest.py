@@ -8,7 +8,7 @@ import pytest
 from hud_tui.service.engines.base import Adam, Datum, Engine, Sampled, SampleRequest, Saved
 from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.tinker_settings import Options
+from hud_tui.settings import Options
 from tests.engines.skyrl import SkyRL
 
 

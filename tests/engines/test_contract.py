@@ -15,10 +15,10 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     SampleRequest,
     Tokenizer,
+    loss_config,
 )
 from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tiny.checks import loss_config
-from hud_tui.service.engines.tiny.losses import token_weights
+from hud_tui.service.engines.tiny.training import token_weights
 from tests.engines.conftest import Trial
 
 CLOSE = 2e-4

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from hud_tui.service.engines.base import EngineError, EngineLost, PolicyLost, StateGone
-from hud_tui.service.engines.tinker import presence
+from hud_tui.service.engines.tinker import link
 from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tinker.pointer import read
+from hud_tui.service.engines.tinker.state import read
 from hud_tui.service.service import Service
 from tests.conftest import calling, fork, submit, until
 from tests.engines.conftest import Trial, on
@@ -166,7 +166,7 @@ async def test_a_server_that_is_away_is_waited_for(
     server.kill()
     lost = asyncio.create_task(engine.forward_backward(handle, datums, "ppo"))
     with pytest.raises(PolicyLost, match=r"stopped answering|does not answer|lost the training"):
-        await asyncio.wait_for(_either(lost, server), presence.RETURN_S)
+        await asyncio.wait_for(_either(lost, server), link.RETURN_S)
     await engine.close(handle)
     again = await engine.open(Path(saved.state_path))
     assert await trial.logprobs(again, datums) == pytest.approx(after, abs=2e-4)

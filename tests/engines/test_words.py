@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service import waits
+from hud_tui.service import runner
 from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tinker.pointer import states
+from hud_tui.service.engines.tinker.state import states
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
-from hud_tui.tinker_settings import Options
+from hud_tui.settings import Options
 from tests.conftest import calling, fork, tasks_of, until
 from tests.engines.gate import Gate, gate_before
 from tests.engines.skyrl import SkyRL
@@ -38,7 +38,7 @@ async def gate(skyrl: SkyRL) -> AsyncIterator[Gate]:
 async def service(
     gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Service]:
-    monkeypatch.setattr(waits, "LOOK_S", 0.05)
+    monkeypatch.setattr(runner, "LOOK_S", 0.05)
     engine = TinkerEngine(Options(gate.url, has_key=False), tmp_path / "data" / "tinker")
     async with Service(tmp_path / "data", engine) as service:
         yield service

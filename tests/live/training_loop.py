@@ -14,7 +14,7 @@ from statistics import fmean
 from uuid import uuid4
 
 from hud_tui.client import TrainingClient
-from hud_tui.connect import connect_local
+from hud_tui.local_service import connect_local
 from hud_tui.settings import read_paths
 
 

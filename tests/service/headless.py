@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hud_tui.cli import main
-from hud_tui.service.routes import catalog
+from hud_tui.cli.main import main
+from hud_tui.service.routes import models
 from tests.conftest import Served
 from tests.service.clients import documents
 
@@ -48,12 +48,12 @@ def point_at(monkeypatch: pytest.MonkeyPatch, url: str, api_key: str) -> None:
 
 def as_hud(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the service publish no defaults for runs, as HUD does not."""
-    made = catalog.record
+    made = models.record
 
     def without(*given: Any) -> dict[str, Any]:
         return {**made(*given), "training_defaults": None}
 
-    monkeypatch.setattr(catalog, "record", without)
+    monkeypatch.setattr(models, "record", without)
 
 
 def commands(

@@ -7,11 +7,11 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from hud_tui.client import answer as client_answer
-from hud_tui.client import http as client_http
-from hud_tui.client import lookup as client_lookup
+from hud_tui.client import transport as client_answer
+from hud_tui.client import transport as client_http
+from hud_tui.client import transport as client_lookup
 from hud_tui.client.client import HudClient
-from hud_tui.client.poll import Poller
+from hud_tui.client.feed import Poller
 from hud_tui.errors import (
     HudError,
     HudMalformed,

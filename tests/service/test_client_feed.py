@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from hud_tui.client import feed as client_feed
-from hud_tui.client import heard as client_heard
-from hud_tui.client import poll
+from hud_tui.client import feed as client_heard
+from hud_tui.client import feed as feed_module
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.errors import HudNotFound, HudUnauthorized
 from hud_tui.events import Event, HeadMoved, JobChanged, RolloutDone, StepTaken, TreeRead
-from hud_tui.rl.job_words import ENDED
+from hud_tui.rl.run import ENDED
 from hud_tui.service.app import create_app
-from hud_tui.service.routes import events as stream
+from hud_tui.service.routes import gateway as stream
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
 from hud_tui.wire import Checkpoint, Model
@@ -31,8 +31,8 @@ from tests.service.proxy import proxy
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect and poll without the waits that are meant for people."""
     monkeypatch.setattr(client_feed, "backoff", lambda attempt: 0.01)
-    monkeypatch.setattr(poll, "BUSY_S", 0.01)
-    monkeypatch.setattr(poll, "IDLE_S", 0.01)
+    monkeypatch.setattr(feed_module, "BUSY_S", 0.01)
+    monkeypatch.setattr(feed_module, "IDLE_S", 0.01)
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ async def test_polling_says_that_a_job_ended_after_its_last_step() -> None:
 
     begun = False
     async with answered(server) as client:
-        poller = poll.Poller(client, "m")
+        poller = feed_module.Poller(client, "m")
         await poller.whole()
         begun = True
         told = [event.type for event in await poller.news()]

@@ -9,19 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.cli import main
+from hud_tui.audit_log import NAME, Change, CommandLog, Written, as_curl, as_python
+from hud_tui.cli.main import main
 from hud_tui.client.guard import Guard
-from hud_tui.command_log import NAME, CommandLog
-from hud_tui.errors import (
-    HudConflict,
-    HudMalformed,
-    HudReadOnly,
-    HudRefused,
-    HudUnreachable,
-)
-from hud_tui.rl.retold import as_curl, as_python
-from hud_tui.rl.safety import ReadOnly
-from hud_tui.rl.written import Change, Written
+from hud_tui.config import ReadOnly
+from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, HudUnreachable
 from hud_tui.service.service import Service
 from hud_tui.wire import Chat
 from tests.conftest import Served

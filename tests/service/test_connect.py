@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui import connect, spawning
-from hud_tui.connect import connect_local, stop
+from hud_tui import local_service
 from hud_tui.errors import HudUnreachable, HudUsage
+from hud_tui.local_service import connect_local, stop
 from hud_tui.service_file import alive, forget, offer, read_ready, register
 from hud_tui.settings import Paths, read_paths
 from hud_tui.wire import ServiceReady
@@ -68,7 +68,7 @@ async def test_two_that_start_at_once_end_with_one_service(paths: Paths) -> None
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from hud_tui.connect import connect_local\n"
+        "from hud_tui.local_service import connect_local\n"
         "from hud_tui.settings import Paths\n"
         "paths = Paths(*map(Path, sys.argv[1:]))\n"
         "async def main():\n"
@@ -152,7 +152,7 @@ async def test_a_file_that_others_may_read_is_refused_by_name(paths: Paths, plac
 async def test_a_file_that_names_a_process_of_something_else_is_replaced(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.client.http.retry_delay", lambda *asked: None)
+    monkeypatch.setattr("hud_tui.client.transport.retry_delay", lambda *asked: None)
     register(paths.service_file, ready_of(os.getpid(), paths))
     assert (await connected(paths)).pid != os.getpid()
 
@@ -171,7 +171,7 @@ async def test_one_that_lives_but_does_not_answer_is_not_forgotten(
     os.kill(ready.pid, signal.SIGSTOP)
     try:
         with monkeypatch.context() as impatient:
-            impatient.setattr(connect, "ANSWER_S", 0.5)
+            impatient.setattr(local_service, "ANSWER_S", 0.5)
             for act in (stop(paths), connect_local(paths, lambda text: None)):
                 with pytest.raises(HudUnreachable, match=f"process {ready.pid}, does not answer"):
                     await act
@@ -380,6 +380,6 @@ async def test_a_reader_that_leaves_is_no_error(paths: Paths) -> None:
 async def test_a_start_that_takes_too_long_is_given_up(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spawning, "START_S", 0.0)
+    monkeypatch.setattr(local_service, "START_S", 0.0)
     with pytest.raises(HudUnreachable, match="not ready after"):
         await connect_local(paths, lambda text: None)

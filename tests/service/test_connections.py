@@ -13,19 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.service import bodies, connections
+from hud_tui.service import connections
+from hud_tui.service import http as http_module
+from hud_tui.service.app import Seldom
 from hud_tui.service.connections import HEADER_BYTES, MOST, raise_open_files, room
-from hud_tui.service.serve import Seldom
 from hud_tui.service.service import Service
-from tests.conftest import (
-    PATIENCE_S,
-    bearer,
-    fork,
-    on_socket,
-    serve_process,
-    submit,
-    until,
-)
+from tests.conftest import PATIENCE_S, bearer, fork, on_socket, serve_process, submit, until
 
 KEYLESS = b"POST /telemetry/v3/api/sdk-events/cli HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
@@ -167,7 +160,7 @@ async def test_who_is_being_answered_is_not_closed_for_others(
 async def test_a_body_that_does_not_come_is_given_up(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "CHUNK_S", 0.2)
+    monkeypatch.setattr(http_module, "CHUNK_S", 0.2)
     async with port_of(service) as port:
         head = (
             "POST /v2/models/fork HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n"
@@ -211,7 +204,7 @@ def test_a_line_that_repeats_is_said_once_a_second(
     seldom: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("hud_tui.service.serve.monotonic", lambda: clock[0])
+    monkeypatch.setattr("hud_tui.service.app.monotonic", lambda: clock[0])
     for second in range(3):
         for _ in range(500):
             logging.getLogger("seldom").error("too many %s", "files")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hud_tui.cli import main
+from hud_tui.cli.main import main
 from hud_tui.errors import HudPreflightFailed
-from hud_tui.older import hub as hub_module
-from hud_tui.older import parquet
+from hud_tui.legacy import dataset
+from hud_tui.legacy import dataset as hub_module
 from tests.conftest import Served
 from tests.service.clients import documents
 from tests.service.headless import Command, Result, commands
@@ -198,7 +198,7 @@ def test_a_parquet_file_that_swells(
     import pyarrow
     from pyarrow.parquet import write_table
 
-    monkeypatch.setattr(parquet, "MAX_MEMORY", 2**20)
+    monkeypatch.setattr(dataset, "MAX_MEMORY", 2**20)
     table = pyarrow.table({"env": ["x" * 2**16] * 20, "id": ["i"] * 20})
     write_table(table, place / "t.parquet", use_dictionary=False, compression="zstd")
     assert (place / "t.parquet").stat().st_size < 2**16

@@ -5,8 +5,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service import forwards
-from hud_tui.service import parts as parts_module
+from hud_tui.service import context as parts_module
+from hud_tui.service import session
 from hud_tui.service.service import Service
 from hud_tui.wire import ForwardResult
 from tests.conftest import dumps, fork
@@ -119,11 +119,11 @@ async def test_only_so_many_are_kept_and_only_so_long(
 ) -> None:
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
-    made = [await forward(http, model["id"], inputs) for _ in range(forwards.KEPT + 1)]
+    made = [await forward(http, model["id"], inputs) for _ in range(session.KEPT_FORWARDS + 1)]
     weights = [datum["mask"] for datum in made[0]["data"]]
     assert (await backward(http, model["id"], made[0]["forward_id"], weights)).status_code == 404
     assert (await backward(http, model["id"], made[1]["forward_id"], weights)).status_code == 200
-    monkeypatch.setattr(forwards, "LIFETIME_S", -1.0)
+    monkeypatch.setattr(session, "LIFETIME_S", -1.0)
     assert (await backward(http, model["id"], made[2]["forward_id"], weights)).status_code == 404
 
 

@@ -15,9 +15,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service.disk import refusal
+from hud_tui.service.http import refusal
 from hud_tui.service.service import Service
-from hud_tui.service.store import Db, retention
+from hud_tui.service.store import checkpoints
+from hud_tui.service.store.db import Db
 from tests.conftest import PATIENCE_S, Process, ended, fork, serve_process, submit, tasks_of
 from tests.service.calls import (
     Json,
@@ -148,7 +149,7 @@ async def test_a_service_stops_whole_where_the_end_of_rollouts_cannot_be_written
         monkeypatch.setattr("hud_tui.service.store.traces.end_queued", full)
     assert "could not be written" in caplog.text
     with pytest.raises(RuntimeError, match="shutdown"):
-        await service.parts.store.read(retention.used)
+        await service.parts.store.read(checkpoints.used)
 
 
 def _limit(process: Process, size: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.cli import main
+from hud_tui.cli.main import main
 from hud_tui.client.probe import probe
 from hud_tui.service_file import register
 from hud_tui.settings import Settings, local_settings, read_paths

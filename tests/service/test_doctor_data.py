@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.cli import main
-from hud_tui.service.ids import new_id
+from hud_tui.cli.main import main
+from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
 from tests.conftest import calling, fork
 from tests.service.calls import saved_steps, step

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service import bodies
+from hud_tui.service import http as http_module
 from hud_tui.service.app import create_app
-from hud_tui.service.bodies import MAX_BYTES, MOST_ERRORS, MOST_VALUES
+from hud_tui.service.http import MAX_BYTES, MOST_ERRORS, MOST_VALUES
 from hud_tui.service.routes import tasksets
 from hud_tui.service.service import Service
 from hud_tui.wire import MOST_INPUTS
@@ -217,9 +217,9 @@ async def test_a_large_body_is_read_beside_the_loop(
 
         monkeypatch.setattr(module, name, noted)
 
-    on(bodies, "_parse")
+    on(http_module, "_parse")
     on(tasksets, "_slugged")
-    row = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2, "note": "x" * bodies.LARGE}}
+    row = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2, "note": "x" * http_module.LARGE}}
     body = {"taskset_name": "large", "tasks": [row]}
     assert (await http.post("/v2/tasks/upload", json=body)).status_code == 201
     assert len(threads) == 2

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from hud_tui.cli import watch as sentries
+from hud_tui.cli.watch import AlarmPrinter
 from hud_tui.config import config_dir
 from hud_tui.errors import HudAlarm
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
-from hud_tui.headless import sentry as sentries
-from hud_tui.headless.sentry import Sentry
-from hud_tui.rl.alarms.pathologies import PATHOLOGIES
+from hud_tui.rl.alarms.demos import PATHOLOGIES
+from hud_tui.rl.alarms.monitor import DETECTORS
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.alarms.watch import DETECTORS
 from hud_tui.settings import read_paths
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.conftest import Served
@@ -177,7 +177,7 @@ def node(step: int, metrics: dict[str, float]) -> Checkpoint:
 def test_a_sentry_tells_each_alarm_once_and_again_when_it_gets_worse(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pathology, sentry = PATHOLOGIES["zero-spread"], Sentry(Thresholds(), None)
+    pathology, sentry = PATHOLOGIES["zero-spread"], AlarmPrinter(Thresholds(), None)
     sentry.begin(TreeRead(checkpoints=()), news=False)
     for step in range(1, 301):
         sentry.hear(CheckpointAdded(checkpoint=node(step, pathology.metrics(step))))
@@ -192,7 +192,7 @@ def test_a_sentry_hears_that_nothing_is_heard(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(sentries, "monotonic", lambda: now)
-    sentry = Sentry(Thresholds(), "critical")
+    sentry = AlarmPrinter(Thresholds(), "critical")
     sentry.begin(TreeRead(checkpoints=()), news=True)
     sentry.hear(JobChanged(job=JobStatus(status="running", step=0, steps=9)))
     now += 60

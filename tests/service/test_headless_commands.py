@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hud_tui.client.raw_status import job_document
-from hud_tui.headless import traces as headless_traces
-from hud_tui.rl.tasks import HELD_OUT
+from hud_tui.cli import jobs as headless_traces
+from hud_tui.client.submit import job_document
+from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.store.jobs import enter
 from hud_tui.wire import JobStatus
 from tests.conftest import Served

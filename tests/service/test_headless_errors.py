@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.client import http as client_http
-from hud_tui.client import submission
+from hud_tui.cli import models as headless_checkpoints
+from hud_tui.client import submit
+from hud_tui.client import transport as client_http
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound
-from hud_tui.headless import checkpoints as headless_checkpoints
 from tests.conftest import Served
 from tests.service.clients import in_process
 from tests.service.headless import Command, Result, commands, point_at
@@ -311,7 +311,7 @@ async def test_a_lost_answer_to_a_submission_is_looked_up_and_never_repeated(
 async def test_a_submission_that_never_arrived_says_so(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submission, "LOOK_S", 0.0)
+    monkeypatch.setattr(submit, "LOOK_S", 0.0)
     before = jobs_of(await hud("jobs"))
 
     class Deaf(httpx.AsyncHTTPTransport):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.cli import main
+from hud_tui.cli.main import main
 from hud_tui.notebook import Notebook, notebook_file
 from tests.conftest import Served
 from tests.service.headless import Command, commands

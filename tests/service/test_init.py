@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.cli import main
+from hud_tui.cli.main import main
 from tests.conftest import Served
 from tests.service.headless import Command, commands
 from tests.unit.older.locks import V1_0, V1_1

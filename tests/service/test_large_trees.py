@@ -8,10 +8,9 @@ from contextlib import aclosing
 import httpx
 import pytest
 
-from hud_tui.client import poll
+from hud_tui.client import feed as feed_module
 from hud_tui.client.client import HudClient
-from hud_tui.client.feed import Feed
-from hud_tui.client.poll import Poller
+from hud_tui.client.feed import Feed, Poller
 from hud_tui.errors import HudRefused
 from hud_tui.events import HeadMoved, TreeRead
 from hud_tui.settings import local_settings
@@ -130,7 +129,7 @@ async def test_a_long_reading_is_followed_by_as_long_a_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(poll, "monotonic", lambda: now)
+    monkeypatch.setattr(feed_module, "monotonic", lambda: now)
     service = Slow(etag=None)
     async with aclosing(slow_client(service)) as client:
         poller = Poller(client, "m")
@@ -142,7 +141,7 @@ async def test_a_long_reading_is_followed_by_as_long_a_rest(
         assert poller.interval_s == 40.0
         service.send()
         await poller.news()
-        assert poller.interval_s == poll.IDLE_S
+        assert poller.interval_s == feed_module.IDLE_S
 
 
 class Streaming(Slow):

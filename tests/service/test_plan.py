@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.service.batches import Batch, Trajectory, Turn, make_batch
-from hud_tui.service.plan import Plan, fill, make_plan
-from hud_tui.service.refusals import Refused
-from hud_tui.service.step_metrics import finite, merge_passes, of_rewards
-from hud_tui.service.tasksets import TASKSETS
+from hud_tui.service.batches import (
+    Batch,
+    Trajectory,
+    Turn,
+    finite,
+    make_batch,
+    merge_passes,
+    of_rewards,
+)
+from hud_tui.service.environments import TASKSETS
+from hud_tui.service.http import Refused
+from hud_tui.service.managed_run import Plan, fill, make_plan
 from hud_tui.wire import JobParameters
 from tests.toy_engine import TOY, ToyEngine
 

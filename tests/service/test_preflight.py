@@ -10,8 +10,8 @@ import pytest
 
 from hud_tui.client.preflight import preflight
 from hud_tui.errors import HudUnauthorized
-from hud_tui.rl.formats import read_rows
-from hud_tui.rl.preflight import Finding
+from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Settings
 from hud_tui.wire import JobParameters
 from tests.conftest import Served

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hud_tui.service.engines.tiny.bases import weights_path
-from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.engines.tiny.policy import Config, Weights, backward, forward, zeros
-from hud_tui.service.engines.tiny.state import load
+from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
+from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
+from hud_tui.service.engines.tiny.worker import load
 from hud_tui.service.service import Service
 from tests.conftest import calling, ended, tasks_of
 from tests.service.calls import Json, tree

@@ -6,11 +6,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.client import http
+from hud_tui.client import transport
 from hud_tui.client.guard import Guard
-from hud_tui.config import read_config
+from hud_tui.config import ReadOnly, Safety, read_config, why_read_only
 from hud_tui.errors import HudReadOnly, HudUsage
-from hud_tui.rl.safety import ReadOnly, Safety, why_read_only
 from hud_tui.wire import Chat
 from tests.conftest import Served
 from tests.service.clients import answered
@@ -52,7 +51,7 @@ async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
 
 def test_only_write_sends_anything_but_a_get() -> None:
     """The connection has no other way out than these: a read, a write, a stream."""
-    source = inspect.getsource(http)
+    source = inspect.getsource(transport)
     assert source.count("self.http.stream(") == source.count('self.http.stream("GET"') + 1 == 2
     assert source.count("self._send_once(") == source.count('self._send_once("GET"') + 1 == 2
 

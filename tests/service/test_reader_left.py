@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.cli import READER_LEFT
+from hud_tui.cli.main import READER_LEFT
 from tests.conftest import Served
 from tests.service.clients import fork_of, over_socket
 

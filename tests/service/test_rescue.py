@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.rl.alarms.lookout import Lookout
-from hud_tui.rl.formats import read_rows
-from hud_tui.rl.tree import Tree
+from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.environments import ENVIRONMENTS
 from hud_tui.service.service import Service

@@ -14,8 +14,8 @@ from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
-from hud_tui.service.steps import size_of
-from hud_tui.service.store import retention
+from hud_tui.service.session import size_of
+from hud_tui.service.store import checkpoints
 from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork
 from tests.service.calls import Json, chat, detail, saved_steps, set_head, step, tree
@@ -136,8 +136,8 @@ async def test_what_is_pinned_while_its_weights_go_stays(
         write = service.parts.store.write
 
         async def pinned_meanwhile(change: Any, *args: Any) -> Any:
-            if change is retention.expired:
-                await write(retention.pin, model["id"], first, True)
+            if change is checkpoints.expired:
+                await write(checkpoints.pin, model["id"], first, True)
             return await write(change, *args)
 
         monkeypatch.setattr(service.parts.store, "write", pinned_meanwhile)
@@ -253,7 +253,7 @@ async def test_a_crash_while_thinning_leaves_a_whole_tree(
     with monkeypatch.context() as crash:
         crash.setattr("hud_tui.service.retention.shutil.rmtree", lambda *a, **k: None)
         if when == "before the row":
-            crash.setattr("hud_tui.service.store.retention.slimmed", _fail)
+            crash.setattr("hud_tui.service.store.checkpoints.slimmed", _fail)
         async with Service(tmp_path, ToyEngine(), 0) as service:
             await service.parts.retention.settled()
     async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
@@ -292,7 +292,7 @@ async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
 
         async def cut_off(change: Any, *args: Any) -> Any:
             done = await write(change, *args)
-            if change is retention.slimmed:
+            if change is checkpoints.slimmed:
                 raise asyncio.CancelledError
             return done
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service import run as run_module
+from hud_tui.service import managed_run as run_module
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from hud_tui.wire import JobStatus

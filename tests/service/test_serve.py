@@ -15,8 +15,8 @@ import httpx
 import pytest
 import uvicorn
 
+from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, load_key
-from hud_tui.service.serve import _serve
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
 from tests.toy_engine import ToyEngine
@@ -197,7 +197,7 @@ def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
 
 def test_the_service_loads_neither_numpy_nor_a_face(tmp_path: Path) -> None:
     script = (
-        "import sys, hud_tui.service.serve;"
+        "import sys, hud_tui.service.app;"
         "print([m for m in ('numpy', 'tinker', 'textual', 'httpx') if m in sys.modules])"
     )
     command = [sys.executable, "-c", script]

@@ -12,13 +12,11 @@ import httpx
 import pytest
 
 from hud_tui.client import signal as sampling
-from hud_tui.client.measuring import ask_of, measure
-from hud_tui.client.signal_cache import SignalCache
+from hud_tui.client.signal import SignalCache, ask_of, measure
 from hud_tui.errors import HudError, HudUnauthorized, HudUsage
-from hud_tui.rl.formats import read_rows
-from hud_tui.rl.signal_progress import Asked, Progress, choose
-from hud_tui.rl.signal_report import Pace
-from hud_tui.rl.tasks import HELD_OUT
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.signal import Asked, Pace, Progress, choose
+from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings
 from hud_tui.wire import JobParameters, Model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.client.submission import submit
+from hud_tui.client.submit import submit
 from hud_tui.wire import JobDataset, SubmitJob
 from tests.conftest import Served
 from tests.service.clients import over_socket

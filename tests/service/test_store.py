@@ -7,21 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.service.clock import now
+from hud_tui.service.http import now
 from hud_tui.service.service import Service
-from hud_tui.service.store import (
-    Db,
-    TooNew,
-    checkpoints,
-    connect,
-    events,
-    heads,
-    insert,
-    models,
-    runs,
-)
+from hud_tui.service.store import checkpoints, events, jobs, models
+from hud_tui.service.store import checkpoints as checkpoint_store
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
-from hud_tui.service.store.schema import MIGRATIONS
+from hud_tui.service.store.db import MIGRATIONS, Db, TooNew, connect, insert
 from hud_tui.wire import JobError
 from tests.conftest import fork
 from tests.service.calls import saved_steps, step
@@ -81,7 +72,7 @@ def test_a_step_needs_its_parent_to_be_the_head(db: Db) -> None:
     checkpoints.append(db, new(model.id, None))
     with pytest.raises(HeadHasMoved):
         checkpoints.append(db, new(model.id, None, "c2"))
-    assert heads.head_id(db, model.id) == "c1"
+    assert checkpoint_store.head_id(db, model.id) == "c1"
 
 
 def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:
@@ -108,12 +99,12 @@ def test_the_schema_refuses_two_runs_on_a_model(db: Db) -> None:
 def test_a_restart_interrupts_what_ran(db: Db) -> None:
     model = models.find(db, "fork")
     parameters = {"group_size": 2, "steps": 3}
-    submission = runs.Submission(
+    submission = jobs.Submission(
         "00000000-0000-0000-0000-000000000001", model.id, "run", parameters, []
     )
-    runs.submit(db, submission)
-    runs.interrupt_all(db)
-    job = runs.status(runs.training(db, model.id))
+    jobs.submit(db, submission)
+    jobs.interrupt_all(db)
+    job = jobs.status(jobs.training(db, model.id))
     assert job.status == "interrupted"
     assert isinstance(job.error, JobError)
     assert [event.type for event in events.after(db, model.id, 0)] == ["job", "job"]

@@ -6,7 +6,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service.plan import MOST_TASKS
+from hud_tui.service.managed_run import MOST_TASKS
 from tests.conftest import dumps, ended, fork, tasks_of
 from tests.service.calls import Json, detail
 

@@ -5,8 +5,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from hud_tui.service.environments import ENVIRONMENTS
-from hud_tui.service.tasksets import TASKSETS
+from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.wire import (
     EnvironmentConfig,
     Page,

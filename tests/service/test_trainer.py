@@ -10,16 +10,9 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from hud_tui.audit_log import CommandLog
 from hud_tui.client import HudClient, Rollout, TrainingClient
-from hud_tui.command_log import CommandLog
-from hud_tui.errors import (
-    HudBadInput,
-    HudConflict,
-    HudNoKey,
-    HudNotFound,
-    HudRefused,
-    HudUsage,
-)
+from hud_tui.errors import HudBadInput, HudConflict, HudNoKey, HudNotFound, HudRefused, HudUsage
 from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.connect import stop
+from hud_tui.local_service import stop
 from hud_tui.settings import read_paths
 from tests.live import training_loop
 

@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.client import HudClient, TrainingClient, trainer_session
-from hud_tui.client.trainer_outcome import Resumed
+from hud_tui.client import HudClient, TrainingClient
+from hud_tui.client import trainer as trainer_module
+from hud_tui.client.trainer import Resumed
 from hud_tui.errors import HudBadInput, HudError, HudRefused, HudUnclear, HudUnreachable
 from hud_tui.service.engines.base import Saved
 from hud_tui.service.service import Service
@@ -29,7 +30,7 @@ def keys(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost steps are looked for at once."""
-    monkeypatch.setattr(trainer_session, "LOOKS_S", (0.0,))
+    monkeypatch.setattr(trainer_module, "LOOKS_S", (0.0,))
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service import accumulated
-from hud_tui.service import parts as parts_module
+from hud_tui.service import context as parts_module
+from hud_tui.service import session as session_module
 from hud_tui.service.engines.base import NotFinite
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.policies import Policy
@@ -158,7 +158,7 @@ async def test_what_a_step_was_refused_for_is_no_part_of_the_next(http: httpx.As
 async def test_only_so_much_waits_for_a_step(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accumulated, "TURNS", 4)
+    monkeypatch.setattr(session_module, "TURNS", 4)
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     flat = await payloads(http, model["id"], [1.0, 1.0])
@@ -175,7 +175,7 @@ async def test_only_so_much_waits_for_a_step(
     assert node["num_traces"] == 4
     answer = await pass_(http, model["id"], inputs * 3)
     assert (answer.status_code, "fewer inputs" in detail(answer)) == (413, True)
-    monkeypatch.setattr(accumulated, "TOKENS", 4)
+    monkeypatch.setattr(session_module, "TOKENS", 4)
     assert (await pass_(http, model["id"], inputs)).status_code == 413
 
 

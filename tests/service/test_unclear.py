@@ -5,10 +5,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from hud_tui.client import lookup, submission
+from hud_tui.cli import models as headless_checkpoints
+from hud_tui.cli import watch
+from hud_tui.client import submit, transport
 from hud_tui.client.client import HudClient
-from hud_tui.headless import checkpoints as headless_checkpoints
-from hud_tui.headless import follow, listening
 from hud_tui.settings import Settings
 from hud_tui.wire import SubmitJob
 from tests.conftest import Served, ended, fork
@@ -41,10 +41,10 @@ def instead(request: pytest.FixtureRequest) -> Callable[[], httpx.Response | Exc
 def hud(
     served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    monkeypatch.setattr(lookup, "LOOKS_S", (0.0,))
-    monkeypatch.setattr(lookup, "ASKS_S", (0.0,))
+    monkeypatch.setattr(transport, "LOOKS_S", (0.0,))
+    monkeypatch.setattr(transport, "ASKS_S", (0.0,))
     monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0,))
-    monkeypatch.setattr(submission, "LOOK_S", 0.0)
+    monkeypatch.setattr(submit, "LOOK_S", 0.0)
     return commands(served, monkeypatch, capsys)
 
 
@@ -184,11 +184,11 @@ async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_g
 ) -> None:
     model = await fork(http, "mine")
 
-    async def submit_and_give_up(client: HudClient, body: SubmitJob) -> submission.Submission:
-        monkeypatch.setattr(listening, "PATIENCE_S", 0.0)
-        return await submission.submit(client, body)
+    async def submit_and_give_up(client: HudClient, body: SubmitJob) -> submit.Submission:
+        monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
+        return await submit.submit(client, body)
 
-    monkeypatch.setattr(follow, "submit", submit_and_give_up)
+    monkeypatch.setattr(watch, "submit", submit_and_give_up)
     flags = ("--steps", "100000", "--learning-rate", "0.000001")
     lost = await hud("run", "arith", "-m", "mine", *flags, "--follow", "-y")
     job = (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()

@@ -8,7 +8,8 @@ import pytest
 
 from hud_tui.service import runner
 from hud_tui.service.service import Service
-from hud_tui.service.store import Db, runs
+from hud_tui.service.store import jobs
+from hud_tui.service.store.db import Db
 from tests.conftest import ended, fork, submit, until
 from tests.service.calls import pass_, payloads, tree
 
@@ -17,8 +18,8 @@ class Disk:
     """Full at first: nothing says how a run ended."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.full, self.refused, self._finish = True, 0, runs.finish
-        patch.setattr(runs, "finish", self.finish)
+        self.full, self.refused, self._finish = True, 0, jobs.finish
+        patch.setattr(jobs, "finish", self.finish)
 
     def finish(self, db: Db, *args: Any) -> Any:
         if self.full:
@@ -34,7 +35,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 async def stored(service: Service, job_id: str) -> str:
-    return str((await service.parts.store.read(runs.training, job_id))["status"])
+    return str((await service.parts.store.read(jobs.training, job_id))["status"])
 
 
 async def test_it_is_seen_and_written_once_it_can_be(
@@ -75,7 +76,7 @@ async def test_it_can_be_resumed(
     monkeypatch.setattr(runner, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "start", disk.finish)
+        patch.setattr(jobs, "start", disk.finish)
         job_id = await submit(http, model["id"], steps=2)
         assert (await ended(http, job_id))["status"] == "failed"
     assert await stored(service, job_id) == "queued"

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service import waits
+from hud_tui.service import runner
 from hud_tui.service.engines.base import About, EngineLost, Sampled, SampleRequest
 from hud_tui.service.service import Service
-from hud_tui.service.store import events, runs
+from hud_tui.service.store import events, jobs
 from tests.conftest import ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
@@ -20,7 +20,7 @@ PAUSED = "paused: the server is short of capacity"
 
 @pytest.fixture
 def paused(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
-    monkeypatch.setattr(waits, "LOOK_S", 0.01)
+    monkeypatch.setattr(runner, "LOOK_S", 0.01)
     engine.place = About("tinker", "http://trainer:8000", PAUSED, slots=2)
     return engine
 
@@ -100,7 +100,7 @@ async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
         return logged[-1]["waits"] if logged else None
 
     logged: list[Any] = []
-    tell = runs._changed
+    tell = jobs._changed
 
     def record(*args: Any) -> Any:
         status = tell(*args)
@@ -108,7 +108,7 @@ async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
         return status
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_changed", record)
+        patch.setattr(jobs, "_changed", record)
         paused.sample = gated  # type: ignore[method-assign]
         model = await fork(http)
         job = await submit(http, model["id"], steps=1)
@@ -118,7 +118,7 @@ async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
         await until(lambda: told() is None)
         gate.set()
         assert (await ended(http, job))["waits"] is None
-    row = await service.parts.store.read(runs.training, job)
+    row = await service.parts.store.read(jobs.training, job)
     assert row["waits"] is None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.wire import Checkpoint

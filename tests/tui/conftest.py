@@ -11,11 +11,10 @@ from textual.screen import Screen
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
-from hud_tui.settings import Settings
-from hud_tui.start import Start
+from hud_tui.settings import Settings, Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import Dialog
-from hud_tui.tui.screens.head_dialog import READING
+from hud_tui.tui.screens.set_head import READING
 from tests.conftest import Served, until
 
 

@@ -11,10 +11,9 @@ from math import exp
 from statistics import fmean, pstdev
 from typing import Any
 
-from hud_tui.rl.formats import read_rows
-from hud_tui.rl.tasks import Task
-from hud_tui.service.environments import ENVIRONMENTS
-from hud_tui.service.tasksets import TASKSETS
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.task import Task
+from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.wire import (
     Checkpoint,
     Evaluation,

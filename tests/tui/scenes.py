@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from hud_tui.client.guard import Guard
 from hud_tui.events import CheckpointAdded, Event, JobChanged, StepTaken, TreeRead
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.wire import (
     Checkpoint,

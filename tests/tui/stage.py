@@ -6,10 +6,10 @@ from typing import cast
 from hud_tui.client.client import HudClient
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.start import Start
+from hud_tui.settings import Start
+from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.shelf import Shelf
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
 
@@ -26,7 +26,7 @@ class Stage(HudApp):
         run: Run,
         freshness: Liveness = LIVE,
         client: object = None,
-        shelf: Shelf | None = None,
+        shelf: JsonStore | None = None,
     ) -> None:
         super().__init__(nobody, None, Start(), clock=lambda: 1_780_000_400.0, shelf=shelf)
         self.client = cast(HudClient | None, client)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hud_tui.client.guard import Guard
 from hud_tui.events import Event, JobChanged, TreeRead
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.wire import (
     Checkpoint,

@@ -7,16 +7,15 @@ import httpx
 import pytest
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
-from hud_tui.rl.alarms.lookout import Lookout
+from hud_tui.rl.alarms.monitor import Lookout
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
-from hud_tui.start import Start
-from hud_tui.tui.alarm_book import SNOOZE, AlarmBook
-from hud_tui.tui.alarm_watch import SLICE, AlarmWatch
+from hud_tui.settings import Start
+from hud_tui.storage import JsonStore
+from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
 from hud_tui.tui.screens.alarms import AlarmsScreen
+from hud_tui.tui.screens.base import TopLine, top_line
 from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.shelf import Shelf
 from hud_tui.tui.widgets.focus_chart import FocusChart
-from hud_tui.tui.widgets.top_line import TopLine, top_line
 from tests.conftest import Served, bearer, ended, fork, submit
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit
@@ -76,7 +75,7 @@ def badge(flown: Cockpit) -> bool:
 
 
 async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_path: Path) -> None:
-    model, shelf = await trained(served), Shelf(lambda: tmp_path)
+    model, shelf = await trained(served), JsonStore(lambda: tmp_path)
     start = Start("status", model=model)
     async with cockpit(served, start, shelf=shelf, thresholds=EASY) as flown:
         view = await open_alarms(flown)
@@ -101,7 +100,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert badge(flown)
         await flown.press("a", "y")
         assert shown.said in flown.app.clipboard
-    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path), thresholds=EASY) as flown:
+    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path), thresholds=EASY) as flown:
         view = await open_alarms(flown)
         assert not badge(flown), "what was acknowledged stays so"
 
@@ -239,25 +238,25 @@ def test_the_badge_counts_what_nobody_has_answered() -> None:
 
 
 def test_a_book_survives_what_is_on_the_shelf(tmp_path: Path) -> None:
-    book = AlarmBook(Shelf(lambda: tmp_path), "../m\x00")
+    book = AlarmBook(JsonStore(lambda: tmp_path), "../m\x00")
     book.acknowledge(alarm())
     [file] = tmp_path.iterdir()
     for text in ("[]", '{"acknowledged": 3, "snoozed": [1]}', '{"snoozed": {"a": "b"}}', "{"):
         file.write_text(text)
-        read = AlarmBook(Shelf(lambda: tmp_path), "../m\x00")
+        read = AlarmBook(JsonStore(lambda: tmp_path), "../m\x00")
         assert not read.is_acknowledged(alarm())
         assert read.snoozed_until("a") == 0
 
 
 def test_snoozing_ends_by_itself() -> None:
-    book = AlarmBook(Shelf(), "m")
+    book = AlarmBook(JsonStore(), "m")
     assert book.snooze(alarm(), 50) == 50 + SNOOZE
     assert book.quiet(Report((alarm(),), steps=60)) == {alarm().id}
     assert book.quiet(Report((alarm(),), steps=50 + SNOOZE)) == frozenset()
 
 
 def test_a_long_run_is_judged_in_slices() -> None:
-    watch = AlarmWatch(Thresholds(), AlarmBook(Shelf(), "m"))
+    watch = AlarmWatch(Thresholds(), AlarmBook(JsonStore(), "m"))
     run = runs.run_of(3 * SLICE)
     first = watch.look(run, None)
     assert (first.steps, watch.behind, watch.news()) == (SLICE, True, [])

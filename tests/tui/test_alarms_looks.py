@@ -7,13 +7,12 @@ import pytest
 from textual.pilot import Pilot
 
 from hud_tui.events import TreeRead
-from hud_tui.rl.alarms.lookout import Lookout
-from hud_tui.rl.alarms.pathologies import PATHOLOGIES
+from hud_tui.rl.alarms.demos import PATHOLOGIES
+from hud_tui.rl.alarms.monitor import Lookout
 from hud_tui.rl.run import Run
-from hud_tui.tui.alarm_book import AlarmBook
-from hud_tui.tui.alarm_watch import AlarmWatch
+from hud_tui.storage import JsonStore
+from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.screens.alarms import AlarmsScreen
-from hud_tui.tui.shelf import Shelf
 from hud_tui.wire import Checkpoint
 from tests.conftest import until
 from tests.tui import runs
@@ -57,7 +56,7 @@ class AlarmStage(Stage):
         lookout = Lookout()
         lookout.follow(run.tree, run.job)
         super().__init__(replace(run, alarms=lookout.report()))
-        self.watch = AlarmWatch(None, AlarmBook(Shelf(), "m"))
+        self.watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
         self.watch._lookout = lookout
         self.view = AlarmsScreen()
 

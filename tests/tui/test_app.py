@@ -9,8 +9,8 @@ from textual.widgets import Input
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import JobChanged
 from hud_tui.rl.progress import State
-from hud_tui.start import Start
-from hud_tui.tui.connecting import READING
+from hud_tui.settings import Start
+from hud_tui.tui.app import READING
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.wire import JobStatus

@@ -9,15 +9,14 @@ import httpx
 import pytest
 from textual.geometry import Region
 
-from hud_tui.service.store import nodes, retention, weights
-from hud_tui.service.store.weights import File
-from hud_tui.start import Start
+from hud_tui.service.store import checkpoints
+from hud_tui.service.store.checkpoints import File
+from hud_tui.settings import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
-from hud_tui.tui.screens.head_dialog import READING, HeadDialog
+from hud_tui.tui.screens.set_head import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
-from hud_tui.tui.widgets.tree import CheckpointTree
-from hud_tui.tui.widgets.tree_columns import AGE
+from hud_tui.tui.widgets.checkpoint_tree import AGE, CheckpointTree
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
@@ -394,9 +393,9 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
     async with tree_of(served) as (flown, model_id):
         store = served.service.parts.store
         await flown.press("down", "down")
-        for kept, word in ((retention.slimmed, "weights only"), (retention.expired, "expired")):
-            node = await store.read(nodes.find, model_id, "step-000004")
-            more = (File(node.state_path, 1, None),) if kept is retention.slimmed else ()
+        for kept, word in ((checkpoints.slimmed, "weights only"), (checkpoints.expired, "expired")):
+            node = await store.read(checkpoints.find, model_id, "step-000004")
+            more = (File(node.state_path, 1, None),) if kept is checkpoints.slimmed else ()
             assert await store.write(kept, model_id, node, *more)
             await flown.until(lambda word=word: word in details_of(flown))
         assert "◌" in tree(flown).render_line(3).text
@@ -411,8 +410,8 @@ async def test_a_damaged_checkpoint_says_so_and_is_not_served(served: Served) ->
     async with tree_of(served) as (flown, model_id):
         store = served.service.parts.store
         await flown.press("down", "down")
-        node = await store.read(nodes.find, model_id, "step-000004")
-        await store.write(weights.mark, node.state_path, "its file is missing")
+        node = await store.read(checkpoints.find, model_id, "step-000004")
+        await store.write(checkpoints.mark, node.state_path, "its file is missing")
         await flown.until(lambda: "✘ damaged" in details_of(flown))
         assert "✘" in tree(flown).render_line(3).text
         await flown.press("H")
@@ -429,10 +428,10 @@ async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
         store = served.service.parts.store
 
         async def expires(model_id: str, target: str, **seen: object) -> None:
-            node = await store.read(nodes.find, model_id, target)
+            node = await store.read(checkpoints.find, model_id, target)
             file = File(node.state_path, 1, None)
-            assert await store.write(retention.slimmed, model_id, node, file)
-            assert await store.write(retention.expired, model_id, node)
+            assert await store.write(checkpoints.slimmed, model_id, node, file)
+            assert await store.write(checkpoints.expired, model_id, node)
             await set_for_real(model_id, target, **seen)
 
         set_for_real = flown.view.client.set_head

@@ -8,15 +8,14 @@ import pytest
 from textual.widgets import Input
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report
-from hud_tui.start import Start
+from hud_tui.settings import Start
+from hud_tui.storage import JsonStore
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
-from hud_tui.tui.screens.compare_panel import ComparePanel
+from hud_tui.tui.screens.compare import ComparePanel, TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
-from hud_tui.tui.screens.history_panel import HistoryPanel
 from hud_tui.tui.screens.models import ModelsScreen
-from hud_tui.tui.screens.try_panel import TryPanel
-from hud_tui.tui.shelf import Shelf
-from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.tui.screens.set_head import HistoryPanel
+from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
 from tests.tui.hand import Hand
@@ -82,14 +81,14 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
     async with tree_of(served) as (_, model_id):
         pass
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("down", "n")
         await panel(flown, InputDialog)
         await flown.press(*"before the collapse", "enter")
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.until(lambda: "✎ before the collapse" in details_of(flown))
-    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.press("slash", *"note:collapse", "enter")
@@ -110,7 +109,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
     async with tree_of(served) as (_, model_id):
         pass
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("v")
         await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
@@ -121,7 +120,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await put_head(flown.http, model_id, nodes[1].id)
         await flown.until(lambda: len(flown.app.notebook.moves) == 2)
         await set_head(flown, "z")
-    async with cockpit(served, start, shelf=Shelf(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("v")
         await panel(flown, HistoryPanel)

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui.audit_log import NAME, CommandLog, Written, as_curl, as_hud, as_python
 from hud_tui.client.client import HudClient
-from hud_tui.command_log import NAME, CommandLog
-from hud_tui.rl.retold import as_curl, as_hud, as_python
-from hud_tui.rl.written import Written
-from hud_tui.start import Start
+from hud_tui.settings import Start
+from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.log_rows import entry_text, folded
-from hud_tui.tui.screens.json_screen import JsonScreen
-from hud_tui.tui.screens.log import LogScreen
-from hud_tui.tui.shelf import Shelf
+from hud_tui.tui.screens.json import JsonScreen
+from hud_tui.tui.screens.log import LogScreen, entry_text, folded
 from tests.conftest import Served
 from tests.tui.conftest import Connector, Opened
 
@@ -48,7 +45,7 @@ async def logged(
     connector = Logging(served, state)
     for one in entries:
         connector.kept.add(one)
-    app = HudApp(connector, "local", Start("models"), shelf=Shelf(lambda: state))
+    app = HudApp(connector, "local", Start("models"), shelf=JsonStore(lambda: state))
     async with app.run_test(size=(width, 24), notifications=True) as pilot:
         flown = Opened(app, pilot, connector)
         await flown.until_view("models")
@@ -159,7 +156,7 @@ async def test_without_a_state_directory_that_is_said(served: Served) -> None:
 
 
 async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: Path) -> None:
-    app = HudApp(Logging(None, tmp_path), None, Start(), shelf=Shelf(lambda: tmp_path))
+    app = HudApp(Logging(None, tmp_path), None, Start(), shelf=JsonStore(lambda: tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("C")
         await pilot.pause()

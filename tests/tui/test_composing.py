@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from hud_tui.events import JobChanged
 from hud_tui.keys import VIEWS
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import JobStatus

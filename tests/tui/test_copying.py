@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.tui.copying import FILE, MOST_BYTES
-from hud_tui.tui.shelf import Shelf
+from hud_tui.storage import JsonStore
+from hud_tui.tui.app import COPIED_FILE, MOST_BYTES
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage
@@ -18,7 +18,7 @@ HEAD, TAIL = "\x1b]52;c;", "\a"
 class Terminal:
     """An app with what it writes to the terminal's clipboard, and what it says."""
 
-    def __init__(self, shelf: Shelf | None = None, advice: str = "") -> None:
+    def __init__(self, shelf: JsonStore | None = None, advice: str = "") -> None:
         self.stage = Stage(runs.run_of(3), client=runs.Catalog({}), shelf=shelf)
         self.stage.copy_advice = lambda: advice
         self.sent: list[str] = []
@@ -73,34 +73,34 @@ async def test_the_terminal_gets_the_text_whole_and_harmless(
 
 
 async def test_the_largest_sequence_has_100_000_bytes(tmp_path: Path) -> None:
-    terminal = Terminal(Shelf(lambda: tmp_path))
+    terminal = Terminal(JsonStore(lambda: tmp_path))
     assert (await terminal.copied("x" * MOST_BYTES)).startswith("copied 75 kB: xxx")
     assert [len(one.encode()) for one in terminal.sent] == [100_000]
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / COPIED_FILE).exists()
 
 
 @pytest.mark.parametrize("text", ["x" * (MOST_BYTES + 1), "é" * 40_000 + "\x1b[2J\n"])
 async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, text: str) -> None:
     state = tmp_path / "state"
-    terminal = Terminal(Shelf(lambda: state))
+    terminal = Terminal(JsonStore(lambda: state))
     notice = await terminal.copied(text)
     assert terminal.sent == []
     assert notice.startswith("Nothing was copied: ")
-    assert f"All of it is in {state / FILE}" in notice
-    assert (state / FILE).read_text("utf-8") == text.replace("\x1b", "␛")
-    assert stat.S_IMODE((state / FILE).stat().st_mode) == 0o600
-    assert [file.name for file in state.iterdir()] == [FILE]
+    assert f"All of it is in {state / COPIED_FILE}" in notice
+    assert (state / COPIED_FILE).read_text("utf-8") == text.replace("\x1b", "␛")
+    assert stat.S_IMODE((state / COPIED_FILE).stat().st_mode) == 0o600
+    assert [file.name for file in state.iterdir()] == [COPIED_FILE]
 
 
 async def test_the_next_one_takes_the_file_s_place(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("older")
-    await Terminal(Shelf(lambda: tmp_path)).copied("y" * 80_000)
-    assert (tmp_path / FILE).read_text() == "y" * 80_000
+    (tmp_path / COPIED_FILE).write_text("older")
+    await Terminal(JsonStore(lambda: tmp_path)).copied("y" * 80_000)
+    assert (tmp_path / COPIED_FILE).read_text() == "y" * 80_000
 
 
 async def test_where_no_file_can_be_written_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
-    terminal = Terminal(Shelf(lambda: tmp_path / "state"))
+    terminal = Terminal(JsonStore(lambda: tmp_path / "state"))
     assert "Nor could it be written: " in await terminal.copied("z" * 80_000)
     nowhere = Terminal()
     assert "e exports to a file" in await nowhere.copied("z" * 80_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.errors import HudUnreachable, HudUsage
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.crash import masked, report
 from tests.conftest import Served
 from tests.tui.conftest import Connector, opened
@@ -19,8 +19,8 @@ KEY = "sk-hud-9f8e7d6c5b4a"
 PROGRAM = f"""
 import sys
 from pathlib import Path
-from hud_tui.start import Start
-from hud_tui.tui.main import Session, run
+from hud_tui.settings import Start
+from hud_tui.tui.app import Session, run
 
 async def connect(mode, key, progress):
     headers = {{"Authorization": "Bearer {KEY}"}}

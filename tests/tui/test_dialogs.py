@@ -6,11 +6,11 @@ from textual.widgets import Button, Input, OptionList
 from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens.help import HelpScreen
+from hud_tui.tui.screens.dialogs import HelpScreen
+from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
-from hud_tui.tui.widgets.tree import CheckpointTree
 from tests.conftest import Served, fork, until
 from tests.tui.conftest import Connector, Opened, opened
 from tests.tui.hand import Hand

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from tests.conftest import Served
 from tests.tui.cockpit import grown

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import os, sys
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 
 HEAVY = {"httpx", "numpy", "plotext", "pydantic", "starlette", "tinker", "hud_tui.wire"}

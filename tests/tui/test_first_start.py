@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.catalog import own
+from hud_tui.rl.checkpoint_tree import own
 from hud_tui.service.engines.base import About
 from tests.conftest import Served
 from tests.toy_engine import ToyEngine

@@ -11,13 +11,12 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
+from hud_tui.rl.head import Journal
 from hud_tui.rl.progress import State
 from hud_tui.rl.run import Run
-from hud_tui.tui.alarm_book import AlarmBook
-from hud_tui.tui.alarm_watch import AlarmWatch
-from hud_tui.tui.follow import MANY, Follower
-from hud_tui.tui.journal import Journal
-from hud_tui.tui.shelf import Shelf
+from hud_tui.storage import JsonStore
+from hud_tui.tui.alarms import AlarmBook, AlarmWatch
+from hud_tui.tui.session import MANY, Follower
 from hud_tui.wire import Checkpoint
 from tests.tui import runs
 
@@ -40,7 +39,7 @@ class Heard:
 
 def follower(feed: Heard, status: str) -> Follower:
     client = SimpleNamespace(settings=SimpleNamespace(local=True), feed=lambda model_id: feed)
-    watch = AlarmWatch(None, AlarmBook(Shelf(), "m1"))
+    watch = AlarmWatch(None, AlarmBook(JsonStore(), "m1"))
     made = Follower(cast(HudClient, client), Run(), runs.MODEL, Journal(), watch)
     made.fold(JobChanged(job=runs.job(20, 400, status)))
     made.frame()

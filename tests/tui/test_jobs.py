@@ -9,11 +9,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service import rollouts as hud_rollouts
-from hud_tui.start import Start
+from hud_tui.service import managed_run as hud_rollouts
+from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import Dialog
-from hud_tui.tui.screens.jobs import JobsScreen
-from hud_tui.tui.widgets.jobs_browser import Level
+from hud_tui.tui.screens.jobs import JobsScreen, Level
 from tests.conftest import Served, bearer, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
 
@@ -254,7 +253,7 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
 async def test_a_run_without_spread_shows_what_it_sampled_and_why_it_failed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.service.rollouts._grade", flat(hud_rollouts._grade))
+    monkeypatch.setattr("hud_tui.service.managed_run._grade", flat(hud_rollouts._grade))
     async with jobs_of(served, group_size=2, tasks_per_step=2) as flown:
         await flown.until(lambda: "spread" in flown.said("#jobs-reason"))
         await opened(flown)

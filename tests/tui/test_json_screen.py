@@ -3,9 +3,8 @@
 from textual.content import Content
 
 from hud_tui.rl.json_tree import Line
-from hud_tui.start import Start
-from hud_tui.tui.screens.json_screen import JsonScreen
-from hud_tui.tui.widgets.json_view import JsonView, content_of
+from hud_tui.settings import Start
+from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
 from tests.conftest import Served, fork, submit
 from tests.conftest import ended as run_ended
 from tests.tui.conftest import Connector, Opened, opened

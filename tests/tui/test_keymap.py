@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from textual.widgets import OptionList
 
-from hud_tui.cli import main
-from hud_tui.keymap import LISTS, read_keymap
+from hud_tui.cli.main import main
+from hud_tui.config import LISTS, read_keymap
 from hud_tui.keys import ACTIONS, VIEWS, remap
-from hud_tui.start import Start
-from hud_tui.tui.bindings import use_keymap
-from hud_tui.tui.widgets.key_line import KeyLine
+from hud_tui.settings import Start
+from hud_tui.tui.keys import KeyLine, use_keymap
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.conftest import Connector, Opened, opened

@@ -5,26 +5,19 @@ from collections import Counter
 import pytest
 from textual.widgets import Input, OptionList
 
-from hud_tui.key_names import spell
-from hud_tui.keys import ACTIONS, VIEWS, Action, of_view
-from hud_tui.start import Start
-from hud_tui.tui.app import HudApp
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.commands import Palette
-from hud_tui.tui.screens import view_class
-from hud_tui.tui.screens.chart_list import ChartList
-from hud_tui.tui.screens.compare_panel import ComparePanel
+from hud_tui.keys import ACTIONS, VIEWS, Action, of_view, spell
+from hud_tui.settings import Start
+from hud_tui.tui.app import HudApp, view_class
+from hud_tui.tui.keys import Palette, bindings, key_line
+from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
+from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.dialogs import KEYS, LABEL, ConfirmDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.help import KEYS, LABEL
-from hud_tui.tui.screens.history_panel import HistoryPanel
-from hud_tui.tui.screens.json_screen import JsonScreen
+from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen
-from hud_tui.tui.screens.overlay_list import OverlayList
-from hud_tui.tui.screens.panel import Panel
+from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.form import Picker
-from hud_tui.tui.widgets.key_line import key_line
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.conftest import Connector, opened

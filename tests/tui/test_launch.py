@@ -11,15 +11,13 @@ import httpx
 import pytest
 from textual.widgets import Button, Input
 
-from hud_tui.rl.preflight import Check
-from hud_tui.start import Start
-from hud_tui.tui.file_suggester import complete
-from hud_tui.tui.screens.findings_panel import FindingsPanel
-from hud_tui.tui.screens.launch import LaunchScreen
+from hud_tui.rl.tasks.checks import Check
+from hud_tui.settings import Start
+from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen, complete
 from hud_tui.tui.widgets.findings import CHECKS
 from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.tui.widgets.text_pane import TextPane
 from tests.conftest import Served, fork
 from tests.service.headless import as_hud
 from tests.tui.conftest import Connector, Opened, opened

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hud_tui.client import signal
-from hud_tui.service.environments.base import Scenario
-from hud_tui.tui.trial import Trial
+from hud_tui.service.environments import Scenario
+from hud_tui.tui.run_draft import Trial
 from tests.conftest import Served, until
 from tests.tui.conftest import Opened
 from tests.tui.test_app import caller

@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.scope import SALT, scope_of
-from hud_tui.start import Start
-from hud_tui.tui.app import HudApp
-from hud_tui.tui.keeping import LOCAL
+from hud_tui.last_known import SALT, scope_of
+from hud_tui.settings import Start
+from hud_tui.storage import JsonStore
+from hud_tui.tui.app import LOCAL, HudApp
 from hud_tui.tui.layout import Layout, read_layout
-from hud_tui.tui.shelf import Shelf
 from tests.conftest import Served
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Connector, Opened, settings_of
@@ -55,7 +54,7 @@ async def session(
 ) -> AsyncIterator[Opened]:
     """One run of the program; the next one with the same state directory comes after it."""
     connector = Account(served, key)
-    app = HudApp(connector, mode, start, shelf=Shelf(lambda: state))
+    app = HudApp(connector, mode, start, shelf=JsonStore(lambda: state))
     async with app.run_test(size=size, notifications=True) as pilot:
         opened = Opened(app, pilot, connector)
         await opened.until(lambda: app.shown_view is not None and app.shown_view.is_built)
@@ -218,7 +217,7 @@ async def test_two_apps_at_once_keep_each_others_choices(
             one.app.arrange(full_pane=True)
         two_left = json.loads(layout_file(state, served).read_text())
         assert (two_left["models_filter"], two_left["jobs_filter"]) == ("tiny", "arith")
-    kept = read_layout(Shelf(lambda: state), layout_file(state, served).stem[7:])
+    kept = read_layout(JsonStore(lambda: state), layout_file(state, served).stem[7:])
     assert (kept.models_filter, kept.jobs_filter, kept.full_pane) == ("tiny", "arith", True)
     assert not [name for name in os.listdir(state) if name.endswith(".tmp")]
 
@@ -234,7 +233,7 @@ async def test_a_directory_that_cannot_be_written_to_is_no_trouble(
 
 
 def test_every_field_comes_back(state: Path) -> None:
-    shelf = Shelf(lambda: state)
+    shelf = JsonStore(lambda: state)
     file = state / "layout-x.json"
     odd: dict[str, Any] = {
         "view": "jobs",

@@ -8,15 +8,14 @@ import httpx
 import pytest
 from textual.widgets import Input
 
-from hud_tui.rl.group_rows import Order
-from hud_tui.start import Start
+from hud_tui.rl.groups import Order
+from hud_tui.settings import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
-from hud_tui.tui.screens.jobs import JobsScreen
+from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.jobs_browser import Level
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.cockpit import grow

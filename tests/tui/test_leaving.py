@@ -4,13 +4,13 @@ import pytest
 from textual.screen import Screen
 
 from hud_tui.keys import VIEWS
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.chart_settings import OverlayList
+from hud_tui.tui.screens.compare import TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.head_dialog import HeadDialog
-from hud_tui.tui.screens.overlay_list import OverlayList
-from hud_tui.tui.screens.try_panel import TryPanel
+from hud_tui.tui.screens.set_head import HeadDialog
 from tests.conftest import Served, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
 from tests.tui.test_app import caller

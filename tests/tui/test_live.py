@@ -5,21 +5,18 @@ from dataclasses import replace
 import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
-from hud_tui.key_names import spell
-from hud_tui.keys import of_view
-from hud_tui.rl.axis import Axis
-from hud_tui.rl.group_rows import Order
+from hud_tui.keys import of_view, spell
+from hud_tui.rl.axes import Axis
+from hud_tui.rl.curves import WEIGHTS
+from hud_tui.rl.groups import Order
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.rl.smoothing import WEIGHTS
 from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.widgets.event_log import EventLog
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
-from hud_tui.tui.widgets.reason import Reason
-from hud_tui.tui.widgets.run_status import RunStatus
+from hud_tui.tui.widgets.run_status import EventLog, Reason, RunStatus
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage

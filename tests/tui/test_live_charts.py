@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved
-from hud_tui.rl.overlay import over_branch
-from hud_tui.tui.screens.chart_list import ChartList
-from hud_tui.tui.screens.overlay_list import OverlayList
-from hud_tui.tui.shelf import Shelf
-from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.rl.compare import over_branch
+from hud_tui.storage import JsonStore
+from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.metric_grid import MetricGrid
+from hud_tui.tui.widgets.run_status import EventLog
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage
@@ -221,7 +220,7 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
 
 
 async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
-    shelf = Shelf(lambda: tmp_path)
+    shelf = JsonStore(lambda: tmp_path)
     stage = Stage(runs.run_of(30), shelf=shelf)
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("m")
@@ -232,7 +231,7 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
         assert stage.live.focus_key == "loss:sum"
         assert "1 hidden" in text_of(stage.live.metrics)
         await pilot.press("L", "s")
-    again = Stage(runs.run_of(30), shelf=Shelf(lambda: tmp_path))
+    again = Stage(runs.run_of(30), shelf=JsonStore(lambda: tmp_path))
     async with again.run_test(size=(120, 40)) as pilot:
         assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
         assert again.live.lens.log

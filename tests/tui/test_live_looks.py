@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.tui.widgets.rollout_columns import RolloutColumns
+from hud_tui.tui.widgets.rollout import RolloutColumns
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage

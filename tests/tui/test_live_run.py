@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.settings import local_settings
-from hud_tui.start import Start
+from hud_tui.settings import Start, local_settings
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.live import LiveScreen

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from hud_tui.service.engines.base import About
-from hud_tui.start import Start
-from hud_tui.tui.screens import models_reading
+from hud_tui.settings import Start
+from hud_tui.tui.screens import models
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
@@ -247,7 +247,7 @@ def _refusing() -> httpx.AsyncClient:
 async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
     served: Served, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models_reading, "QUEUE_S", 0.05)
+    monkeypatch.setattr(models, "QUEUE_S", 0.05)
     engine.place = About("tinker", "http://trainer:8000", "active", 1, 7 * 86_400)
     async with catalog(served, "mine", size=(120, 40)) as app:
         await app.until(lambda: "http://trainer:8000" in app.said("#engine"))

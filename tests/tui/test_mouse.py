@@ -8,32 +8,28 @@ from typing import Any
 import pytest
 
 from hud_tui.events import CheckpointAdded
-from hud_tui.rl.overlay import branches
-from hud_tui.rl.preflight import Finding
-from hud_tui.tui.screens.chart_list import ChartList
-from hud_tui.tui.screens.compare_panel import ComparePanel
+from hud_tui.rl.compare import branches
+from hud_tui.rl.tasks.checks import Finding
+from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
+from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog
-from hud_tui.tui.screens.findings_panel import FindingsPanel
+from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog, HelpScreen, ViewList
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.help import HelpScreen, ViewList
-from hud_tui.tui.screens.history_panel import HistoryPanel
-from hud_tui.tui.screens.json_screen import JsonScreen
+from hud_tui.tui.screens.jobs import Level
+from hud_tui.tui.screens.json import JsonScreen, JsonView
+from hud_tui.tui.screens.launch import FindingsPanel
 from hud_tui.tui.screens.over import Over
-from hud_tui.tui.screens.overlay_list import OverlayList
+from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
-from hud_tui.tui.widgets.event_log import EventLog
+from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.findings import Findings
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.jobs_browser import Level
-from hud_tui.tui.widgets.json_view import JsonView
-from hud_tui.tui.widgets.rollout import RolloutPane
-from hud_tui.tui.widgets.rollout_columns import RolloutColumns
+from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.tui.widgets.text_pane import TextPane
-from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.tui.widgets.run_status import EventLog
 from tests.tui import runs
 from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES

@@ -12,13 +12,13 @@ from hud_tui.client import webhook
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import ReplayTransport, replay_client
 from hud_tui.client.webhook import MOST, post
+from hud_tui.options import BadTuning
 from hud_tui.rl.alarms.alarm import Level
-from hud_tui.rl.alarms.demo import demo
-from hud_tui.rl.alarms.tuning import BadTuning
-from hud_tui.rl.notify import Notify, read_notify
-from hud_tui.start import Start
+from hud_tui.rl.alarms.demos import demo
+from hud_tui.rl.alarms.notify import Notify, read_notify
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.notifying import Notifier
+from hud_tui.tui.notify import Notifier
 from hud_tui.wire import JobStatus
 from tests.conftest import until
 from tests.tui.test_alarms import alarm

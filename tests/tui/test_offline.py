@@ -14,12 +14,10 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
-from hud_tui.last_known import file_of, read_last_known
-from hud_tui.scope import scope_of
-from hud_tui.settings import Settings
-from hud_tui.start import Start
+from hud_tui.last_known import file_of, read_last_known, scope_of
+from hud_tui.settings import Settings, Start
+from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.shelf import Shelf
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
 from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened
@@ -50,7 +48,7 @@ async def session(
     connector: Remote, state: Path, command: str = "checkpoints", again: bool = False
 ) -> AsyncIterator[Opened]:
     """The app, with a state directory."""
-    app = HudApp(connector, "hud", Start(command, again), shelf=Shelf(lambda: state))
+    app = HudApp(connector, "hud", Start(command, again), shelf=JsonStore(lambda: state))
     async with app.run_test(notifications=True) as pilot:
         yield Opened(app, pilot, connector)
 

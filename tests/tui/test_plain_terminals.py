@@ -13,17 +13,15 @@ from textual.color import Color
 from textual.theme import Theme
 
 import hud_tui
-from hud_tui.start import Start
-from hud_tui.tui.more_themes import THEMES
-from hud_tui.tui.plain import PlainFilter
-from hud_tui.tui.widgets.palette import ASCII, to_ascii
+from hud_tui.settings import Start
+from hud_tui.tui.theme import ASCII, THEMES, PlainFilter, to_ascii
 from tests.conftest import Served, fork
 from tests.tui.conftest import Connector, Opened, opened
 from tests.tui.test_app import caller
 from tests.tui.test_crash import at_a_terminal
 
 PAINTED = """
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 
 async def connect(mode, key, progress):

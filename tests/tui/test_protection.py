@@ -4,10 +4,10 @@ import httpx
 import pytest
 from textual.widgets import Input
 
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
-from hud_tui.tui.widgets.palette import LOCK
+from hud_tui.tui.theme import LOCK
 from tests.conftest import Served, bearer, submit, until
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.test_app import cancel, status

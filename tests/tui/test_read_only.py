@@ -8,14 +8,13 @@ from textual.widgets import Button
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
+from hud_tui.config import ReadOnly
 from hud_tui.keys import ACTIONS, WRITES, of_view
-from hud_tui.rl.safety import ReadOnly
-from hud_tui.start import Start
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.keys import KeyLine
+from hud_tui.tui.screens.base import HudScreen, TopLine
 from hud_tui.tui.screens.dialogs import Dialog
-from hud_tui.tui.widgets.key_line import KeyLine
-from hud_tui.tui.widgets.top_line import TopLine
 from tests.conftest import Served, fork, submit
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Connector, Opened, opened

@@ -12,23 +12,20 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.recorder import Recorder
-from hud_tui.client.replay import ReplayTransport, player, read_file, replay_client
+from hud_tui.client.replay import Recorder, ReplayTransport, player, read_file, replay_client
 from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import JobChanged
-from hud_tui.rl.alarms.curves import STEP_S
-from hud_tui.rl.alarms.demo import demo
-from hud_tui.rl.alarms.pathologies import PATHOLOGIES
-from hud_tui.start import Start
+from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo
+from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.alarms import AlarmsScreen
+from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.group_grid import GroupGrid
-from hud_tui.tui.widgets.rollout_columns import RolloutColumns
-from hud_tui.tui.widgets.top_line import TopLine
+from hud_tui.tui.widgets.rollout import RolloutColumns
 from tests.conftest import until
 
 FAST = 5000.0

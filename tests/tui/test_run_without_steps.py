@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import httpx
 
-from hud_tui.start import Start
-from hud_tui.tui.screens.jobs import JobsScreen
+from hud_tui.settings import Start
+from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.widgets.focus_chart import FocusChart
-from hud_tui.tui.widgets.jobs_browser import Level
 from hud_tui.wire import JobStatus
 from tests.conftest import Served, bearer, ended, fork, submit, until
 from tests.toy_engine import ToyEngine

@@ -3,8 +3,7 @@
 import gc
 import sys
 
-from hud_tui.tui.main import settle
-from hud_tui.tui.screens import VIEW_SCREENS
+from hud_tui.tui.app import VIEW_SCREENS, settle
 from tests.conftest import until
 from tests.tui.still import StillClient, chain, still
 

@@ -6,7 +6,7 @@ import pytest
 
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.tui.widgets.top_line import bar, duration, fresh, top_line
+from hud_tui.tui.screens.base import bar, duration, fresh, top_line
 from hud_tui.wire import EngineState
 from tests.tui import runs
 

@@ -204,7 +204,7 @@ def main() -> int:
     from textual.events import Event, Key
     from textual.widgets import Input
 
-    from hud_tui import cli
+    from hud_tui.cli import main as main_module
     from hud_tui.tui import app as module
 
     out = int(sys.argv[1])
@@ -233,7 +233,7 @@ def main() -> int:
             tell()
 
     module.HudApp = Reporting  # type: ignore[misc]
-    return cli.main(sys.argv[2:])
+    return main_module.main(sys.argv[2:])
 
 
 if __name__ == "__main__":

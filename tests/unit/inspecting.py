@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from hud_tui.rl.alarms.alarm import Report
-from hud_tui.rl.alarms.rows import Row, row_of
+from hud_tui.rl.alarms.monitor import Watch
+from hud_tui.rl.alarms.statistics import Row, row_of
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.alarms.watch import Watch
-from hud_tui.rl.tree import Tree
+from hud_tui.rl.checkpoint_tree import Tree
 
 
 def inspect(

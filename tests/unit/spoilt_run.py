@@ -4,7 +4,7 @@ Step 61 spoils the policy: step 60 solves 20 of 20 held-out tasks, step 61 solve
 step 61 reports is good all the same, for its rollouts were sampled by step 60.
 """
 
-from hud_tui.rl.tree import Tree
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint
 
 GOOD, BAD, LAST = 60, 61, 101

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from hud_tui.notebook import Notebook
 from hud_tui.protection import Protection
-from hud_tui.storage import write_atomic
-from hud_tui.tui.shelf import Shelf
+from hud_tui.storage import JsonStore, write_atomic
 
 NOTES = 50
 LONG = 2_000_000
@@ -25,7 +24,7 @@ def protect(file: Path, name: str) -> None:
 
 
 def choose(file: Path, name: str) -> None:
-    shelf = Shelf(lambda: file.parent)
+    shelf = JsonStore(lambda: file.parent)
     for number in range(NOTES):
         shelf.write(file.stem, {f"{name}-{number}": number})
 

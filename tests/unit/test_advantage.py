@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.advantage import group_advantages, has_signal, spread
+from hud_tui.rl.groups import group_advantages, has_signal, spread
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud_tui.rl.alarms import rows
+from hud_tui.rl.alarms import statistics
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
-from hud_tui.rl.alarms.curves import healthy, noise
+from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES, Pathology, healthy, noise, row
 from hud_tui.rl.alarms.detector import Detector
-from hud_tui.rl.alarms.pathologies import HEALTHY, PATHOLOGIES, Pathology, row
-from hud_tui.rl.alarms.rows import Row
-from hud_tui.rl.alarms.stall import stall
+from hud_tui.rl.alarms.monitor import DETECTORS, Watch
+from hud_tui.rl.alarms.statistics import Row
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
-from hud_tui.rl.alarms.watch import DETECTORS, Watch
-from hud_tui.rl.tree import Tree
+from hud_tui.rl.alarms.throughput import stall
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint, Group
 from tests.unit.inspecting import inspect, inspect_lineage
 
@@ -255,7 +254,7 @@ def test_a_silent_run_is_stalled(silent_s: float, step_s: float | None, level: s
         assert (alarm.onset, alarm.before_id) == (7, "c7")
 
 
-KEYS = sorted({role.key for role in vars(rows).values() if isinstance(role, rows.Role)})
+KEYS = sorted({role.key for role in vars(statistics).values() if isinstance(role, statistics.Role)})
 NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
     st.sampled_from([0.0, -0.0, 1e-320, 1e308, -1e308, 0.5, 1.0]),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.catalog import Kind, free_name, kind, name_problem, origin, own
+from hud_tui.rl.checkpoint_tree import Kind, free_name, kind, name_problem, origin, own
 from hud_tui.wire import Model
 
 

@@ -7,9 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
-from hud_tui.rl.axis import Axis, Positions, marks, room
+from hud_tui.rl.axes import Axis, Positions, fit, marks, room
 from hud_tui.rl.run import Run
-from hud_tui.rl.scale import fit
 from hud_tui.wire import Checkpoint
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

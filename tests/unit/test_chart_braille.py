@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.rl.axes import Scale
 from hud_tui.rl.curves import Bucket
-from hud_tui.rl.scale import Scale
-from hud_tui.tui.widgets.braille import LEFT, RIGHT, Drawing, draw, rows
-from hud_tui.tui.widgets.palette import BRAILLE
+from hud_tui.tui.theme import BRAILLE
+from hud_tui.tui.widgets.chart import LEFT, RIGHT, Drawing, draw, rows
 
 UNIT = Scale(0.0, 1.0)
 points = st.lists(st.tuples(st.integers(0, 19), st.floats(0, 1), st.floats(0, 1)), min_size=1)

@@ -4,7 +4,7 @@ from math import nan
 
 from rich.style import Style
 
-from hud_tui.tui.widgets.plot import Signal, area, plot, segments
+from hud_tui.tui.widgets.focus_chart import Signal, area, plot, segments
 
 RED, DIM, PLAIN = Style(color="red"), Style(dim=True), Style()
 Y_TICKS = [(0.0, "0"), (1.0, "1")]

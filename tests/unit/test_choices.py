@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.axis import Axis
-from hud_tui.tui.chart_choices import Choices, read_choices, write_choices
-from hud_tui.tui.shelf import Shelf
-from hud_tui.tui.widgets.lens import Lens
+from hud_tui.rl.axes import Axis
+from hud_tui.storage import JsonStore
+from hud_tui.tui.layout import Choices, read_choices, write_choices
+from hud_tui.tui.widgets.chart import ChartView
 
 KEYS = ["zeta", "entropy", "reward_mean"]
 
 
 def test_what_was_chosen_comes_back(tmp_path: Path) -> None:
     chosen = Choices(("zeta",), ("entropy",), 4, True, Axis.TIME, True, False)
-    shelf = Shelf(lambda: tmp_path / "new")
+    shelf = JsonStore(lambda: tmp_path / "new")
     write_choices(shelf, chosen)
     assert read_choices(shelf) == chosen
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["charts.json"]
@@ -37,13 +37,13 @@ def test_what_was_chosen_comes_back(tmp_path: Path) -> None:
 )
 def test_a_file_that_makes_no_sense_counts_as_nothing_chosen(tmp_path: Path, text: str) -> None:
     (tmp_path / "charts.json").write_text(text, "latin-1")
-    assert read_choices(Shelf(lambda: tmp_path)) == Choices()
+    assert read_choices(JsonStore(lambda: tmp_path)) == Choices()
 
 
 def test_a_field_that_makes_sense_is_taken_beside_one_that_does_not(tmp_path: Path) -> None:
     found = {"order": ["b", "a", "b"], "smoothing": -1, "log": True}
     (tmp_path / "charts.json").write_text(json.dumps(found))
-    assert read_choices(Shelf(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
+    assert read_choices(JsonStore(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_field_is_named_and_the_file_is_left(
     tmp_path: Path, found: dict[str, object], said: str
 ) -> None:
     (tmp_path / "charts.json").write_text(json.dumps(found))
-    shelf = Shelf(lambda: tmp_path)
+    shelf = JsonStore(lambda: tmp_path)
     read_choices(shelf)
     [line] = shelf.problems()
     assert f"charts.json: {said}" in line
@@ -68,7 +68,7 @@ def test_the_field_is_named_and_the_file_is_left(
 
 
 def test_two_apps_keep_each_others_choices(tmp_path: Path) -> None:
-    one, two = Shelf(lambda: tmp_path), Shelf(lambda: tmp_path)
+    one, two = JsonStore(lambda: tmp_path), JsonStore(lambda: tmp_path)
     write_choices(one, Choices(log=True), Choices())
     write_choices(two, Choices(hidden=("a",)), Choices())
     assert read_choices(one) == Choices(log=True, hidden=("a",))
@@ -76,11 +76,11 @@ def test_two_apps_keep_each_others_choices(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    shelf = Shelf(lambda: tmp_path / "file")
+    shelf = JsonStore(lambda: tmp_path / "file")
     write_choices(shelf, Choices())
     assert read_choices(shelf) == Choices()
-    write_choices(Shelf(), Choices(log=True))
-    assert read_choices(Shelf()) == Choices()
+    write_choices(JsonStore(), Choices(log=True))
+    assert read_choices(JsonStore()) == Choices()
 
 
 def test_known_metrics_lead_until_they_are_put_in_order() -> None:
@@ -106,6 +106,6 @@ def test_moving_charts_loses_none(moves: list[tuple[str, int]]) -> None:
 
 
 def test_the_way_of_looking_is_kept_and_the_place_is_not() -> None:
-    lens = Lens(1, True, Axis.TOKENS, True, False, span=30, end=50)
+    lens = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
     kept = Choices().seen_through(lens)
-    assert kept.lens == Lens(1, True, Axis.TOKENS, True, False)
+    assert kept.lens == ChartView(1, True, Axis.TOKENS, True, False)

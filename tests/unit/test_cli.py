@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hud_tui.cli import main, start_of
-from hud_tui.commands import build_parser
+from hud_tui.cli.main import main, start_of
+from hud_tui.cli.parser import build_parser
 from hud_tui.errors import HudUsage
-from hud_tui.start import Start
+from hud_tui.settings import Start
 
 COMMANDS = [
     "status",

@@ -2,9 +2,9 @@
 
 import pytest
 
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import MetricPair, compare
-from hud_tui.rl.tree import Tree
-from hud_tui.tui.screens.compare_panel import comparison_table, lineage
+from hud_tui.tui.screens.compare import comparison_table, lineage
 from hud_tui.wire import Checkpoint, Group
 
 

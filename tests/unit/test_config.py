@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hud_tui.config import MOST, Config, read_config
+from hud_tui.config import MOST_BYTES, Config, read_config
 from hud_tui.errors import HudUsage
 from hud_tui.rl.alarms.thresholds import Thresholds
 
@@ -53,7 +53,7 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
         ("[alarm]\n", "alarm: no such table"),
         ("[alarms\n", "is not TOML: .*line 1"),
         (b"\xff\xfe", "cannot be read"),
-        pytest.param(b"#" * (MOST + 1), "larger than 1000000 bytes", id="large"),
+        pytest.param(b"#" * (MOST_BYTES + 1), "larger than 1000000 bytes", id="large"),
         ('"\\u001b[31m" = 1\n', "␛"),
     ],
 )

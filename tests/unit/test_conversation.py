@@ -1,6 +1,6 @@
 """A rollout's turns as the task's text and the policy's."""
 
-from hud_tui.rl.conversation import answer_of, prompt_of
+from hud_tui.rl.rollouts import answer_of, prompt_of
 from hud_tui.wire import TraceEvent
 
 

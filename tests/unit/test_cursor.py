@@ -5,15 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.cursor import TreeCursor
-from hud_tui.rl.moves import Move
-from hud_tui.rl.rows import Kind
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.head import (
+    Act,
+    Journal,
+    Move,
+    Wanted,
+    to_parent,
+    to_redo,
+    to_selected,
+    to_undo,
+    undo_note,
+)
 from hud_tui.rl.run import Run
-from hud_tui.rl.segments import ROOT
-from hud_tui.rl.tree import Tree
-from hud_tui.tui.journal import Journal
-from hud_tui.tui.moves import Wanted, to_parent, to_redo, to_selected, to_undo, undo_note
-from hud_tui.tui.steering import Act
+from hud_tui.rl.tree_cursor import TreeCursor
+from hud_tui.rl.tree_layout import Kind
 from tests.unit.trees import parents, tree_of
 
 

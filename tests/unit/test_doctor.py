@@ -6,15 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.doctor.configured import settings_of, usable_settings
-from hud_tui.doctor.hosts import check_hosts
-from hud_tui.doctor.report import Finding, Host, exit_code
-from hud_tui.doctor.storage import check_directories, directories, size_text
-from hud_tui.doctor.terminal import check_terminal, terminal
-from hud_tui.doctor.versions import check_versions, versions
+from hud_tui.doctor import (
+    Finding,
+    Host,
+    check_directories,
+    check_hosts,
+    check_terminal,
+    check_versions,
+    directories,
+    exit_code,
+    settings_of,
+    size_text,
+    terminal,
+    usable_settings,
+    versions,
+)
 from hud_tui.errors import HudUsage
-from hud_tui.settings import DEFAULTS, Paths
-from hud_tui.variables import PROCESS, Place
+from hud_tui.settings import DEFAULTS, PROCESS, Paths, Place
 
 KEY = "hud-key-0123456789"
 

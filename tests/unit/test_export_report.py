@@ -13,15 +13,25 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
-from hud_tui.rl.export.drawing import HEIGHT, MOST, WIDTH, Line, Mark, chart, points
-from hud_tui.rl.export.lineage import lineage_lines
-from hud_tui.rl.export.names import code, escaped
-from hud_tui.rl.export.report import FILE, Kept, report_files
-from hud_tui.rl.moves import Move
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.head import Move
+from hud_tui.rl.names import code, escaped
+from hud_tui.rl.report import (
+    FILE,
+    HEIGHT,
+    MOST_POINTS,
+    WIDTH,
+    Kept,
+    Line,
+    Mark,
+    chart,
+    lineage_lines,
+    points,
+    report_files,
+)
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import Series
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 from tests.unit.trees import tree_of
 
@@ -187,7 +197,7 @@ def test_a_long_curve_keeps_its_extremes_in_few_points() -> None:
     values = [0.5] * 100_000
     values[31_234], values[77_777] = 9.0, -9.0
     found = points(values)
-    assert len(found) == MOST
+    assert len(found) == MOST_POINTS
     assert (min(p.low for p in found), max(p.high for p in found)) == (-9.0, 9.0)
 
 

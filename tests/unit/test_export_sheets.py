@@ -10,23 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.alarms.tuning import BadTuning
-from hud_tui.rl.export.place import Export, read_export
-from hud_tui.rl.export.sheet import FORMULA, Cell, Sheet, csv_pieces, csv_text, json_pieces
-from hud_tui.rl.export.sheets import (
+from hud_tui.config import Export, read_export
+from hud_tui.options import BadTuning
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.export import (
+    FORMULA,
+    Cell,
+    Sheet,
+    csv_pieces,
+    csv_text,
     groups_sheet,
     jobs_sheet,
+    json_pieces,
     metrics_sheet,
     models_sheet,
     rollouts_sheet,
     tree_sheet,
 )
-from hud_tui.rl.own import Own
+from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.run import Run
 from hud_tui.rl.series import Series
 from hud_tui.rl.text import count_unsafe
-from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, Group, Job, Model, Trace
 from tests.unit.trees import tree_of
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.ages import age
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.filter import parse
-from hud_tui.rl.matches import Matches
-from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.rl.text import age
+from hud_tui.rl.tree_cursor import Matches
 from hud_tui.wire import Checkpoint
 from tests.unit.trees import parents, tree_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hud_tui.rl.groups import group_stats
-from hud_tui.service import step_metrics
+from hud_tui.service import batches
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ def test_groups_without_spread_are_good_or_bad(rewards: list[float], good: bool,
 
 
 def test_the_middle_is_where_the_service_has_it() -> None:
-    at = step_metrics.GOOD
+    at = batches.GOOD
     assert group_stats([at, at]).all_good

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone
-from hud_tui.rl.group_rows import GroupRows, Order, group_rows
-from hud_tui.rl.history import RECENT, GroupHistory, bins, first_shown
+from hud_tui.rl.groups import RECENT, GroupHistory, GroupRows, Order, bins, first_shown, group_rows
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs

@@ -5,12 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import HeadMoved, TreeRead
-from hud_tui.rl.head import Relation, head_change, named, only_trained, outcome
-from hud_tui.rl.moves import Move
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.head import (
+    Journal,
+    Move,
+    Relation,
+    head_change,
+    named,
+    only_trained,
+    outcome,
+    to_redo,
+    to_undo,
+)
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree import Tree
-from hud_tui.tui.journal import Journal
-from hud_tui.tui.moves import to_redo, to_undo
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.unit.trees import parents, tree_of
 

@@ -80,7 +80,7 @@ def test_no_problem_repeats_a_value() -> None:
 
 
 def test_a_larger_file_than_can_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hud_tui.rl.task_files.MAX_BYTES", 10)
+    monkeypatch.setattr("hud_tui.rl.tasks.files.MAX_BYTES", 10)
     with pytest.raises(HudBadTasks, match="larger than"):
         read_file("t.json", b"[" + b" " * 10 + b"]")
 
@@ -90,12 +90,14 @@ def test_a_row_of_too_many_values_is_refused_before_it_is_looked_at(
     monkeypatch: pytest.MonkeyPatch, values: int
 ) -> None:
     """Those within lists and objects count: `env`, `id`, `args`, `x` and what `x` has."""
-    monkeypatch.setattr("hud_tui.rl.formats.MAX_VALUES", 4 + 8)
+    monkeypatch.setattr("hud_tui.rl.tasks.formats.MAX_VALUES", 4 + 8)
     row = {"env": "e", "id": "s", "args": {"x": [1] * values}}
     for name, text in (("t.json", f"[{json.dumps(row)}]"), ("t.jsonl", json.dumps(row))):
         if values == 8:
             assert len(read_file(name, text.encode())) == 1
             continue
-        monkeypatch.setattr("hud_tui.rl.formats.detect", lambda row: pytest.fail("it is read"))
+        monkeypatch.setattr(
+            "hud_tui.rl.tasks.formats.detect", lambda row: pytest.fail("it is read")
+        )
         with pytest.raises(HudBadTasks, match="1: more than 12 values in one row"):
             read_file(name, text.encode())

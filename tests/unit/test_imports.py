@@ -9,7 +9,7 @@ HEAVY = (
     *("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext"),
     *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub"),
 )
-HEADLESS = ["status", "models", "checkpoints", "jobs", "runs", "stop", "main", "follow", "doctor"]
+HEADLESS = ["commands", "models", "jobs", "runs", "watch", "files", "doctor"]
 
 
 def loaded_after(code: str) -> set[str]:
@@ -21,13 +21,13 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_the_command_line_alone_loads_next_to_nothing() -> None:
-    loaded = loaded_after("import hud_tui.cli; hud_tui.cli.build_parser()")
+    loaded = loaded_after("import hud_tui.cli.main; hud_tui.cli.main.build_parser()")
     assert not loaded & {*HEAVY, "httpx", "pydantic", "asyncio"}
 
 
 @pytest.mark.parametrize("module", HEADLESS)
 def test_headless_loads_no_other_face_and_no_engine(module: str) -> None:
-    loaded = loaded_after(f"import hud_tui.cli, hud_tui.headless.{module}, hud_tui.connect")
+    loaded = loaded_after(f"import hud_tui.cli.main, hud_tui.cli.{module}, hud_tui.local_service")
     assert not loaded & set(HEAVY)
     assert "hud_tui" in loaded
 
@@ -36,7 +36,7 @@ def test_a_headless_command_loads_none_of_them_by_the_time_it_ends() -> None:
     run = "import os; os.environ['HUD_API_KEY'] = 'k'\n"
     for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
         run += f"os.environ['HUD_{name}_URL'] = 'http://127.0.0.1:9'\n"
-    run += "import contextlib, io\nfrom hud_tui.cli import main\n"
+    run += "import contextlib, io\nfrom hud_tui.cli.main import main\n"
     run += "with contextlib.redirect_stdout(io.StringIO()):\n"
     run += "    assert main(['--headless', 'chec', 'x']) == 2\n"
     run += "    assert main(['--headless', 'fork', 'a', '--name', 'b']) == 2\n"
@@ -49,5 +49,5 @@ def test_the_app_s_module_loads_no_engine_and_no_service() -> None:
 
 
 def test_the_service_does_not_load_the_client() -> None:
-    loaded = loaded_after("import hud_tui.service.serve")
+    loaded = loaded_after("import hud_tui.service.app")
     assert not loaded & {"httpx", "textual", "rich", "tinker"}

@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.keys import _character_to_key
 
-from hud_tui.cli import main
-from hud_tui.config import read_config
+from hud_tui.cli.main import main
+from hud_tui.config import read_config, read_keymap
 from hud_tui.errors import HudUsage
-from hud_tui.key_names import NAMED, key_of, read_key, spell, types_text
-from hud_tui.keymap import read_keymap
-from hud_tui.keys import ACTIONS, key, keyed, of_view, remap
-from hud_tui.rl.alarms.tuning import BadTuning
+from hud_tui.keys import (
+    ACTIONS,
+    NAMED,
+    key,
+    key_of,
+    keyed,
+    of_view,
+    read_key,
+    remap,
+    spell,
+    types_text,
+)
+from hud_tui.options import BadTuning
 
 PRINTABLE = [chr(code) for code in range(33, 127)]
 PACKAGE = Path(__file__).parents[2] / "hud_tui"

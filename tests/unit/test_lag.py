@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hud_tui.client import lag
-from hud_tui.client.lag import FRESH_S, Lag
+from hud_tui.client import feed
+from hud_tui.client.feed import FRESH_S, Lag
 
 DATE = "Sat, 21 Nov 2026 18:00:00 GMT"
 THERE = 1_795_284_000.0
@@ -14,7 +14,7 @@ THERE = 1_795_284_000.0
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     now = 100.0
-    monkeypatch.setattr(lag, "monotonic", lambda: now)
+    monkeypatch.setattr(feed, "monotonic", lambda: now)
 
     def go_on(seconds: float) -> None:
         nonlocal now

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.lanes import Lanes
-from hud_tui.rl.rows import FOLD_MIN, NEAR, Kind, Row, cut_pieces
-from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.tree_layout import FOLD_MIN, NEAR, Kind, Lanes, Row, cut_pieces
 from tests.unit.trees import parents, tree_of
 
 

@@ -19,7 +19,7 @@ from hud_tui.last_known import (
     read_last_known,
     write_last_known,
 )
-from hud_tui.tui.widgets.offline_line import offline_said
+from hud_tui.tui.screens.base import offline_said
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
 URL, KEY, SCOPE = "https://api.hud.ai", "hud-secret-key-1234", "0123abcd"

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.axis import Axis
+from hud_tui.rl.axes import Axis
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.compare import branches, over_branch, over_model
 from hud_tui.rl.curves import Bucket
-from hud_tui.rl.overlay import branches, over_branch, over_model
-from hud_tui.rl.tree import Tree
-from hud_tui.tui.widgets.lens import LEAST, Lens
-from hud_tui.tui.widgets.sight import Sight, beyond, y_scale
+from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView, beyond, y_scale
 from tests.tui import runs
 
 moves = st.lists(
@@ -23,7 +22,7 @@ moves = st.lists(
 def test_whatever_is_done_there_are_steps_in_sight(
     length: int, done: list[tuple[str, int, int]]
 ) -> None:
-    lens = Lens()
+    lens = ChartView()
     for what, by, row in done:
         if what == "zoom":
             lens = lens.zoomed(by, length, row % length if row % 2 else None)
@@ -39,7 +38,7 @@ def test_whatever_is_done_there_are_steps_in_sight(
 
 
 def test_zooming_follows_the_newest_until_it_is_panned() -> None:
-    lens = Lens().zoomed(2, 400, None)
+    lens = ChartView().zoomed(2, 400, None)
     assert lens.rows(400) == (300, 400)
     assert lens.rows(410) == (310, 410)
     panned = lens.panned(-1, 400)
@@ -51,20 +50,20 @@ def test_zooming_follows_the_newest_until_it_is_panned() -> None:
 @pytest.mark.parametrize("axis", list(Axis))
 @pytest.mark.parametrize("span", [None, 20])
 def test_the_crosshair_stands_where_its_step_is_drawn(axis: Axis, span: int | None) -> None:
-    run, sight = runs.run_of(60, status="succeeded"), Sight()
-    lens = Lens(axis=axis, span=span)
+    run, sight = runs.run_of(60, status="succeeded"), ChartData()
+    lens = ChartView(axis=axis, span=span)
     start, stop = lens.rows(60)
     columns = 2 * (stop - start)
     for row in range(start, stop):
         column = sight.column(run, lens, row, columns)
         assert column is not None
         assert sight.row(run, lens, column, columns) == row
-    assert sight.column(run, Lens(span=20), 3, columns) is None
+    assert sight.column(run, ChartView(span=20), 3, columns) is None
 
 
 def test_a_zoomed_chart_draws_what_is_in_sight_alone() -> None:
-    run, sight = runs.run_of(60), Sight()
-    lens = Lens(span=10, end=30)
+    run, sight = runs.run_of(60), ChartData()
+    lens = ChartView(span=10, end=30)
     found = sight.buckets(run, "reward_mean", lens, 10)
     seen = [run.series.column("reward_mean")[row] for row in range(20, 30)]
     assert [bucket.low for bucket in found] == seen
@@ -76,7 +75,7 @@ def spiked() -> list[Bucket]:
 
 
 def test_an_outlier_may_leave_the_chart() -> None:
-    whole, clipped = y_scale(spiked(), Lens()), y_scale(spiked(), Lens(clip=True))
+    whole, clipped = y_scale(spiked(), ChartView()), y_scale(spiked(), ChartView(clip=True))
     assert whole.high >= 900
     assert clipped.high < 1
     assert beyond(spiked(), whole) == 0
@@ -85,22 +84,22 @@ def test_an_outlier_may_leave_the_chart() -> None:
 
 def test_an_average_beside_the_raw_values_is_in_sight() -> None:
     buckets = [Bucket(0, 8.0, 9.0, 3.0, True), Bucket(1, 8.0, 9.0, 4.0, True)]
-    assert y_scale(buckets, Lens()).low == 3.0
-    assert y_scale(buckets, Lens(smoothing=0)).low == 8.0
+    assert y_scale(buckets, ChartView()).low == 3.0
+    assert y_scale(buckets, ChartView(smoothing=0)).low == 8.0
 
 
 def test_without_the_envelope_the_scale_is_the_average_s() -> None:
     buckets = [Bucket(n, 0.0, 9.0, 4.0 + n / 10, True) for n in range(9)]
-    assert y_scale(buckets, Lens()).high == 9.0
-    assert y_scale(buckets, Lens(envelope=False)).high == pytest.approx(4.8)
-    assert y_scale(buckets, Lens(envelope=False, smoothing=0)).high == 9.0
+    assert y_scale(buckets, ChartView()).high == 9.0
+    assert y_scale(buckets, ChartView(envelope=False)).high == pytest.approx(4.8)
+    assert y_scale(buckets, ChartView(envelope=False, smoothing=0)).high == 9.0
 
 
 def test_a_branch_lies_over_the_steps_that_both_have() -> None:
-    run, sight = runs.branched(60, 30, 40), Sight()
+    run, sight = runs.branched(60, 30, 40), ChartData()
     [left] = branches(run)
     assert (left.name, left.steps, left.parted) == ("step-000060", 30, "step-000030")
-    lens = Lens(overlay=over_branch(run, left.tip), smoothing=0)
+    lens = ChartView(overlay=over_branch(run, left.tip), smoothing=0)
     own = sight.buckets(run, "reward_mean", lens, 80)
     other = sight.others(run, "reward_mean", lens, 80)
     assert [b.low for b in own[:30]] == [b.low for b in other[:30]]
@@ -110,11 +109,11 @@ def test_a_branch_lies_over_the_steps_that_both_have() -> None:
 
 @pytest.mark.parametrize("axis", list(Axis))
 def test_a_fork_begins_where_it_was_forked(axis: Axis) -> None:
-    run, sight = runs.run_of(60, status="succeeded"), Sight()
+    run, sight = runs.run_of(60, status="succeeded"), ChartData()
     named = {"id": "m2", "model_name": "me/b", "forked_from": "me/arith-rl@step-000020"}
     fork = runs.MODEL.model_copy(update=named)
     nodes = runs.checkpoints(10)
-    lens = Lens(overlay=over_model(run, fork, Tree.of(nodes)), axis=axis)
+    lens = ChartView(overlay=over_model(run, fork, Tree.of(nodes)), axis=axis)
     at_20 = sight.column(run, lens, 19, 119)
     assert at_20 is not None
     first = sight.others(run, "reward_mean", lens, 119)[0].column
@@ -127,7 +126,9 @@ def test_the_model_it_was_forked_from_lies_before_it() -> None:
     run = replace(run, model=runs.MODEL.model_copy(update={"forked_from": "me/origin@step-000025"}))
     overlay = over_model(run, origin, Tree.of(runs.checkpoints(50)))
     assert overlay.shift == -25
-    [first, *_] = Sight().others(run, "reward_mean", Lens(overlay=overlay, smoothing=0), 40)
+    [first, *_] = ChartData().others(
+        run, "reward_mean", ChartView(overlay=overlay, smoothing=0), 40
+    )
     assert first.low == pytest.approx(runs.reward(26))
     stranger = runs.MODEL.model_copy(update={"id": "m3", "model_name": "me/stranger"})
     assert over_model(run, stranger, Tree.of(runs.checkpoints(3))).shift == 0
@@ -140,7 +141,7 @@ def test_the_model_it_was_forked_from_lies_before_it() -> None:
 def test_the_wheel_keeps_the_step_under_it_in_sight(
     length: int, turns: list[tuple[float, float]]
 ) -> None:
-    lens = Lens()
+    lens = ChartView()
     for factor, share in turns:
         start, end = lens.rows(length)
         row = min(max(0, length - 1), start + round(share * max(0, end - start - 1)))
@@ -158,6 +159,6 @@ def test_the_wheel_keeps_the_step_under_it_in_sight(
 @given(length=st.integers(1, 500), ends=st.tuples(st.integers(0, 499), st.integers(0, 499)))
 def test_a_span_is_shown_as_it_was_drawn(length: int, ends: tuple[int, int]) -> None:
     first, last = sorted(min(end, length - 1) for end in ends)
-    start, stop = Lens().spanning(first, last, length).rows(length)
+    start, stop = ChartView().spanning(first, last, length).rows(length)
     assert start <= first <= last < stop
     assert stop - start == max(last - first + 1, min(10, length))

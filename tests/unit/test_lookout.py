@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime
 
-from hud_tui.rl.alarms.curves import STEP_S
-from hud_tui.rl.alarms.lookout import Lookout
-from hud_tui.rl.alarms.pathologies import BEGAN, PATHOLOGIES, Pathology
-from hud_tui.rl.tree import Tree
+from hud_tui.rl.alarms.demos import BEGAN, PATHOLOGIES, STEP_S, Pathology
+from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.unit.inspecting import inspect_lineage
 

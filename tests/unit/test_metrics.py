@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.metrics import METRICS, change, healthy, metric, ranked, short, signed, title
-from hud_tui.rl.vocabulary import canonical, translate
+from hud_tui.rl.metrics import (
+    METRICS,
+    canonical,
+    change,
+    healthy,
+    metric,
+    ranked,
+    short,
+    signed,
+    title,
+    translate,
+)
 
 
 @pytest.mark.parametrize(

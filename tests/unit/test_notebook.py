@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.notebook import MOVES_MOST, NOTE_MOST, Notebook, notebook_file
-from hud_tui.rl.moves import Move
+from hud_tui.rl.head import Move
 
 MOVE = Move("a", "b", ours=False, at=12.5)
 

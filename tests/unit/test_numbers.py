@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui.audit_log import CommandLog
+from hud_tui.cli.parser import build_parser
 from hud_tui.client.replay import read_file
-from hud_tui.command_log import CommandLog
-from hud_tui.commands import build_parser
-from hud_tui.config import NAME, read_config
+from hud_tui.config import CONFIG_NAME, read_config
 from hud_tui.errors import HudUsage
-from hud_tui.older.gym import read_gym
-from hud_tui.older.lock_reader import read_lock
+from hud_tui.legacy.gym import read_gym
+from hud_tui.legacy.lock_file import read_lock
+from hud_tui.rl.progress import NUMBERS
 from hud_tui.rl.recording import first_line, to_line
-from hud_tui.rl.run_form import NUMBERS
 from hud_tui.wire import Model
 
 LONG = "9" * 401
@@ -109,8 +109,8 @@ def test_a_recording_of_no_known_date_is_played_without(tmp_path: Path, at: str)
     ],
 )
 def test_a_config_with_such_a_number_is_refused(tmp_path: Path, table: str, number: str) -> None:
-    (tmp_path / NAME).write_text(table + number + "\n")
-    with pytest.raises(HudUsage, match=NAME):
+    (tmp_path / CONFIG_NAME).write_text(table + number + "\n")
+    with pytest.raises(HudUsage, match=CONFIG_NAME):
         read_config(tmp_path)
 
 

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from hud_tui.rl.formats import read_row
-from hud_tui.rl.older_checks import check_older
-from hud_tui.rl.preflight import Finding
-from hud_tui.rl.tasks import Task
-from hud_tui.rl.variables import Variable, fill_rows, find_variables
+from hud_tui.rl.tasks.checks import Finding, check_older
+from hud_tui.rl.tasks.formats import read_row
+from hud_tui.rl.tasks.legacy import Variable, fill_rows, find_variables
+from hud_tui.rl.tasks.task import Task
 
 SECRET = "sk-hud-0123456789"
 

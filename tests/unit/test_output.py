@@ -2,9 +2,9 @@
 
 import pytest
 
+from hud_tui.cli import commands
+from hud_tui.cli.output import emit_error, tell
 from hud_tui.errors import HudError
-from hud_tui.headless import main
-from hud_tui.headless.output import emit_error, tell
 
 HOSTILE = "a\x1b]0;owned\x07b\nhud-tui: all is well\u202e"
 
@@ -21,7 +21,7 @@ def test_progress_is_clean_on_a_terminal_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    main._progress()(HOSTILE)
+    commands._progress()(HOSTILE)
     err = capsys.readouterr().err
     assert err.startswith("\r\x1b[K")
     assert err.removeprefix("\r\x1b[K").isprintable()

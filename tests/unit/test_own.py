@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.alarms.lookout import Lookout
-from hud_tui.rl.alarms.rescue import rescue
+from hud_tui.rl.alarms.monitor import Lookout, rescue
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.compare import compare
 from hud_tui.rl.filter import parse
 from hud_tui.rl.head import head_change
-from hud_tui.rl.matches import Matches
 from hud_tui.rl.metrics import of_weights
-from hud_tui.rl.own import NONE, Own
+from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.rl.tree_cursor import Matches
 from hud_tui.wire import Checkpoint, Evaluation, Group
 from tests.unit.spoilt_run import BAD, GOOD, LAST, spoilt_run
 from tests.unit.trees import REWARDS, parents

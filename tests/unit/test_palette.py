@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 
-from hud_tui.tui.widgets.palette import (
+from hud_tui.tui.theme import (
     ASCII,
     RAMP,
     AsciiFilter,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.places import places
-from hud_tui.rl.tasks import Task
+from hud_tui.rl.tasks.task import Task, places
 
 
 def at(*wheres: str) -> list[Task]:

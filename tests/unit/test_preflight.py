@@ -4,18 +4,17 @@ from typing import Any, cast
 
 import pytest
 
-from hud_tui.rl.args import misfit
-from hud_tui.rl.model_checks import check_model
-from hud_tui.rl.preflight import (
+from hud_tui.rl.tasks.checks import (
     Finding,
     Level,
     check_args,
+    check_model,
     check_rows,
     check_scenarios,
     check_slugs,
     verdict,
 )
-from hud_tui.rl.tasks import HELD_OUT, Task
+from hud_tui.rl.tasks.task import HELD_OUT, Task, misfit
 from hud_tui.wire import Model
 
 SCHEMA = {

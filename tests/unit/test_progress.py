@@ -13,10 +13,10 @@ from hud_tui.rl.progress import (
     liveness,
     progress,
     reading_said,
-    seconds,
     step_seconds,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint, Group, JobStatus
 
 

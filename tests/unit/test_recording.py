@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.cli import main
-from hud_tui.client.recorder import Recorder
-from hud_tui.client.replay import player, read_file
+from hud_tui.cli.main import main
+from hud_tui.client.replay import Recorder, player, read_file
 from hud_tui.errors import HudUsage
 from hud_tui.events import CheckpointAdded
-from hud_tui.rl.alarms.demo import demo, demo_names
+from hud_tui.rl.alarms.demos import demo, demo_names
 from hud_tui.rl.recording import SCHEMA, Recording, first_line, read_recording, to_line
 from hud_tui.wire import Model
 
@@ -117,7 +116,7 @@ def test_a_recorder_writes_what_is_read(tmp_path: Path) -> None:
 def test_a_recording_that_gets_too_large_ends_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.client.recorder.MOST", 2000)
+    monkeypatch.setattr("hud_tui.client.replay.MOST", 2000)
     told: list[str] = []
     recorder = Recorder(tmp_path / "r.jsonl", told.append)
     recorder.model(Model(id="m", model_name="m"))

@@ -10,19 +10,22 @@ from types import FrameType
 
 import pytest
 
+from hud_tui.audit_log import CommandLog
+from hud_tui.client.preflight import load_path
 from hud_tui.client.replay import read_file
-from hud_tui.client.sources import load_path
-from hud_tui.command_log import CommandLog
-from hud_tui.config import NAME as CONFIG
+from hud_tui.config import CONFIG_NAME as CONFIG
 from hud_tui.config import read_config
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.last_known import read_last_known
+from hud_tui.legacy.dataset import read_parquet
+from hud_tui.legacy.lock_file import LOCK_NAME as LOCK
+from hud_tui.legacy.lock_file import load_lock, read_bounded, replace_file
 from hud_tui.notebook import Notebook
-from hud_tui.older.lock import NAME as LOCK
-from hud_tui.older.lock_file import load_lock, read_bounded, replace_file
-from hud_tui.older.parquet import read_parquet
 from hud_tui.protection import Protection
-from hud_tui.regular_file import (
+from hud_tui.rl.head import Move
+from hud_tui.settings import every_variable, read_variables
+from hud_tui.storage import (
+    JsonStore,
     NotPrivate,
     NotRegular,
     open_or_make,
@@ -30,9 +33,6 @@ from hud_tui.regular_file import (
     read_private,
     read_regular,
 )
-from hud_tui.rl.moves import Move
-from hud_tui.tui.shelf import Shelf
-from hud_tui.variables import every_variable, read_variables
 
 HANGS_S = 20
 """Nothing here waits for anything; a test that is still at it then would hang for good."""
@@ -148,7 +148,7 @@ def test_an_environment_file_that_is_too_large_is_not_read_in_part(
 def test_what_is_kept_between_sessions_is_done_without(tmp_path: Path, kind: str) -> None:
     for name in ("look.json", "notes.json", "known.json", "commands.jsonl"):
         place(kind, tmp_path / name)
-    shelf = Shelf(lambda: tmp_path)
+    shelf = JsonStore(lambda: tmp_path)
     assert shelf.read("look") == {}
     assert kind in shelf.problems()[0]
     assert read_last_known(tmp_path / "known.json", "https://x") is None
@@ -184,7 +184,7 @@ def test_what_became_a_fifo_meanwhile_is_refused(
         path.unlink()
         os.mkfifo(path)
 
-    monkeypatch.setattr("hud_tui.regular_file.check_regular", replaced)
+    monkeypatch.setattr("hud_tui.storage.check_regular", replaced)
     with pytest.raises(NotRegular, match="a FIFO"):
         open_regular(file)
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import TreeRead
-from hud_tui.rl.reread import MOST, reread
+from hud_tui.rl.checkpoint_tree import MOST, Tree, reread
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree import Tree
 from hud_tui.wire import Checkpoint, Evaluation
 from tests.unit.trees import checkpoint, parents, tree_of
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.commands import build_parser
-from hud_tui.rl.retold import as_curl, as_hud, as_python, document
-from hud_tui.rl.written import Written
+from hud_tui.audit_log import Written, as_curl, as_hud, as_python, document
+from hud_tui.cli.parser import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "upload", "rollout")

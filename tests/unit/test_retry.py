@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.client.retry import LONGEST_S, backoff, read_retry_after, retry_delay
+from hud_tui.client.transport import LONGEST_S, backoff, read_retry_after, retry_delay
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.grade import Subscore, subscores
-from hud_tui.rl.token_shades import Shade, by_advantage, by_logprob, by_ratio
-from hud_tui.tui.rollout_copy import FORMS
-from hud_tui.tui.widgets.rollout_text import Reading, rollout_lines
+from hud_tui.rl.rollouts import Shade, Subscore, by_advantage, by_logprob, by_ratio, subscores
+from hud_tui.tui.clipboard import FORMS
+from hud_tui.tui.widgets.rollout import Reading, rollout_lines
 from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.tui.job_rows import sibling_rows, trace_rows
-from hud_tui.tui.widgets.rollout_text import Reading, completion_of, rollout_lines, unsafe
+from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
 from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"

@@ -4,19 +4,22 @@ from typing import Any
 
 import pytest
 
-from hud_tui.rl.formats import read_row
-from hud_tui.rl.model_checks import check_ready, check_tokens
-from hud_tui.rl.preflight import Finding, check_fields, check_rows
-from hud_tui.rl.row_checks import (
+from hud_tui.rl.tasks.checks import (
+    Finding,
     check_count,
     check_duplicates,
+    check_fields,
     check_group_size,
+    check_ready,
+    check_rows,
     check_runtime,
     check_slug_forms,
+    check_tokens,
     check_vision,
     local_checks,
 )
-from hud_tui.rl.tasks import HELD_OUT, Task
+from hud_tui.rl.tasks.formats import read_row
+from hud_tui.rl.tasks.task import HELD_OUT, Task
 from hud_tui.wire import JobStatus, Model
 
 

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from hud_tui.rl.run_form import NUMBERS, cost, defaults, max_tokens, parameters, write
-from hud_tui.rl.tasks import Task
+from hud_tui.rl.progress import NUMBERS, cost, defaults, max_tokens, parameters, write
+from hud_tui.rl.tasks.task import Task
 from hud_tui.wire import JobParameters, Model, TrainingDefaults
 
 SPECS = {spec.key: spec for spec in NUMBERS}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hud_tui.tui
 from hud_tui.keys import ACTIONS
-from hud_tui.tui.screens.help import KEYS, LABEL
+from hud_tui.tui.screens.dialogs import KEYS, LABEL
 
 KEY = r"(?:\^[a-z]|[C-Zac-z0-9/?!]|esc)"
 """A key, but A and B, which are the two that are compared."""

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.curves import Curve, column_edges
-from hud_tui.rl.pyramid import FAN, Pyramid
-from hud_tui.rl.smoothing import SETTLED, STRETCH, WEIGHTS, Ema
+from hud_tui.rl.curves import FAN, SETTLED, STRETCH, WEIGHTS, Curve, Ema, Pyramid, column_edges
 
 value = st.one_of(st.floats(), st.sampled_from([nan, inf, -inf, 0.0, 1.0]))
 columns = st.lists(value, max_size=40).flatmap(

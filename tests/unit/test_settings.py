@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from hud_tui.errors import HudNoKey, HudUsage
-from hud_tui.settings import DEFAULTS, has_key, local_settings, read_paths, read_settings
-from hud_tui.variables import (
+from hud_tui.settings import (
+    DEFAULTS,
     PROCESS,
     every_variable,
+    has_key,
+    local_settings,
+    read_paths,
     read_places,
+    read_settings,
     read_variables,
     set_variables,
 )

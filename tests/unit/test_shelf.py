@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hud_tui.tui.shelf import MOST, Shelf
+from hud_tui.storage import MOST, JsonStore
 
 
-def shelf_in(directory: Path) -> Shelf:
-    return Shelf(lambda: directory)
+def shelf_in(directory: Path) -> JsonStore:
+    return JsonStore(lambda: directory)
 
 
 def test_values_come_back_in_a_file_of_their_owner(tmp_path: Path) -> None:
@@ -136,6 +136,6 @@ def test_a_place_that_cannot_be_written_to_is_no_trouble(tmp_path: Path) -> None
     shelf = shelf_in(tmp_path / "file")
     shelf.write("look", {"a": 1})
     assert (shelf.read("look"), shelf.problems()) == ({}, [])
-    nowhere = Shelf()
+    nowhere = JsonStore()
     nowhere.write("look", {"a": 1})
     assert (nowhere.read("look"), nowhere.problems()) == ({}, [])

@@ -6,17 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.signal import (
+from hud_tui.rl.tasks.signal import (
     SIZES,
     Outcome,
+    Pace,
+    Size,
     TaskSignal,
+    document,
+    estimate,
     expected_share,
     histogram,
+    judge,
     recommended_size,
     teaching,
     zero_gradient,
 )
-from hud_tui.rl.signal_report import Pace, Size, document, estimate, judge
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.15, 0.2, 0.5, 1.0]), min_size=1, max_size=12)
 

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui import storage
-from hud_tui.command_log import NAME as LOG
-from hud_tui.command_log import CommandLog
+from hud_tui.audit_log import NAME as LOG
+from hud_tui.audit_log import CommandLog, Written, to_line
 from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook
 from hud_tui.protection import NAME, Protection
-from hud_tui.rl.export.names import LONGEST, plain_name
-from hud_tui.rl.written import Written, to_line
+from hud_tui.rl.names import LONGEST, plain_name
 from hud_tui.storage import (
+    JsonStore,
     change_atomic,
     check_new,
     locked,
@@ -31,7 +31,6 @@ from hud_tui.storage import (
     write_named,
     write_numbered,
 )
-from hud_tui.tui.shelf import Shelf
 from tests.unit.storage_writers import LONG, NOTES
 
 
@@ -136,7 +135,7 @@ def test_four_that_take_fifty_notes_keep_two_hundred(tmp_path: Path) -> None:
 
 def test_what_several_choose_is_kept(tmp_path: Path) -> None:
     all_of("choose", tmp_path / "choices.json", "abc")
-    assert len(Shelf(lambda: tmp_path).read("choices")) == 3 * NOTES
+    assert len(JsonStore(lambda: tmp_path).read("choices")) == 3 * NOTES
 
 
 def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
@@ -251,7 +250,7 @@ def test_a_log_that_is_full_is_put_aside_by_one_alone(
 ) -> None:
     """Two that found it full at once would put a new one in the place of the one put aside."""
     line = len(to_line(Written(1.0, "fork")))
-    monkeypatch.setattr("hud_tui.command_log.MOST", line - 1)
+    monkeypatch.setattr("hud_tui.audit_log.MOST", line - 1)
     log = CommandLog(tmp_path)
     log.add(Written(1.0, "fork"))
     assert os.listdir(tmp_path) == [f"{LOG}.1"]

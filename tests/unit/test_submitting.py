@@ -1,7 +1,7 @@
 """What the app's dialog says before a run is submitted."""
 
-from hud_tui.rl.preflight import Finding
-from hud_tui.tui.submitting import what_is_sent
+from hud_tui.rl.tasks.checks import Finding
+from hud_tui.tui.run_draft import what_is_sent
 from hud_tui.wire import Disk, Model
 
 DISK = Disk(checkpoint_bytes=2_000_000, used_bytes=0, max_bytes=10**10, free_bytes=15 * 10**6)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.formats import read_row, read_rows
-from hud_tui.rl.tasks import HELD_OUT, Task, default_slug
+from hud_tui.rl.tasks.formats import read_row, read_rows
+from hud_tui.rl.tasks.task import HELD_OUT, Task, default_slug
 from tests.task_files import read_file
 
 ARGS = {"a": 1, "b": 2}

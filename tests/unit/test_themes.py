@@ -14,9 +14,8 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-from hud_tui.tui.more_themes import COLOUR_BLIND, CONTRAST, RAMPS, THEMES, TITLES
-from hud_tui.tui.theming import RampFilter
-from hud_tui.tui.widgets.palette import RAMP
+from hud_tui.tui.app import RampFilter
+from hud_tui.tui.theme import COLOUR_BLIND, CONTRAST, RAMP, RAMPS, THEMES, TITLES
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]

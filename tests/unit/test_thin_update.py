@@ -11,7 +11,7 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate
 from textual.strip import Strip
 
-from hud_tui.tui.thin_update import ThinUpdate
+from hud_tui.tui.theme import ThinUpdate
 
 LEFT, RIGHT = Strip([Segment("abcde", Style(bold=True))]), Strip([Segment("01"), Segment("2345")])
 WIDTH = 11

@@ -8,8 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hud_tui.client.batches import to_inputs
-from hud_tui.client.trainer_rollouts import Rollout
+from hud_tui.client.trainer_inputs import Rollout, to_inputs
 from hud_tui.errors import HudBadInput, HudUsage
 from hud_tui.wire import Payload, Sample
 

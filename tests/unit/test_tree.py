@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.segments import Segments
-from hud_tui.rl.tree import ROOT, Tree, label
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.rl.tree_layout import Segments
 from hud_tui.wire import Checkpoint
 from tests.unit.trees import checkpoint, parents, tree_of
 

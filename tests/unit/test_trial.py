@@ -2,15 +2,18 @@
 
 import pytest
 
-from hud_tui.rl.formats import read_rows
-from hud_tui.rl.signal import Outcome, TaskSignal
-from hud_tui.rl.signal_progress import Progress
-from hud_tui.rl.signal_report import Pace, Size
-from hud_tui.rl.tasks import HELD_OUT
-from hud_tui.tui.draft import Draft
-from hud_tui.tui.task_rows import TASK_COLUMNS, task_columns, task_rows
-from hud_tui.tui.trial import Trial
-from hud_tui.tui.trial_rows import BINS, COLUMNS, bars
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
+from hud_tui.rl.tasks.task import HELD_OUT
+from hud_tui.tui.run_draft import Draft, Trial
+from hud_tui.tui.screens.launch_trial import (
+    BINS,
+    COLUMNS,
+    TASK_COLUMNS,
+    bars,
+    task_columns,
+    task_rows,
+)
 
 SLUGS = ("even", "dead", "easy", "new", "held")
 TASKS = tuple(

@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved
-from hud_tui.rl.advantage import RESIDUE, SMALLEST, has_signal, spread
-from hud_tui.rl.history import StepMarks
+from hud_tui.rl.groups import RESIDUE, SMALLEST, StepMarks, Waste, has_signal, spread
 from hud_tui.rl.run import Run
-from hud_tui.rl.waste import Waste
 from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs
 

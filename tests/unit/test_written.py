@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui import command_log
-from hud_tui.command_log import CommandLog
-from hud_tui.rl.written import Written, change_text, matching, read_lines, to_line
+from hud_tui import audit_log
+from hud_tui.audit_log import CommandLog, Written, change_text, matching, read_lines, to_line
 
 texts = st.text(max_size=40)
 entries = st.builds(
@@ -81,7 +80,7 @@ def test_the_file_is_ones_own_and_is_only_added_to(tmp_path: Path) -> None:
 
 
 def test_a_full_file_is_put_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_log, "MOST", 2000)
+    monkeypatch.setattr(audit_log, "MOST", 2000)
     log = CommandLog(tmp_path)
     for number in range(40):
         log.add(replace(ONE, at=float(number)))
@@ -100,13 +99,13 @@ def test_a_directory_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_none_stops_nothing(tmp_path: Path) -> None:
-    (tmp_path / command_log.NAME).mkdir()
+    (tmp_path / audit_log.NAME).mkdir()
     log = CommandLog(tmp_path)
     log.add(ONE)
     assert log.read() == ([], 0)
     (tmp_path / "linked").mkdir()
     target = tmp_path / "elsewhere"
-    (tmp_path / "linked" / command_log.NAME).symlink_to(target)
+    (tmp_path / "linked" / audit_log.NAME).symlink_to(target)
     CommandLog(tmp_path / "linked").add(ONE)
     assert not target.exists()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from hud_tui.rl.tree import ROOT, Tree
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.wire import Checkpoint
 
 REWARDS = st.one_of(st.none(), st.floats(-1, 1), st.just(float("nan")))

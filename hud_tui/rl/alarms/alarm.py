@@ -57,7 +57,7 @@ class Alarm:
     """What that update made."""
     before_id: str | None
     """The last checkpoint before that update whose own numbers were good (see
-    `hud_tui.rl.alarms.rescue`); None where there is none."""
+    `hud_tui.rl.alarms.monitor`); None where there is none."""
     shown: int
     """The step whose numbers showed it first."""
     shown_id: str | None

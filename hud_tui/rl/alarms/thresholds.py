@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from hud_tui.rl.alarms.tuning import BadTuning, Tuning, changed, count, positive, share
+from hud_tui.options import BadTuning, Tuning, changed, count, positive, share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,15 @@ Source: the verbs and the five losses are Tinker's (tinker SDK 0.38 documentatio
 all losses are sums over tokens.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
+
+import orjson
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
 
@@ -310,3 +314,269 @@ class Engine(Protocol):
             DiskFull: There is no room for it.
             EngineError: It could not be saved.
         """
+
+
+# Figures of a pass, over every token that was sampled and over those with a gradient alone.
+#
+# A group without variance has no gradient, but the policy said its tokens all the same. So entropy,
+# KL, ratios and the share outside the clip bounds are means over all; `TRAINED` names them over the
+# tokens with a gradient, which late in a run are a few dozen.
+
+
+SUMS = ("loss:sum", "tokens", "num_tokens")
+MEANS = ("entropy", "kl_sample_train", "clip_fraction")
+"""Means over tokens: they merge weighted by how many."""
+GREATEST = ("ratio_max",)
+TRAINED = "trained/"
+"""Before the name of a figure over the tokens with a gradient only."""
+KNOWN = (*SUMS, *MEANS, *GREATEST, *(f"{TRAINED}{key}" for key in (*MEANS, *GREATEST)))
+BOUNDS = (0.8, 1.2)
+"""Ratios outside these count as clipped where a loss has no bounds of its own; ppo's usual."""
+
+
+def fold(key: str, parts: Sequence[Mapping[str, float]]) -> float:
+    """One of `KNOWN` out of several passes, or parts of a pass, that all have it."""
+    name, values = key.removeprefix(TRAINED), [part[key] for part in parts]
+    if name in SUMS:
+        return sum(values)
+    if name in GREATEST:
+        return max(values)
+    counted = "tokens" if key.startswith(TRAINED) else "num_tokens"
+    counts = [part.get(counted, 1.0) for part in parts]
+    total = sum(counts)
+    weighted = sum(value * count for value, count in zip(values, counts, strict=True))
+    return weighted / total if total else values[-1]
+
+
+def merge(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """One pass's figures out of its parts'; those that a part lacks are left out."""
+    shared = [key for key in KNOWN if parts and all(key in part for part in parts)]
+    return {key: fold(key, parts) for key in shared}
+
+
+def of_pass(
+    trained: Mapping[str, float] | None, others: Mapping[str, float] | None
+) -> dict[str, float]:
+    """A whole pass's figures.
+
+    Args:
+        trained: Of the turns with a gradient: loss:sum, num_tokens, `MEANS` and `GREATEST` as far
+            as they can be known; None where there are none.
+        others: Of the turns without; None where there are none.
+    """
+    found = {"loss:sum": 0.0, "tokens": 0.0}
+    for key, value in (trained or {}).items():
+        found[f"{TRAINED}{key}" if key in (*MEANS, *GREATEST) else key] = value
+    found["tokens"] = found.get("num_tokens", 0.0)
+    return found | merge([part for part in (trained, others) if part is not None])
+
+
+def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
+    """Datums without repetitions, and where each one is found there, shape (N,).
+
+    What a group without variance said is mostly the same: a forward pass need not read it twice.
+    """
+    places: dict[tuple[object, ...], int] = {}
+    which = [
+        places.setdefault((*datum.prompt, None, *datum.output, datum.temperature), len(places))
+        for datum in datums
+    ]
+    first = dict(zip(reversed(which), reversed(datums), strict=True))
+    return [first[place] for place in range(len(places))], which
+
+
+# Frames between the service and an engine's own process: a length, then JSON.
+#
+# Four bytes of length, most significant first.
+
+
+T = TypeVar("T")
+
+KINDS: dict[str, type[EngineError]] = {
+    "refused": EngineRefused,
+    "lost": PolicyLost,
+    "gone": StateGone,
+    "not finite": NotFinite,
+    "disk": DiskFull,
+    "error": EngineError,
+}
+"""What an error is, by its name in a frame; the last one is any other."""
+
+
+def failure(error: EngineError) -> dict[str, str]:
+    """An error as a reply says it."""
+    kind = next(name for name, type_ in KINDS.items() if isinstance(error, type_))
+    return {"error": str(error), "kind": kind}
+
+
+def raised(reply: dict[str, Any]) -> EngineError:
+    """The error that a reply says."""
+    return KINDS[reply["kind"]](reply["error"])
+
+
+class Silent(EOFError):
+    """The engine's process is there, and does not answer."""
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """The next frame; None at the end of the stream."""
+    head = stream.read(4)
+    size = int.from_bytes(head, "big")
+    body = stream.read(size) if len(head) == 4 else b""
+    return body if len(head) == 4 and len(body) == size else None
+
+
+def frame(value: Any) -> bytes:
+    """A value as one frame."""
+    body = orjson.dumps(value)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def in_time(
+    answer: Coroutine[Any, Any, T], seconds: int, silent: Callable[[int], object]
+) -> T:
+    """Await an answer of the engine's process for so long.
+
+    Args:
+        answer: What is awaited.
+        seconds: Of this process's own time: while it was stopped itself, by a shell or a
+            machine that slept, nobody could have heard an answer.
+        silent: Told after each second without one how many there were, and 0 once it is there.
+
+    Raises:
+        Silent: It did not come.
+    """
+    task = asyncio.ensure_future(answer)
+    try:
+        for passed in range(seconds):
+            if (await asyncio.wait({task}, timeout=1))[0]:
+                return task.result()
+            silent(passed + 1)
+        raise Silent(f"the engine's process did not answer for {seconds} s, and was ended")
+    finally:
+        silent(0)
+        task.cancel()
+
+
+# What a call must satisfy before it may reach the worker: nothing refused leaves a trace.
+#
+# Plain Python, so that the service's own process need not load NumPy.
+
+
+CONFIG_DEFAULTS: dict[str, dict[str, float]] = {
+    "importance_sampling": {},
+    "ppo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+    "cispo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+    "dro": {"beta": 0.05},
+    "cross_entropy": {},
+}
+"""Each loss's config keys. Source: Tinker's documentation; cispo's bounds are those of ppo."""
+MOST_TOP = 20
+"""Most likeliest tokens that are told at a place. Source: OpenAI's chat completions."""
+COOLEST, HOTTEST = 0.01, 100.0
+"""Temperatures above 0 that still leave numbers to work with."""
+
+
+def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, float]:
+    """The loss's config with its defaults filled in.
+
+    Raises:
+        EngineRefused: Unknown loss or key, or a value that makes no sense.
+    """
+    if loss_fn not in LOSSES:
+        raise EngineRefused(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
+    known = CONFIG_DEFAULTS[loss_fn]
+    for key, value in (config or {}).items():
+        if key not in known:
+            keys = ", ".join(known) or "none"
+            raise EngineRefused(f"{loss_fn} has no config key {key!r}; its keys: {keys}")
+        if not math.isfinite(value) or value < 0:
+            raise EngineRefused(f"{key} must be a finite number from 0, not {value}")
+    full = {**known, **(config or {})}
+    if full.get("clip_low_threshold", 0) > full.get("clip_high_threshold", 0):
+        raise EngineRefused("clip_low_threshold must not exceed clip_high_threshold")
+    return full
+
+
+def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
+    """Raise EngineRefused unless every request can be sampled."""
+    for index, request in enumerate(given):
+        name = f"request {index}"
+        _ids(f"{name}: prompt", request.prompt, vocabulary)
+        if not request.prompt:
+            raise EngineRefused(f"{name}: the prompt is empty")
+        if len(request.prompt) >= context:
+            raise EngineRefused(
+                f"{name}: context_length_exceeded: the prompt has {len(request.prompt)} tokens, "
+                f"and this model's context of {context} must hold the completion too"
+            )
+        if request.max_tokens < 1:
+            raise EngineRefused(f"{name}: max_tokens must be at least 1")
+        if any(part < 0 for part in request.seed):
+            raise EngineRefused(f"{name}: seeds must not be negative")
+        if any(not stop for stop in request.stop):
+            raise EngineRefused(f"{name}: a stop sequence is empty")
+        if not 0 < request.top_p <= 1:
+            raise EngineRefused(f"{name}: top_p must be above 0 and at most 1")
+        if not 0 <= request.top_logprobs <= MOST_TOP:
+            raise EngineRefused(f"{name}: top_logprobs must be from 0 to {MOST_TOP}")
+        if request.temperature != 0:
+            _temperature(name, request.temperature, "0 or ")
+
+
+def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
+    """Raise EngineRefused unless every datum can be trained on.
+
+    Args:
+        given: The datums.
+        context: Of the policy.
+        vocabulary: Of the policy.
+        ratios: Whether the loss compares with the sampling logprobs.
+    """
+    for index, datum in enumerate(given):
+        name = f"datum {index}"
+        _ids(f"{name}: prompt", datum.prompt, vocabulary)
+        _ids(f"{name}: output", datum.output, vocabulary)
+        size = len(datum.prompt) + len(datum.output)
+        if not datum.prompt or not datum.output:
+            raise EngineRefused(f"{name}: prompt and output need at least one token each")
+        if size > context:
+            raise EngineRefused(f"{name}: {size} tokens exceed the context of {context}")
+        if (ratios or datum.logprobs) and len(datum.logprobs) != len(datum.output):
+            raise EngineRefused(
+                f"{name}: {len(datum.logprobs)} logprobs for {len(datum.output)} output tokens"
+            )
+        if not all(map(math.isfinite, (datum.advantage, *datum.logprobs))):
+            raise EngineRefused(f"{name}: advantage and logprobs must be finite")
+        _temperature(name, datum.temperature)
+
+
+def weights(given: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
+    """Raise EngineRefused unless there is one finite weight per output token of each datum."""
+    if [len(row) for row in given] != [len(datum.output) for datum in of]:
+        raise EngineRefused("weights must hold one list per datum, one value per output token")
+    if not all(math.isfinite(value) for row in given for value in row):
+        raise EngineRefused("weights must be finite")
+
+
+def adam(given: Adam) -> None:
+    """Raise EngineRefused unless the optimizer's settings make sense."""
+    if not (0 <= given.beta1 < 1 and 0 <= given.beta2 < 1):
+        raise EngineRefused("beta1 and beta2 must be from 0 to below 1")
+    for name in ("learning_rate", "eps"):
+        if not 0 < getattr(given, name) < math.inf:
+            raise EngineRefused(f"{name} must be a finite number above 0")
+    if not 0 <= given.weight_decay < math.inf:
+        raise EngineRefused("weight_decay must be a finite number from 0")
+
+
+def _ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
+    for token in ids:
+        if not 0 <= token < vocabulary:
+            raise EngineRefused(f"{name}: token {token} is outside the vocabulary of {vocabulary}")
+
+
+def _temperature(name: str, value: float, also: str = "") -> None:
+    if not COOLEST <= value <= HOTTEST:
+        wanted = f"{also}{COOLEST} to {HOTTEST}"
+        raise EngineRefused(f"{name}: temperature must be {wanted}, not {value}")

@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hud_tui.service.parts import Parts
-from hud_tui.service.refusals import Refused
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.http import Refused
 from hud_tui.service.service import Service
-from hud_tui.service.store import models
-from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.models import ModelRow, find
 
 
 def service_of(request: Request) -> Service:
@@ -19,7 +18,7 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def parts_of(request: Request) -> Parts:
+def parts_of(request: Request) -> ServiceContext:
     """Its parts."""
     return service_of(request).parts
 
@@ -40,4 +39,4 @@ def absent(instead: str) -> Callable[[Request], Awaitable[Response]]:
 
 async def find_model(request: Request) -> ModelRow:
     """The model in the path, by id, slug or name. Raises Refused, 404."""
-    return await parts_of(request).store.read(models.find, path(request, "model_id"))
+    return await parts_of(request).store.read(find, path(request, "model_id"))

@@ -1,6 +1,8 @@
 """Jobs: list, look at, rename; and the reports of a client that runs its own."""
 
+import json
 import sqlite3
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -8,16 +10,176 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hud_tui.events import RolloutDone
 from hud_tui.rl.run import reason
-from hud_tui.service.bodies import number, page, read, reply, window
-from hud_tui.service.clock import iso
-from hud_tui.service.ids import canonical, wanted_id
-from hud_tui.service.records import trace_record
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.engines.base import EngineError, Tokenizer
+from hud_tui.service.http import (
+    Refused,
+    canonical,
+    iso,
+    now,
+    number,
+    page,
+    read,
+    reply,
+    wanted_id,
+    window,
+)
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.runner import Runner
-from hud_tui.service.store import jobs, traces
-from hud_tui.wire import JobEnter
+from hud_tui.service.store import events, jobs, models, traces
+from hud_tui.service.store import traces as trace_store
+from hud_tui.service.store.db import Db
+from hud_tui.service.store.traces import payload
+from hud_tui.wire import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire import Request as Body
+
+# Traces as the wire has them: a row, and the conversation as events.
+
+
+def trace_record(row: sqlite3.Row) -> dict[str, Any]:
+    """One row of a job's traces."""
+    heldout = row["heldout"]
+    return {
+        "id": row["id"],
+        "job_id": row["job_id"],
+        "status": row["status"],
+        "created_at": iso(row["created_at"]),
+        "start_time": iso(row["created_at"]),
+        "ended_at": iso(row["ended_at"]) if row["ended_at"] else None,
+        "task_slug": row["task_slug"],
+        "reward": row["reward"],
+        "stop_reason": row["stop_reason"],
+        "error": row["error"],
+        "group_id": row["group_id"],
+        "step": row["step"],
+        "attempt": row["attempt"],
+        "rollout": row["rollout"],
+        "completion": row["completion"],
+        "num_tokens": row["num_tokens"],
+        "heldout": None if heldout is None else bool(heldout),
+        "evaluates": row["evaluates"],
+        "checkpoint_id": row["checkpoint_id"],
+        "model": row["model"],
+    }
+
+
+def whole_trace(row: sqlite3.Row) -> dict[str, Any]:
+    """GET /v2/trace/{id}: the row, and how it was graded."""
+    result = row["evaluation_result"]
+    return trace_record(row) | {"evaluation_result": json.loads(result) if result else None}
+
+
+def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[dict[str, Any]]:
+    """What was asked and answered, a user_message and an agent_message a turn.
+
+    Args:
+        turns: As the service sampled them.
+        tokens: Of the base that was sampled; None where no engine here has it.
+    """
+    events: list[dict[str, Any]] = []
+    for turn in turns:
+        times = {"started_at": iso(turn["started_at"]), "ended_at": iso(turn["ended_at"])}
+        sample = json.loads(turn["sample"])
+        answer = {"kind": "agent_message", "text": turn["completion"], "sample": sample, **times}
+        if tokens is not None:
+            answer["tokens"] = tokens.pieces(sample["output_token_ids"])
+        asked = {"kind": "user_message", "text": turn["prompt"], **times}
+        events += [asked, answer]
+    return numbered(events)
+
+
+def span_events(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation as a client's uploaded spans tell it."""
+    events = []
+    for span in spans:
+        step = str(span.get("name") or "").removeprefix("step.")
+        body = payload(span)
+        event = _EVENTS[step](body) if step in _EVENTS else {"kind": "system", "text": step}
+        event |= {"started_at": span.get("start_time"), "ended_at": span.get("end_time")}
+        if body.get("error"):
+            event["error"] = body["error"]
+        events.append(event)
+    return numbered(events)
+
+
+def with_pieces(
+    events: Sequence[dict[str, Any]], answered: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Events with the text of each token, where the service sampled the same ids itself.
+
+    Args:
+        events: As a client tells them: token ids whose tokenizer it does not name.
+        answered: What `turn_events` makes of the same trace.
+    """
+    known = {
+        tuple(event["sample"]["output_token_ids"]): event["tokens"]
+        for event in answered
+        if "tokens" in event
+    }
+    return [_with_pieces(event, known) for event in events]
+
+
+def _with_pieces(
+    event: dict[str, Any], known: Mapping[tuple[int, ...], list[str]]
+) -> dict[str, Any]:
+    sample = event.get("sample")
+    ids = sample.get("output_token_ids") if isinstance(sample, dict) else None
+    if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
+        return event
+    pieces = known.get(tuple(ids))
+    return event if pieces is None else event | {"tokens": pieces}
+
+
+def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events with their ids: their places in the conversation."""
+    return [{"id": str(seq), "seq": seq, **event} for seq, event in enumerate(events)]
+
+
+def _user(body: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "user_message", "text": _text(body.get("messages") or body.get("content"))}
+
+
+def _agent(body: dict[str, Any]) -> dict[str, Any]:
+    event = {"kind": "agent_message", "text": _text(body.get("content"))}
+    keys = ("reasoning", "tool_calls", "sample")
+    return event | {key: body[key] for key in keys if body.get(key)}
+
+
+def _tool(body: dict[str, Any]) -> dict[str, Any]:
+    call = body.get("call")
+    call = call if isinstance(call, dict) else {}
+    return {
+        "kind": "tool_call",
+        "tool_name": call.get("name"),
+        "arguments": call.get("arguments"),
+        "result_text": _text(body.get("result")),
+    }
+
+
+def _task(body: dict[str, Any]) -> dict[str, Any]:
+    call = body.get("task_call")
+    call = call if isinstance(call, dict) else {}
+    return {"kind": "system", "text": f"{call.get('phase', 'task')} {call.get('name', '')}".strip()}
+
+
+_EVENTS = {"user": _user, "agent": _agent, "tool": _tool, "task": _task}
+
+
+def _text(value: Any) -> str:
+    """The text in whatever shape a span has it: text, parts, messages, a tool's result."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(filter(None, map(_text, value)))
+    if isinstance(value, dict):
+        found = next((value[key] for key in ("text", "content") if value.get(key)), None)
+        return _text(found) if found is not None else json.dumps(value)
+    return str(value)
+
 
 IN_THE_LIST = "GET /v2/jobs has every job with its status"
 
@@ -107,7 +269,7 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
     }
 
 
-ROUTES = [
+JOB_ROUTES = [
     Route("/v2/jobs", list_jobs),
     *(Route(f"/v2/jobs/{name}", absent(IN_THE_LIST)) for name in ("active", "enriched")),
     Route("/v2/jobs/{job_id}", get_job),
@@ -116,3 +278,104 @@ ROUTES = [
     Route("/v2/jobs/{job_id}/summary", summary),
     Route("/v2/trace/job/{job_id}/enter", enter, methods=["POST"]),
 ]
+
+
+# Traces: a client reports its rollouts here, and anybody reads them.
+
+
+async def enter_trace(request: Request) -> Response:
+    body = await read(request, TraceEnter)
+    job_id = canonical(body.job_id or "")
+    await parts_of(request).store.write(traces.enter, _id(request), job_id, body)
+    return reply({"trace_id": _id(request)})
+
+
+async def leave(request: Request) -> Response:
+    """Said twice, it counts once."""
+    body = await read(request, TraceExit)
+    await parts_of(request).store.write(_leave, _id(request), body)
+    return reply({"trace_id": _id(request)})
+
+
+async def get(request: Request) -> Response:
+    return reply(whole_trace(await parts_of(request).store.read(traces.get, _id(request))))
+
+
+async def trace_events(request: Request) -> Response:
+    """``?since_seq=`` leaves out what the reader has; the default is all."""
+    parts, trace_id = parts_of(request), _id(request)
+    since = request.query_params.get("since_seq", "-1")
+    trace = await parts.store.read(traces.get, trace_id)
+    found = await _events(parts, trace_id)
+    try:
+        shown = [event for event in found if event["seq"] > int(since[:18])]
+    except ValueError as error:
+        raise Refused(422, "since_seq must be a whole number") from error
+    return reply(
+        {
+            "events": shown,
+            "latest_seq": len(found) - 1,
+            "status": trace["status"],
+            "reward": trace["reward"],
+        }
+    )
+
+
+async def _events(parts: ServiceContext, trace_id: str) -> list[dict[str, Any]]:
+    """What the client uploaded, else what the service itself sampled."""
+    uploaded = await parts.store.read(trace_store.spans_of, trace_id)
+    sampled = await parts.store.read(trace_store.turns_of, trace_id)
+    answered = turn_events(
+        sampled, await _tokenizer(parts, sampled[0]["base"]) if sampled else None
+    )
+    if any(str(span.get("name")).startswith("step.") for span in uploaded):
+        return with_pieces(span_events(uploaded), answered)
+    return answered
+
+
+async def _tokenizer(parts: ServiceContext, base: str) -> Tokenizer | None:
+    """None where another engine sampled, or its tokenizer cannot be read: the texts are kept."""
+    if base not in parts.bases():
+        return None
+    try:
+        return await parts.engine.tokenizer(base)
+    except EngineError:
+        return None
+
+
+def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
+    """Write the end of a rollout, and tell who follows the model that it was sampled from."""
+    first = traces.leave(db, trace_id, body)
+    trace = traces.get(db, trace_id)
+    if not first or not trace["model"]:
+        return
+    try:
+        model = models.find(db, trace["model"])
+    except Refused:
+        return  # another service's model
+    done = RolloutDone(
+        at=now(),
+        job_id=trace["job_id"],
+        trace_id=trace_id,
+        step=model.checkpoint_count + 1,
+        task_slug=trace["task_slug"],
+        rollout=traces.place(db, trace),
+        reward=trace["reward"],
+        status=trace["status"],
+        num_tokens=trace["num_tokens"],
+    )
+    events.append(db, model.id, [done])
+
+
+def _id(request: Request) -> str:
+    return wanted_id("trace", path(request, "trace_id"))
+
+
+TRACE_ROUTES = [
+    Route("/v2/trace/{trace_id}/enter", enter_trace, methods=["POST"]),
+    Route("/v2/trace/{trace_id}/exit", leave, methods=["POST"]),
+    Route("/v2/trace/{trace_id}", get),
+    Route("/v2/trace/{trace_id}/events", trace_events),
+]
+
+ROUTES = [*JOB_ROUTES, *TRACE_ROUTES]

@@ -1,6 +1,7 @@
 """Tasksets: look up, list, export, upload."""
 
 import asyncio
+import re
 import sqlite3
 from typing import Any
 
@@ -9,14 +10,160 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.formats import read_rows
-from hud_tui.service.bodies import page, read, reply, window
-from hud_tui.service.clock import iso
-from hud_tui.service.ids import wanted_id
-from hud_tui.service.refusals import Refused, not_found
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.service.environments import ENVIRONMENTS, Environment
+from hud_tui.service.http import (
+    Refused,
+    canonical,
+    iso,
+    named_id,
+    not_found,
+    page,
+    read,
+    reply,
+    wanted_id,
+    window,
+)
 from hud_tui.service.routes import parts_of, path
-from hud_tui.service.store import Db, tasksets
+from hud_tui.service.store import models
+from hud_tui.service.store.db import Db
 from hud_tui.wire import UploadTasks
+
+# The registry: which environments and scenarios there are, as preflight asks.
+
+
+async def registry(request: Request) -> Response:
+    limit, offset = window(request)
+    wanted = _normal(request.query_params.get("search", ""))
+    found = [_item(env) for env in ENVIRONMENTS.values() if wanted in _normal(env.name)]
+    return page(found[offset : offset + limit], len(found), limit, offset)
+
+
+async def registry_item(request: Request) -> Response:
+    return reply(_item(_environment(path(request, "registry_id"))))
+
+
+async def scenarios(request: Request) -> Response:
+    environment = _environment(path(request, "registry_id"))
+    return reply(
+        [
+            {
+                "id": named_id("scenario", f"{environment.name}:{scenario.name}"),
+                "registry_id": _id(environment),
+                "build_id": _build(environment),
+                "name": scenario.name,
+                "slug": f"{environment.name}:{scenario.name}",
+                "description": scenario.description,
+                "args_schema": scenario.args_schema,
+            }
+            for scenario in environment.scenarios.values()
+        ]
+    )
+
+
+async def mcp_config(request: Request) -> Response:
+    name = path(request, "name")
+    environment = ENVIRONMENTS.get(name)
+    if environment is None:
+        raise not_found("environment", name[:200])
+    names = list(environment.scenarios)
+    return reply({"mcp_config": {}, "registry_id": _id(environment), "scenarios": names})
+
+
+async def build_status(request: Request) -> Response:
+    wanted = path(request, "build_id")
+    for environment in ENVIRONMENTS.values():
+        if _build(environment) == canonical(wanted):
+            tasks = [
+                {"id": s.name, "description": s.description, "args": s.args_schema}
+                for s in environment.scenarios.values()
+            ]
+            manifest = {"tasks": tasks, "capabilities": []}
+            return reply({"status": "SUCCEEDED", "version": "1", "manifest": manifest})
+    raise not_found("build", wanted[:100])
+
+
+def _environment(ref: str) -> Environment:
+    """By its id in the registry. Raises Refused, 404."""
+    for environment in ENVIRONMENTS.values():
+        if _id(environment) == canonical(ref):
+            return environment
+    raise not_found("environment", ref[:100])
+
+
+def _item(environment: Environment) -> dict[str, Any]:
+    return {
+        "id": _id(environment),
+        "name": environment.name,
+        "description": environment.description,
+        "registry_type": "environment",
+        "public": True,
+        "latest_build_id": _build(environment),
+    }
+
+
+def _id(environment: Environment) -> str:
+    return named_id("environment", environment.name)
+
+
+def _build(environment: Environment) -> str:
+    return named_id("build", environment.name)
+
+
+def _normal(name: str) -> str:
+    """Names are compared case-blind, with one spelling of the separators."""
+    return re.sub(r"[\s_-]+", "-", name.strip()).casefold()
+
+
+ENVIRONMENT_ROUTES = [
+    Route("/v2/registry", registry),
+    Route("/v2/registry/{registry_id}", registry_item),
+    Route("/v2/registry/{registry_id}/scenarios", scenarios),
+    Route("/v2/builds/{build_id}/status", build_status),
+    Route("/environments/{name:path}/mcp-config", mcp_config),
+]
+
+
+# Projects: there is one, and everything is in it.
+#
+# The SDK's CLI looks a project up where one is named (``hud sync tasks --project``,
+# HUD_DEFAULT_PROJECT), and ``hud project`` lists them.
+
+
+NAME = "local"
+ONLY: dict[str, Any] = {
+    "id": named_id("project", NAME),
+    "name": NAME,
+    "description": "Everything of this service",
+    "is_default": True,
+    "capabilities": {"create": True},
+}
+"""The project. Its capability is to have tasksets made in it."""
+
+
+async def projects(request: Request) -> Response:
+    (limit, offset), search = window(request), request.query_params.get("search", "")
+    found = [ONLY] if search.strip().casefold() in NAME else []
+    return page(found[offset : offset + limit], len(found), limit, offset)
+
+
+async def project(request: Request) -> Response:
+    ref = path(request, "project_id")
+    if (canonical(ref) or ref) not in (ONLY["id"], NAME):
+        raise not_found("project", ref[:100])
+    return reply(ONLY)
+
+
+async def create(request: Request) -> Response:
+    raise Refused(409, f"this service has one project, {NAME}: leave --project out, or name it")
+
+
+PROJECT_ROUTES = [
+    Route("/v2/projects", projects),
+    Route("/v2/projects", create, methods=["POST"]),
+    Route("/v2/projects/{project_id}", project),
+]
+
 
 SCENARIO = ("scenario", "task_id", "id")
 """Where the forms of a row have the scenario's name."""
@@ -24,13 +171,13 @@ SCENARIO = ("scenario", "task_id", "id")
 
 async def list_tasksets(request: Request) -> Response:
     (limit, offset), store = window(request), parts_of(request).store
-    rows, total = await store.read(tasksets.page, limit, offset)
+    rows, total = await store.read(models.page, limit, offset)
     return page([_record(row) for row in rows], total, limit, offset)
 
 
 async def by_name(request: Request) -> Response:
     name = path(request, "name")
-    row = await parts_of(request).store.read(tasksets.by_name, name)
+    row = await parts_of(request).store.read(models.by_name, name)
     if row is None:
         raise not_found("taskset", name[:200])
     return reply({"taskset_id": row["id"], **_record(row)})
@@ -38,13 +185,13 @@ async def by_name(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     id_ = wanted_id("taskset", path(request, "taskset_id"))
-    return reply(_record(await parts_of(request).store.read(tasksets.get, id_)))
+    return reply(_record(await parts_of(request).store.read(models.get, id_)))
 
 
 async def export(request: Request) -> Response:
     store, id_ = parts_of(request).store, wanted_id("taskset", path(request, "taskset_id"))
-    row = await store.read(tasksets.get, id_)
-    tasks = await store.read(tasksets.rows, id_)
+    row = await store.read(models.get, id_)
+    tasks = await store.read(models.rows, id_)
     body = {"taskset_id": id_, "name": row["name"], "tasks": [export_row(*one) for one in tasks]}
     return reply(body)
 
@@ -86,12 +233,12 @@ def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 
 def _upload(db: Db, body: UploadTasks, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     if body.taskset_id:
-        taskset = tasksets.get(db, wanted_id("taskset", body.taskset_id))
+        taskset = models.get(db, wanted_id("taskset", body.taskset_id))
     elif body.taskset_name:
-        taskset = tasksets.by_name(db, body.taskset_name) or tasksets.create(db, body.taskset_name)
+        taskset = models.by_name(db, body.taskset_name) or models.create(db, body.taskset_name)
     else:
         raise Refused(422, "taskset_name or taskset_id is wanted")
-    created, updated = tasksets.put(db, taskset["id"], rows)
+    created, updated = models.put(db, taskset["id"], rows)
     return {
         "taskset_id": taskset["id"],
         "taskset_name": taskset["name"],
@@ -112,10 +259,12 @@ def _record(row: sqlite3.Row) -> dict[str, Any]:
     }
 
 
-ROUTES = [
+TASKSET_ROUTES = [
     Route("/v2/tasksets", list_tasksets),
     Route("/v2/tasksets/by-name/{name:path}", by_name),
     Route("/v2/tasksets/{taskset_id}", get),
     Route("/v2/tasksets/{taskset_id}/export", export),
     Route("/v2/tasks/upload", upload, methods=["POST"]),
 ]
+
+ROUTES = [*ENVIRONMENT_ROUTES, *PROJECT_ROUTES, *TASKSET_ROUTES]

@@ -6,6 +6,7 @@ wants several steps of one batch sends forward-backward and optim-step several t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -19,21 +20,76 @@ from hud_tui.service.batches import (
     check_scale,
     check_trajectories,
     make_batch,
+    resolve,
 )
-from hud_tui.service.bodies import dumps, read, reply
+from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import LOSSES, Adam
-from hud_tui.service.forwards import output_weights
-from hud_tui.service.inputs import resolve
-from hud_tui.service.parts import Parts, trainable
-from hud_tui.service.refusals import bad_field
-from hud_tui.service.routes import find_model, parts_of
-from hud_tui.service.routes.keyed import answer
-from hud_tui.service.sessions import Session
-from hud_tui.service.store import Db, replies
+from hud_tui.service.http import (
+    Refused,
+    bad_field,
+    canonical,
+    dumps,
+    not_found,
+    read,
+    read_bytes,
+    reply,
+)
+from hud_tui.service.routes import find_model, parts_of, path, service_of
+from hud_tui.service.routes.idempotency import Keep, answer, once
+from hud_tui.service.session import Session, output_weights
+from hud_tui.service.store import jobs, models, replies
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.nodes import Node
 from hud_tui.service.store.replies import Asked, Kept
-from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep
+from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep, SubmitJob
+
+# Managed runs: submit, look at, resume.
+
+
+async def submit(request: Request) -> Response:
+    body, store = await read(request, SubmitJob), parts_of(request).store
+    model = trainable(await store.read(models.find, body.model_id))
+    runner = service_of(request).runner
+
+    async def act(keep: Keep) -> dict[str, Any]:
+        def also(db: Db, job_id: str) -> None:
+            keep(db, _submitted(job_id, model))
+
+        async with runner.submitting:
+            return _submitted(await runner.submit(model, body, also), model)
+
+    return await once(request, model.id, act, 201)
+
+
+def _submitted(job_id: str, model: ModelRow) -> dict[str, Any]:
+    return {"job_id": job_id, "model": {"id": model.id}}
+
+
+async def raw_status(request: Request) -> Response:
+    """By the job's id, or the latest run of a model by any of its names."""
+    store, ref = parts_of(request).store, path(request, "ref")
+    id_ = canonical(ref)
+    try:
+        job = await store.read(jobs.training, id_ or (await store.read(models.find, ref)).id)
+    except Refused as refused:
+        raise not_found("training job", ref[:200]) from refused
+    return reply(service_of(request).runner.status(job))
+
+
+async def resume(request: Request) -> Response:
+    parts, runner = parts_of(request), service_of(request).runner
+    request.state.body = await read_bytes(request)
+    job_id = (await parts.store.read(jobs.training, path(request, "job_id")))["id"]
+    return await once(request, job_id, partial(runner.resume, job_id))
+
+
+RUN_ROUTES = [
+    Route("/v1/training/jobs", submit, methods=["POST"]),
+    Route("/v1/training/jobs/{ref:path}/raw-status", raw_status),
+    Route("/v1/training/jobs/{job_id}/resume", resume, methods=["POST"]),
+]
+
 
 ADAM = {"learning_rate": (1e-12, 10.0), "eps": (1e-16, 1.0), "weight_decay": (0.0, 10.0)}
 """Least and most of the optimizer's numbers: beyond them 32 bits overflow or divide by 0."""
@@ -119,7 +175,7 @@ def _stepped(node: Node, model: ModelRow) -> dict[str, Any]:
 
 
 async def _batch(
-    parts: Parts, model: ModelRow, body: ForwardBackward | Forward, loss_fn: str
+    parts: ServiceContext, model: ModelRow, body: ForwardBackward | Forward, loss_fn: str
 ) -> Batch:
     """The inputs, checked and weighed. Raises Refused, 400 or 422."""
     base = parts.base(model)
@@ -165,10 +221,12 @@ def _adam(body: OptimStep) -> Adam:
 
 _TRAIN = "/v1/models/{model_id:path}/train"
 
-ROUTES = [
+TRAINING_ROUTES = [
     Route(f"{_TRAIN}/losses", losses),
     Route(f"{_TRAIN}/forward-backward", forward_backward, methods=["POST"]),
     Route(f"{_TRAIN}/forward", forward, methods=["POST"]),
     Route(f"{_TRAIN}/backward", backward, methods=["POST"]),
     Route(f"{_TRAIN}/optim-step", optim_step, methods=["POST"]),
 ]
+
+ROUTES = [*RUN_ROUTES, *TRAINING_ROUTES]

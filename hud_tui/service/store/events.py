@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone, StepTaken
-from hud_tui.service.store import Db
+from hud_tui.service.store.db import Db
 
 KEPT = 50_000
 """Events kept a model; a reader that is further behind is told to read the tree."""

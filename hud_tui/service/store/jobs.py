@@ -1,11 +1,74 @@
 """Jobs: managed runs, and those that a client reports as it goes."""
 
+import json
 import sqlite3
+from dataclasses import dataclass
+from typing import Any
 
-from hud_tui.service.clock import now
-from hud_tui.service.ids import canonical
-from hud_tui.service.refusals import not_found
-from hud_tui.service.store import Db, insert
+from hud_tui.events import JobChanged
+from hud_tui.service.engines.base import EngineError
+from hud_tui.service.http import Refused, canonical, not_found, now, refusal
+from hud_tui.service.store import events
+from hud_tui.service.store.db import Db, insert
+from hud_tui.wire import JobError, JobStatus
+
+# How a managed run can end, and what is written of it.
+
+
+INTERRUPTED = JobError(
+    code="interrupted",
+    message="the service stopped during the run: resume it to go on from the head",
+)
+
+
+@dataclass(frozen=True)
+class End:
+    """A run's last status."""
+
+    status: str
+    error: JobError | None = None
+    """Why it ended badly."""
+    reason: str | None = None
+    """Why it ended well before its last step."""
+
+
+class Stopped(Exception):
+    """The run was asked to end."""
+
+
+class Solved(Exception):
+    """Nothing is left to learn from the tasks."""
+
+
+class NoSpread(Exception):
+    """Too many batches in a row had nothing to train on."""
+
+
+def stopped(ends_as: str) -> End:
+    """The end of a run that was asked to stop, with the status that it was to have."""
+    return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
+
+
+def failed(error: Exception) -> End:
+    """The end of a run that could not go on."""
+    full = refusal(error)
+    if full is not None:
+        return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))
+    match error:
+        case NoSpread():
+            code = "no_spread"
+        case EngineError():
+            code = "engine"
+        case Refused():
+            code = "refused"
+        case _:
+            return End("failed", JobError(code="internal", message=_bug(error)))
+    return End("failed", JobError(code=code, message=str(error)))
+
+
+def _bug(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
 
 _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status IN ('running', 'queued'))
@@ -89,3 +152,187 @@ def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
         raise not_found("job", job_id[:100])
     found: sqlite3.Row = row
     return found
+
+
+# Managed runs: jobs that this service itself carries out.
+
+
+RESUMABLE = ("interrupted", "cancelled", "failed")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A managed run that is to be queued."""
+
+    job_id: str
+    model_id: str
+    name: str
+    parameters: dict[str, Any]
+    tasks: list[dict[str, Any]]
+
+
+def submit(db: Db, new: Submission) -> JobStatus:
+    """Queue a managed run.
+
+    Raises:
+        Refused: 409, the model is in another run.
+    """
+    refuse_busy(db, new.model_id)
+    insert(
+        db,
+        "job",
+        id=new.job_id,
+        kind="training",
+        name=new.name,
+        status="queued",
+        created_at=now(),
+        group_size=new.parameters["group_size"],
+        model_id=new.model_id,
+        steps=new.parameters["steps"],
+        parameters=json.dumps(new.parameters),
+        tasks=json.dumps(new.tasks),
+    )
+    return _changed(db, new.job_id)
+
+
+def refuse_busy(db: Db, model_id: str) -> None:
+    """Raises Refused, 409, while a managed run trains the model; it names the run."""
+    job = active(db, model_id)
+    if job is not None:
+        raise Refused(
+            409,
+            f"job {job['id']} ({job['name']}) is training this model:"
+            " wait for it, or cancel it first",
+        )
+
+
+def active(db: Db, model_id: str) -> sqlite3.Row | None:
+    """The run that is training a model."""
+    query = f"{SELECT} WHERE job.model_id = ? AND job.status IN ('queued', 'running')"
+    row: sqlite3.Row | None = db.execute(query, (model_id,)).fetchone()
+    return row
+
+
+def training(db: Db, ref: str) -> sqlite3.Row:
+    """A managed run by its id, or the latest of a model by the model's id.
+
+    Raises:
+        Refused: 404.
+    """
+    query = f"""{SELECT} WHERE job.kind = 'training' AND (job.id = :ref OR job.model_id = :ref)
+        ORDER BY job.id = :ref DESC, job.rowid DESC LIMIT 1"""
+    row = db.execute(query, {"ref": canonical(ref)}).fetchone()
+    if row is None:
+        raise not_found("training job", ref[:200])
+    found: sqlite3.Row = row
+    return found
+
+
+def requeue(db: Db, job_id: str) -> JobStatus:
+    """Queue a run again that ended short of its steps.
+
+    Raises:
+        Refused: 404; 409, it did not end so, or another run trains the model.
+    """
+    job = training(db, job_id)
+    if job["status"] not in RESUMABLE:
+        raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
+    refuse_busy(db, job["model_id"])
+    db.execute(
+        "UPDATE job SET status = 'queued', finished_at = NULL, error = NULL, reason = NULL,"
+        " note = NULL"
+        " WHERE id = ?",
+        (job["id"],),
+    )
+    return _changed(db, job["id"])
+
+
+def start(db: Db, job_id: str) -> JobStatus:
+    """Queued becomes running."""
+    db.execute("UPDATE job SET status = 'running' WHERE id = ?", (job_id,))
+    return _changed(db, job_id)
+
+
+def finish(db: Db, job_id: str, end: End) -> JobStatus:
+    """The run ended so."""
+    error = end.error.model_dump_json() if end.error else None
+    db.execute(
+        "UPDATE job SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL"
+        " WHERE id = ?",
+        (end.status, now(), error, end.reason, job_id),
+    )
+    return _changed(db, job_id)
+
+
+def advance(
+    db: Db, job_id: str, *, steps: int, tokens: int, seconds: float, note: str | None = None
+) -> JobStatus:
+    """One more iteration is done, having taken `steps` (0 or 1) optimizer steps."""
+    db.execute(
+        "UPDATE job SET step = step + :steps, iteration = iteration + 1,"
+        " attempt = CASE WHEN :steps THEN 1 ELSE attempt + 1 END, busy_s = busy_s + :seconds,"
+        " trained_tokens = trained_tokens + :tokens, note = :note WHERE id = :id",
+        {"steps": steps, "seconds": seconds, "tokens": tokens, "note": note, "id": job_id},
+    )
+    return _changed(db, job_id)
+
+
+def note(db: Db, job_id: str, why: str) -> JobStatus:
+    """The next step is sampled again, nothing of it having been counted."""
+    db.execute("UPDATE job SET note = ? WHERE id = ?", (why, job_id))
+    return _changed(db, job_id)
+
+
+def solved(db: Db, job_id: str, why: str) -> JobStatus:
+    """The run takes no further step; what is left is its evaluation."""
+    db.execute("UPDATE job SET solved = ? WHERE id = ?", (why, job_id))
+    return _changed(db, job_id)
+
+
+def interrupt_all(db: Db) -> None:
+    """After a crash: what was queued or running is interrupted, and can be resumed."""
+    for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():
+        finish(db, job["id"], stopped("interrupted"))
+
+
+def status(row: sqlite3.Row) -> JobStatus:
+    """A managed run in the wire's raw-status form."""
+    done, steps = row["step"], row["steps"] or 0
+    left = (steps - done) * row["busy_s"] / done if done else None
+    running = row["status"] == "running"
+    model = row["slug"]
+    return JobStatus.model_validate(
+        {
+            "status": row["status"],
+            "model": model,
+            "fine_tuned_model": model if done else None,
+            "created_at": row["created_at"],
+            "finished_at": row["finished_at"],
+            "estimated_finish": now() + left if running and left else None,
+            "trained_tokens": row["trained_tokens"],
+            "error": json.loads(row["error"]) if row["error"] else None,
+            "id": row["id"],
+            "name": row["name"],
+            "model_id": row["model_id"],
+            "step": done,
+            "steps": steps,
+            "parameters": json.loads(row["parameters"]),
+            "reason": row["reason"],
+            "note": row["note"],
+            "attempt": row["attempt"],
+            "waits": row["waits"],
+        }
+    )
+
+
+def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
+    """The run is held up, or no longer."""
+    db.execute("UPDATE job SET waits = ? WHERE id = ?", (why, job_id))
+    return _changed(db, job_id)
+
+
+def _changed(db: Db, job_id: str) -> JobStatus:
+    row = get(db, job_id)
+    job = status(row)
+    events.append(db, row["model_id"], [JobChanged(at=now(), job=job)])
+    return job

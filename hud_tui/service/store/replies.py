@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from hud_tui.service.refusals import Refused
-from hud_tui.service.store import Db, insert
+from hud_tui.service.http import Refused
+from hud_tui.service.store.db import Db, insert
 
 KEPT = 1_000
 """Keys kept per scope; the oldest goes first."""

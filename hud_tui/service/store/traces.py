@@ -2,13 +2,110 @@
 
 import json
 import sqlite3
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
-from hud_tui.service.clock import now
-from hud_tui.service.refusals import not_found
-from hud_tui.service.store import Db, turns
-from hud_tui.service.store.turns import TurnRow
-from hud_tui.wire import TraceEnter, TraceExit
+from pydantic import ValidationError
+
+from hud_tui.events import RolloutDone
+from hud_tui.service.http import not_found, now
+from hud_tui.service.store import checkpoints, events
+from hud_tui.service.store.db import Db, insert_all
+from hud_tui.wire import Sample, TraceEnter, TraceExit
+
+# Turns: what a policy was asked and what it answered, token by token.
+
+
+_WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, trace.task_slug,
+    trace.reward, trace.status, trace.checkpoint_id
+    FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
+
+SIBLINGS = 256
+"""Most turns looked at for one that said the same."""
+
+
+@dataclass(frozen=True)
+class TurnRow:
+    """One answer of a policy, with all that training on it needs."""
+
+    prompt: Sequence[int]
+    output: Sequence[int]
+    logprobs: Sequence[float]
+    base: str
+    temperature: float
+    prompt_text: str
+    completion: str
+    started_at: float
+    ended_at: float
+
+
+def digest(
+    prompt: Iterable[int], output: Iterable[int] = (), logprobs: Iterable[float] = ()
+) -> str:
+    """Names a turn by its exact tokens and its logprobs in 32 bits, as many clients hold them.
+
+    Equal tokens alone are not the same turn: another temperature may have said them too.
+    """
+    ids = f"{','.join(map(str, prompt))}|{','.join(map(str, output))}"
+    values = array("f", [value + 0.0 for value in logprobs])  # -0.0 is 0.0
+    return blake2b(ids.encode() + values.tobytes(), digest_size=16).hexdigest()
+
+
+def add_turns(db: Db, trace_id: str, rows: Iterable[TurnRow]) -> None:
+    """Keep turns of a trace; the same prompt asked again replaces its answer."""
+    turn_rows = [
+        {
+            "trace_id": trace_id,
+            "prompt_digest": digest(row.prompt),
+            "digest": digest(row.prompt, row.output, row.logprobs),
+            "base": row.base,
+            "temperature": row.temperature,
+            "prompt": row.prompt_text,
+            "completion": row.completion,
+            "sample": _turn_sample(row),
+            "started_at": row.started_at,
+            "ended_at": row.ended_at,
+        }
+        for row in rows
+    ]
+    insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
+
+
+def turns_of(db: Db, trace_id: str) -> list[sqlite3.Row]:
+    """The turns of a trace that the service sampled, oldest first."""
+    return db.execute("SELECT * FROM turn WHERE trace_id = ? ORDER BY id", (trace_id,)).fetchall()
+
+
+def same(db: Db, sample: Sample) -> list[sqlite3.Row]:
+    """The turns of these tokens and logprobs, newest first, with what is known of their traces."""
+    prompt, output = sample.prompt_token_ids or (), sample.output_token_ids
+    named = digest(prompt, output, sample.output_logprobs)
+    query = f"{_WITH_TRACE} WHERE digest = ? ORDER BY turn.id DESC LIMIT ?"
+    return db.execute(query, (named, SIBLINGS)).fetchall()
+
+
+def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
+    """A trace's turn of these tokens, whatever its logprobs."""
+    query = f"{_WITH_TRACE} WHERE trace_id = ? AND prompt_digest = ?"
+    row: sqlite3.Row | None = db.execute(
+        query, (trace_id, digest(sample.prompt_token_ids or ()))
+    ).fetchone()
+    if row is None:
+        return None
+    kept = Sample.model_validate_json(row["sample"])
+    return row if kept.output_token_ids == sample.output_token_ids else None
+
+
+def _turn_sample(turn: TurnRow) -> str:
+    return Sample(
+        prompt_token_ids=list(turn.prompt),
+        output_token_ids=list(turn.output),
+        output_logprobs=list(turn.logprobs),
+    ).model_dump_json(exclude_none=True)
+
 
 _OPEN = "status IN ('running', 'queued')"
 COMPLETION_SHOWN = 200
@@ -18,7 +115,7 @@ COMPLETION_SHOWN = 200
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     """Keep a turn that the gateway sampled for somebody's rollout."""
     _begin(db, trace_id, turn.started_at)
-    turns.add(db, trace_id, [turn])
+    add_turns(db, trace_id, [turn])
     db.execute(
         "UPDATE trace SET completion = ?, num_tokens = coalesce(num_tokens, 0) + ? WHERE id = ?",
         (turn.completion[:COMPLETION_SHOWN], len(turn.output), trace_id),
@@ -164,3 +261,133 @@ def cancel(db: Db, trace_id: str) -> str:
 
 def _dump(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
+
+
+# Finished rollouts of managed runs, kept as traces like any other.
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """A finished rollout of a managed run."""
+
+    id: str
+    job_id: str
+    model: str
+    task_slug: str
+    group_id: str
+    step: int
+    """Of the run, from 1."""
+    attempt: int | None
+    """Which sampling of that step, from 1; None where it evaluates a checkpoint."""
+    rollout: int
+    reward: float
+    stop_reason: str
+    heldout: bool
+    evaluates: str | None = None
+    """Id of the checkpoint that it was sampled from to evaluate it."""
+    turns: Sequence[TurnRow] = field(default_factory=tuple)
+
+
+def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
+    """Keep finished rollouts of a managed run, and log them.
+
+    An iteration that is repeated, after a crash or without its engine, replaces its own.
+
+    Args:
+        db: The store's.
+        model_id: The model that is trained.
+        rows: The rollouts.
+        step: The step of the tree that they belong to; None for the one that is taken next.
+    """
+    at, step = now(), step or checkpoints.next_step(db, model_id)
+    insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
+    for row in rows:
+        add_turns(db, row.id, row.turns)
+    events.append(db, model_id, [_done(row, at, step) for row in rows])
+
+
+def _finished(row: TraceRow, at: float) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "job_id": row.job_id,
+        "status": "completed",
+        "created_at": row.turns[0].started_at,
+        "ended_at": at,
+        "task_slug": row.task_slug,
+        "group_id": row.group_id,
+        "model": row.model,
+        "reward": row.reward,
+        "stop_reason": row.stop_reason,
+        "step": row.step,
+        "attempt": row.attempt,
+        "rollout": row.rollout,
+        "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
+        "num_tokens": _tokens(row.turns),
+        "heldout": int(row.heldout),
+        "evaluates": row.evaluates,
+    }
+
+
+def _tokens(rows: Iterable[TurnRow]) -> int:
+    return sum(len(row.output) for row in rows)
+
+
+def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
+    return RolloutDone(
+        at=at,
+        job_id=row.job_id,
+        trace_id=row.id,
+        step=step,
+        task_slug=row.task_slug,
+        rollout=row.rollout,
+        attempt=row.attempt,
+        reward=row.reward,
+        heldout=row.heldout,
+        num_tokens=_tokens(row.turns),
+    )
+
+
+# Spans: what a client uploads of its rollouts, kept as it came.
+
+
+def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
+    """Keep uploaded spans; one that comes again replaces itself."""
+    insert = "INSERT OR REPLACE INTO span VALUES (?, ?, ?)"
+    for span in spans:
+        body = json.dumps(span)
+        name = str(span.get("span_id") or blake2b(body.encode(), digest_size=16).hexdigest())
+        db.execute(insert, (trace_id, name, body))
+
+
+def spans_of(db: Db, trace_id: str) -> list[dict[str, Any]]:
+    """The uploaded spans of a trace, by their start."""
+    query = "SELECT body FROM span WHERE trace_id = ? ORDER BY rowid"
+    found = [json.loads(row["body"]) for row in db.execute(query, (trace_id,))]
+    return sorted(found, key=lambda span: str(span.get("start_time") or ""))
+
+
+def samples(db: Db, trace_id: str) -> list[Sample]:
+    """The turns that a trace's spans carry tokens of, in order."""
+    found = [payload(span).get("sample") for span in spans_of(db, trace_id)]
+    read = [_sample(value) for value in found if isinstance(value, dict)]
+    return [sample for sample in read if sample is not None and sample.output_token_ids]
+
+
+def _sample(value: dict[str, Any]) -> Sample | None:
+    known = {key: value[key] for key in Sample.model_fields if value.get(key) is not None}
+    try:
+        return Sample.model_validate(known)
+    except ValidationError:
+        return None
+
+
+def payload(span: dict[str, Any]) -> dict[str, Any]:
+    """A span's ``hud.payload``; empty where it has none that can be read."""
+    attributes = span.get("attributes")
+    found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except json.JSONDecodeError:
+            return {}
+    return found if isinstance(found, dict) else {}

@@ -14,15 +14,13 @@ from textual.widgets import Static
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.export.sheet import Sheet
-from hud_tui.rl.export.sheets import alarms_sheet
-from hud_tui.rl.head import Outcome, name
+from hud_tui.rl.export import Sheet, alarms_sheet
+from hud_tui.rl.head import Outcome, Wanted, name, to_before
 from hud_tui.rl.run import Run
-from hud_tui.tui.alarm_rows import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.moves import Wanted, to_before
+from hud_tui.tui.alarms import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
+from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.steering import steer
+from hud_tui.tui.screens.set_head import steer
 from hud_tui.tui.widgets.row_list import RowList
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})

@@ -2,26 +2,585 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
+from textual.containers import Container, Vertical
 from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Static
 
-from hud_tui.rl.export.sheet import Sheet
-from hud_tui.rl.export.sheets import tree_sheet
+from hud_tui.client.feed import GroupReader
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.events import CheckpointAdded
+from hud_tui.keys import key, keyed
+from hud_tui.rl.checkpoint_tree import ROOT, origin
+from hud_tui.rl.compare import Comparison, compare
+from hud_tui.rl.export import Sheet, tree_sheet
+from hud_tui.rl.filter import Predicate, parse
+from hud_tui.rl.head import (
+    EXPIRED,
+    Outcome,
+    Wanted,
+    name,
+    refusal,
+    to_known,
+    to_parent,
+    to_redo,
+    to_selected,
+    to_undo,
+)
 from hud_tui.rl.names import find_checkpoint
+from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run
-from hud_tui.rl.segments import ROOT
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.moves import Wanted
-from hud_tui.tui.screens.tree_arranging import TreeArranging
-from hud_tui.tui.screens.tree_branching import TreeBranching
-from hud_tui.tui.screens.tree_comparing import TreeComparing
-from hud_tui.tui.screens.tree_keeping import TreeKeeping
-from hud_tui.tui.screens.tree_steering import TreeSteering
-from hud_tui.tui.steering import read_tree
-from hud_tui.tui.widgets.tree import CheckpointTree
+from hud_tui.rl.series import metrics_of
+from hud_tui.rl.text import coarse, counted, one_line, spaced
+from hud_tui.rl.tree_layout import Lanes
+from hud_tui.tui.job_actions import ask_fork
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
+from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
+from hud_tui.tui.type_ahead import OPENS
+from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
+from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
+from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.wire import Checkpoint, Group
+
+# TreeView: the tree, its details and the line under them; what the view's keys act on.
+#
+# The keys are in the classes that build on it, one for each kind of act.
+
+
+EMPTY = (
+    "No checkpoints yet: they appear with the first step. Press {app.view.launch} to launch a run."
+)
+NO_MODEL = "No model is followed yet. Press {app.view.models} to choose or fork one."
+READING = "reading the tree …"
+NARROW = 60
+"""Columns of a screen that has no room for how many branches there are."""
+OLDER_S = 1.0
+"""Seconds between two looks at the ages in the details."""
+
+
+class TreeView(HudScreen):
+    """It holds its widgets itself, so that late news finds them whatever becomes of the view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree_list = CheckpointTree(lambda: self.hud.clock(), id="tree")
+        self.details_pane = CheckpointDetails(id="details")
+        self.filter_field = FilterField("name, or reward>.6 loss:ppo step:100..200", "tree-filter")
+        self.at = CheckpointTree.Moved(ROOT, ROOT, False)
+        """What is under the cursor."""
+        self._note_line = Static("", id="tree-note", markup=False)
+        self._empty = Static(READING, id="tree-empty", markup=False)
+        self._said = Content()
+        """What was said last; until the cursor is moved."""
+
+        self.marked: tuple[str, ...] = ()
+        """Ids of the checkpoints that are marked to be compared, A first; two at most."""
+
+    @property
+    def selected(self) -> Checkpoint | None:
+        """The checkpoint under the cursor; None on a folded run and on the base weights."""
+        if self.at.folded or self.at.position == ROOT:
+            return None
+        return self.run.tree[self.at.position]
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="tree-panes"):
+            with Vertical(id="tree-pane"):
+                yield self.filter_field
+                yield self.tree_list.data_bind(HudScreen.run)
+                yield self._empty
+            yield self.details_pane
+        yield self._note_line
+
+    def on_mount(self) -> None:
+        self.tree_list.focus()
+        self.set_interval(OLDER_S, self._grow_older)
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if not self.is_mounted:
+            return
+        if run.alarms.onsets != before.alarms.onsets:
+            self.show_marks()
+        if run.tree is before.tree and run.model is before.model:
+            return
+        if (run.model and run.model.id) != (before.model and before.model.id):
+            self.marked = ()
+            self.show_marks()
+        self._show_state()
+
+    def show_marks(self) -> None:
+        """Draw notes and marks as they are now; what has one does not fold."""
+        onsets = self.run.alarms.onsets
+        self.tree_list.mark(Marks(self.hud.notebook.notes, self.marked, onsets))
+        self.show_details(self.at)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._show_state()
+        self.call_after_refresh(self._go_to_crosshair)
+
+    def _go_to_crosshair(self) -> None:
+        """The step that another view looks at is the one under the cursor."""
+        position = self.run.tree.find(self.hud.at)
+        if position is not None and position != self.at.position:
+            self.tree_list.go(position)
+
+    def _show_state(self) -> None:
+        """The tree, or why there is none; what the tree holds, on the line under it."""
+        run = self.run
+        empty = keyed(NO_MODEL if run.model is None else EMPTY if run.loaded else READING)
+        came = one_line(origin(run.model), 100) if run.model is not None and run.loaded else ""
+        self.set_class(not len(run.tree), "-empty")
+        if len(run.tree) and self.focused is None:  # out of sight, it could not have the focus
+            self.call_after_refresh(self.tree_list.focus)
+        self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
+        self.say()
+
+    def say(self, said: Content | None = None) -> None:
+        """Say something on the line under the tree, or what was said last; and what it holds."""
+        self._said = self._said if said is None else said
+        right = Content.styled(" · ".join(self._held()), "$text-muted")
+        room = self.size.width - 2 - self._said.cell_length - right.cell_length
+        if room < 2 and self._said:
+            right, room = Content(), 0
+        self._note_line.update(self._said + Content(" " * room) + right, layout=False)
+
+    def warn(self, text: str) -> None:
+        self.say(Content.styled(f"⚠ {text}", "$warning"))
+
+    def _held(self) -> list[str]:
+        tree = self.tree_list
+        steps, branches = len(self.run.tree), tree.lanes.branches
+        if not steps:
+            return []
+        held = [counted(steps, "checkpoint")]
+        if tree.cursor.matches is not None:
+            held = [f"{spaced(len(tree.rows))} of {held[0]}"]
+        if self.size.width > NARROW:
+            held += [f"{branches} branches"] * (branches > 1)
+            held.append("★ held-out" if self.run.tree.best_by == HELDOUT else "★ reward")
+        return [*held, "following ▶" if tree.follow else keyed("{checkpoints.follow} follows ▶")]
+
+    @on(CheckpointTree.Moved)
+    def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
+        grown = at.folded and self.at.folded and at.oldest == self.at.oldest
+        moved = at.position != self.at.position and not (grown or self.tree_list.follow)
+        self.at = at
+        if moved:
+            self.hud.at = None if at.position == ROOT else self.run.tree[at.position].id
+        self.say(Content() if moved and self.focused is not self.filter_field else None)
+        self.show_details(at)
+
+    @on(CheckpointDetails.Resized)
+    def _laid_out(self) -> None:
+        self.show_details(self.at)
+
+    def _grow_older(self) -> None:
+        if self.is_current:
+            self.show_details(self.at)
+
+    def show_details(self, at: CheckpointTree.Moved) -> None:
+        """Say all that is known of what is under the cursor, where there is a pane for it."""
+        pane = self.details_pane
+        if pane.display and len(self.run.tree):
+            pane.show(self.details_of(at, pane.width))
+
+    def details_of(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
+        """The details, laid out for a pane of that many cells."""
+        lanes = self.tree_list.lanes
+        if at.folded:
+            return fold_details(self.run, lanes, at.position, at.oldest, width)
+        note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
+        return details(self.run, lanes, at.position, coarse(self.hud.clock()), width, note)
+
+    def _note_of(self, node: Checkpoint) -> str:
+        return self.hud.notebook.notes.get(node.id, "")
+
+
+# TreeFiltering: the field in which the tree is filtered.
+
+
+LIVE_FILTER = 5000
+"""Checkpoints up to which the filter acts with each key; above, on Enter."""
+
+
+class TreeFiltering(TreeView):
+    def __init__(self) -> None:
+        super().__init__()
+        self._misread = False
+        """Whether what the line says is that the filter cannot be read."""
+        self._good: Predicate | None = None
+        """The last filter that let something through."""
+
+    def action_filter(self) -> None:
+        self.filter_field.focus()
+
+    def action_leave(self) -> None:
+        """Esc: out of the filter's field, then the filter, then the details' focus."""
+        if self.focused is self.filter_field:
+            self.tree_list.focus()
+        elif self.filter_field.value:
+            self.filter_field.value = ""
+            self._filter()
+        else:
+            self.tree_list.focus()
+            self.say(Content())
+        self.filter_field.display = bool(self.filter_field.value)
+
+    @on(Input.Changed, "#tree-filter")
+    def _typed(self) -> None:
+        if len(self.run.tree) <= LIVE_FILTER:
+            self._filter()
+
+    @on(Input.Submitted, "#tree-filter")
+    def _submitted(self) -> None:
+        if self._filter():
+            self.tree_list.focus()
+            self.filter_field.display = bool(self.filter_field.value)
+
+    def _filter(self) -> bool:
+        """List what the field says; where that cannot be read, say why and list what was."""
+        self.hud.arrange(tree_filter=self.filter_field.value)
+        text, tree = self.filter_field.value.strip(), self.tree_list
+        try:
+            keep = self._read(text) if text else None
+        except HudUsage as error:
+            self._misread = True
+            tree.filter(self._good)
+            self.warn(f"{error.message}; {error.hint}")
+            return False
+        tree.filter(keep)
+        if keep is None or len(tree.rows):
+            self._good = keep
+        self.say(Content() if self._misread else None)
+        self._misread = False
+        return True
+
+    def _read(self, text: str) -> Predicate:
+        tree = self.run.tree
+        newest = metrics_of(tree[len(tree) - 1]) if len(tree) else {}
+        metrics = {*self.run.series.keys, *newest}
+        return parse(text, metrics, self.hud.notebook.notes, self.run.alarms.onsets)
+
+
+# TreeArranging: what is seen of the tree, the filter and what is folded, is kept.
+
+
+MODELS = 20
+"""Models whose folds are remembered."""
+RUNS = 200
+"""Unfolded runs that are remembered of each, the newest."""
+
+
+class TreeArranging(TreeFiltering):
+    """It is laid out once its model's tree is there: a filter may ask for the run's metrics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arranged_for: str | None = None
+        """Id of the model whose tree is laid out as it was left."""
+        self._folds: tuple[Lanes | None, int] = (None, 0)
+        """The lanes, and the edition of their folds that is kept."""
+
+    def lay_out(self) -> None:
+        super().lay_out()
+        self._show_details_pane()
+        self._arranged_for = None
+        self._arrange()
+
+    @on(CheckpointTree.Moved)
+    def _arrange(self) -> None:
+        """Lay a tree out that has just come; of one that was, keep what is folded."""
+        model = self.run.model
+        lanes = self.tree_list.lanes
+        if model is None or not len(lanes.tree):
+            return
+        if self._arranged_for != model.id or lanes is not self._folds[0]:
+            self._arranged_for = model.id
+            self._lay_out_tree(model.id)
+            self._folds = (lanes, lanes.edition)
+        elif self._folds[1] != lanes.edition:
+            self._folds = (lanes, lanes.edition)
+            self._keep_folds(model.id)
+
+    def _lay_out_tree(self, model_id: str) -> None:
+        kept = self.hud.layout
+        self.filter_field.value = kept.tree_filter
+        self.filter_field.display = bool(kept.tree_filter)
+        self._filter()
+        self.tree_list.unfold_only(kept.unfolded.get(model_id, ()))
+
+    def _keep_folds(self, model_id: str) -> None:
+        others: Mapping[str, object] = self.hud.layout.unfolded
+        newest = [item for item in others.items() if item[0] != model_id][1 - MODELS :]
+        runs = tuple(self.tree_list.cursor.unfolded)[-RUNS:]
+        self.hud.arrange(unfolded=dict([*newest, (model_id, runs)] if runs else newest))
+
+    def action_details(self) -> None:
+        """Show or hide the details."""
+        self.hud.arrange(details=not self.details_pane.display)
+        self._show_details_pane()
+        self.tree_list.focus()
+
+    def _show_details_pane(self) -> None:
+        wanted = self.hud.layout.details
+        self.set_class(wanted is True, "-details")
+        self.set_class(wanted is False, "-no-details")
+
+
+# TreeBranching: a model of one's own from any checkpoint.
+
+
+AT_HEAD = (
+    "HUD forks a model at its head: set the head here first ({checkpoints.set_head}), then fork."
+)
+
+
+class TreeBranching(TreeView):
+    def action_fork(self) -> None:
+        """Ask for a name, and fork the model at the checkpoint under the cursor."""
+        node = self.selected
+        if node is None:
+            self.warn("A fork starts at a checkpoint: put the cursor on one.")
+        elif why := refusal(node):
+            self.warn(why)
+        elif not (self.client.settings.local or self.at.position == self.run.tree.head):
+            self.warn(keyed(AT_HEAD))
+        else:
+            self._fork(node)
+
+    @work(exclusive=True, group="fork")
+    async def _fork(self, node: Checkpoint) -> None:
+        source = self.run.model
+        if source is None:
+            return
+        start = node if self.client.settings.local else None
+        forked = await ask_fork(self.hud, source, self.hud.catalog, start=start)
+        if forked is not None:
+            said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
+            self.say(Content.styled(f"{said} · {key('app.view.models')} follows it", "$accent"))
+
+
+# TreeComparing: two checkpoints marked, compared, and tried on the same prompt.
+
+
+STEPS_MOST = 4
+"""Steps from one checkpoint whose rollouts are read, the newest."""
+NEED_TWO = "Mark two checkpoints with m, or put the cursor on one that is not served."
+
+
+class TreeComparing(TreeView):
+    def action_mark(self) -> None:
+        """Mark the checkpoint under the cursor as A, the next one as B; or unmark it."""
+        node = self.selected
+        if node is None:
+            self.warn("Only a checkpoint can be marked: put the cursor on one.")
+            return
+        kept = [id_ for id_ in self.marked if id_ != node.id]
+        self.marked = tuple(kept if len(kept) < len(self.marked) else [*kept[-1:], node.id])
+        self.show_marks()
+
+    def pair(self) -> tuple[int, int] | None:
+        """What is compared: the two that are marked, else the one that is, or the head, with
+        the cursor's; None where those are not two."""
+        found = (self.run.tree.find(id_) for id_ in self.marked)
+        marked = [position for position in found if position is not None]
+        if len(marked) == 2:
+            return marked[0], marked[1]
+        here = None if self.selected is None else self.at.position
+        others = [position for position in (*marked, self.run.tree.head) if position != here]
+        return None if here is None or not others or others[0] is None else (others[0], here)
+
+    def action_compare(self) -> None:
+        """Metrics, how they were trained, how they are related, and what got better or worse."""
+        pair = self.pair()
+        if pair is None:
+            self.warn(NEED_TWO)
+        else:
+            self._compare(*pair)
+
+    @work(exclusive=True, group=OPENS)
+    async def _compare(self, left: int, right: int) -> None:
+        model = self.run.model
+        if model is None:
+            return
+        both = compare(self.run.tree, left, right)
+        if not (self.run.tree.own_groups(left) and self.run.tree.own_groups(right)):
+            both = await self._with_groups(model.id, left, right)
+        await self.app.push_screen(ComparePanel(both))
+
+    async def _with_groups(self, model_id: str, left: int, right: int) -> Comparison:
+        """The same with the rewards by task, of a service whose tree does not carry them."""
+        reader, tree = GroupReader(self.client, model_id), self.run.tree
+        sides: list[list[Group]] = []
+        for position in (left, right):
+            steps = tree.steps(position)[:STEPS_MOST]
+            sides.append([group for step in steps for group in await reader.groups(step)])
+        return compare(tree, left, right, (sides[0], sides[1]))
+
+    def action_try(self) -> None:
+        """Sample one prompt from both, to see them side by side."""
+        pair, model = self.pair(), self.run.model
+        if pair is None or model is None:
+            self.warn(NEED_TWO)
+            return
+        nodes = [self.run.tree[position] for position in pair]
+        why = next((why for why in map(refusal, nodes) if why), "")
+        if why:
+            self.warn(why)
+            return
+        left, right = (
+            Tried(node, mark, position == self.run.tree.head)
+            for node, mark, position in zip(nodes, "AB", pair, strict=True)
+        )
+        self.app.push_screen(TryPanel(self.client, model, left, right))
+
+    def action_unmark(self) -> None:
+        """Take both marks off."""
+        self.marked = ()
+        self.show_marks()
+
+
+# TreeKeeping: notes on checkpoints, and what is kept of them whatever the disk limit.
+
+
+class TreeKeeping(TreeView):
+    def action_note(self) -> None:
+        """Write a note on the checkpoint under the cursor."""
+        node = self.selected
+        if node is None:
+            self.warn("A note belongs to a checkpoint: put the cursor on one.")
+        else:
+            self._note(node)
+
+    @work(exclusive=True, group="keep")
+    async def _note(self, node: Checkpoint) -> None:
+        notebook = self.hud.notebook
+        lines = ["It stays on this machine. An empty one is taken away."]
+        dialog = InputDialog(
+            f"A note on {name(node)}", lines, "Keep", value=notebook.notes.get(node.id, "")
+        )
+        text = await self.app.push_screen_wait(dialog)
+        if text is None:
+            return
+        try:
+            notebook.write(node.id, text)
+        except OSError as error:
+            self.warn(f"The note is there for this session only: {one_line(error, 80)}")
+        self.show_marks()
+
+    def action_pin(self) -> None:
+        """Keep the state of the checkpoint under the cursor, or no longer."""
+        node = self.selected
+        if node is None:
+            self.warn("Only a checkpoint can be pinned: put the cursor on one.")
+        elif not self.client.settings.local:
+            self.warn("HUD keeps every checkpoint: pins are the embedded service's.")
+        elif node.state == EXPIRED and not node.pinned:
+            self.warn(f"{name(node)} has expired: there is nothing left of it to keep.")
+        else:
+            self._pin(node)
+
+    @work(exclusive=True, group="keep")
+    async def _pin(self, node: Checkpoint) -> None:
+        model = self.run.model
+        if model is None or not await self.app.push_screen_wait(_ask(node)):
+            return
+        if node.pinned and not await self.hud.confirm_name(model.id, "unpin its checkpoint"):
+            return
+        row = await self.attempt(self.client.pin(model.id, node.id, not node.pinned))
+        if row is None:
+            return
+        now = self.hud.run_now.model
+        if now is not None and now.id == model.id:
+            self.hud.fold(CheckpointAdded(checkpoint=row))
+        kept = "is kept whatever the disk limit" if row.pinned else "may be thinned again"
+        self.say(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
+
+
+def _ask(node: Checkpoint) -> ConfirmDialog:
+    if node.pinned:
+        lines = [f"{name(node)} may then be thinned as any other, once the disk limit is reached."]
+        return ConfirmDialog("Unpin a checkpoint", lines, "Unpin")
+    lines = [f"{name(node)} is then kept as it is whatever the disk limit, until it is unpinned."]
+    return ConfirmDialog("Pin a checkpoint", lines, "Pin")
+
+
+# TreeSteering: the keys that change what is served. Each opens the preview first.
+
+
+class TreeSteering(TreeView):
+    def __init__(self) -> None:
+        super().__init__()
+        self._steering = False
+
+    def action_set_head(self) -> None:
+        """Preview serving the checkpoint under the cursor."""
+        self.move_head(lambda: to_selected(self.run, self.at.position, self.at.folded))
+
+    def action_roll_back(self) -> None:
+        """Preview serving the head's parent."""
+        self.move_head(lambda: to_parent(self.run))
+
+    def action_undo(self) -> None:
+        """Preview serving what was served before the last move."""
+        self.move_head(lambda: to_undo(self.run, self.hud.journal))
+
+    def action_redo(self) -> None:
+        """Preview the last move that was undone, again."""
+        self.move_head(lambda: to_redo(self.hud.journal))
+
+    @work(exclusive=True, group="history")
+    async def action_history(self) -> None:
+        """Where the head was set; one of them can be served again."""
+        panel = HistoryPanel(self.run, self.hud.notebook.moves, self.hud.clock())
+        chosen = await self.app.push_screen_wait(panel)
+        if chosen is not None:
+            self.move_head(lambda: to_known(self.run, chosen))
+
+    def move_head(self, wish: Callable[[], Wanted]) -> None:
+        """Start the one act that changes what is served, unless it is under way."""
+        if not self.hud.may_change():
+            return
+        if self.run.model is None:
+            self.warn(keyed("No model is followed yet: press {app.view.models} to choose one."))
+            return
+        if self._steering:
+            self.warn("The head is being set: wait for the service's word.")
+            return
+        try:
+            wanted = wish()
+        except HudUsage as error:
+            self.warn(error.message)
+            return
+        self._steering = True
+        self._steer(wanted)
+
+    @work(group="steer")
+    async def _steer(self, wanted: Wanted) -> None:
+        try:
+            became = await steer(self, wanted, self.say)
+        except HudError as error:
+            self.tell(error)
+            self._became(Outcome(False, f"refused: the head is {name(self.run.head)}"))
+        else:
+            if became is not None:
+                self._became(became)
+        finally:
+            self._steering = False
+
+    def _became(self, became: Outcome) -> None:
+        """What became of it, on the line under the tree until something else is said."""
+        mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
+        self.say(Content.styled(f"{mark} {became.text}", style))
 
 
 class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing, TreeBranching):

@@ -19,12 +19,11 @@ from textual.widgets import Static
 from hud_tui.errors import HudError
 from hud_tui.keys import key
 from hud_tui.rl.text import clean
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.clickable import clicked
-from hud_tui.tui.widgets.clickable_text import ClickableText
+from hud_tui.tui.keys import ClickableText, bindings, clicked
 
 if TYPE_CHECKING:
     from hud_tui.tui.app import HudApp
+
 
 TITLE, ABOUT = "hud-tui", "reinforcement learning, steered from the terminal"
 ROOMY = 76

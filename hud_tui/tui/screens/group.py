@@ -20,17 +20,17 @@ from hud_tui.errors import HudError
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, one_line
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.group_reader import GroupReader, StepGroups
+from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.rollout_reader import GroupReader, StepGroups
 from hud_tui.tui.screens.over import Over
-from hud_tui.tui.widgets.clickable_text import FootLine
-from hud_tui.tui.widgets.reward_face import bars
-from hud_tui.tui.widgets.rollout_columns import Answer, RolloutColumns, answers
+from hud_tui.tui.widgets.group_grid import bars
+from hud_tui.tui.widgets.rollout import Answer, RolloutColumns, answers
 from hud_tui.wire import Group
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.tui.widgets.group_grid import GroupGrid
+
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""

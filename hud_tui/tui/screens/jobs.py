@@ -5,22 +5,440 @@ Enter goes one level in, Esc one level out. What runs is read again while it run
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from asyncio import gather
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from enum import IntEnum
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
 from textual.widget import Widget
+from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.job_reader import JobReader
-from hud_tui.tui.jobs_acting import ask_cancel, ask_resume, why_no_cancel, why_no_resume
-from hud_tui.tui.screens.rollout_reading import RolloutReading
-from hud_tui.tui.widgets.jobs_browser import JobsBrowser, Level
-from hud_tui.tui.widgets.rollout_text import completion_of
+from hud_tui.keys import keyed
+from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
+from hud_tui.rl.rollouts import Shade
+from hud_tui.rl.run import Run, job_is_active, job_model_id, job_reason, may_have_reason, reason
+from hud_tui.rl.text import LIMIT, one_line
+from hud_tui.tui.clipboard import FORMS
+from hud_tui.tui.job_actions import ask_cancel, ask_resume, why_no_cancel, why_no_resume
+from hud_tui.tui.job_rows import (
+    JOBS,
+    SIBLINGS,
+    TRACES,
+    job_rows,
+    jobs_title,
+    part_title,
+    rollout_title,
+    sibling_rows,
+    trace_rows,
+)
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.rollout_reader import JobReader, Part
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.dialogs import ChoiceDialog
+from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Job
+from hud_tui.wire import Forward, Job, Trace, TraceEvents
+
+# JobsBrowser: jobs, the rollouts of one, one rollout; one level of the three is seen.
+
+
+class Level(IntEnum):
+    """How far in the view is."""
+
+    JOBS = 0
+    TRACES = 1
+    ROLLOUT = 2
+
+
+FILTER = "filter by any text of the rows"
+SEARCH = "search the rollout; then n and N"
+NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
+REPLAYED = "A replay lists no jobs. {app.view.live} shows its run."
+NAME_LEAST = 24
+"""Cells that a job's name wants at least."""
+
+
+class JobsBrowser(Vertical):
+    """Draws what the screen has read. It reads nothing itself."""
+
+    level: reactive[Level] = reactive(Level.JOBS, init=False)
+
+    class Filtered(Message):
+        """The filter's text has changed."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.field = FilterField(FILTER, "jobs-filter")
+        """Where the filter is typed."""
+        self.jobs_text = ""
+        """What the jobs are filtered by, while one of them is looked at too."""
+        self.pane = RolloutPane(id="rollout-pane")
+        self._title_line = Static("", id="jobs-title", markup=False)
+        self._reason = Static("", id="jobs-reason", markup=False)
+        self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
+        self._lists = {
+            Level.JOBS: RowList(JOBS, id="jobs", least=NAME_LEAST),
+            Level.TRACES: RowList(TRACES, id="traces"),
+            Level.ROLLOUT: RowList(SIBLINGS, id="siblings"),
+        }
+
+    def compose(self) -> Iterator[Widget]:
+        yield self._title_line
+        yield self.field
+        yield self._lists[Level.JOBS]
+        yield self._lists[Level.TRACES]
+        with Container(id="rollout"):
+            yield self.pane
+            yield self._lists[Level.ROLLOUT]
+        yield self._empty
+        yield self._reason
+
+    def on_mount(self) -> None:
+        self.watch_level()
+
+    @property
+    def list(self) -> RowList:
+        """The list that has the cursor at this level."""
+        return self.list_of(self.level)
+
+    def list_of(self, level: Level) -> RowList:
+        return self._lists[level]
+
+    def watch_level(self) -> None:
+        """Show that level, with the cursor in it and without the other's filter."""
+        rollout = self.level is Level.ROLLOUT
+        self.field.placeholder = SEARCH if rollout else FILTER
+        for one in Level:
+            self.set_class(one is self.level, f"-{one.name.lower()}")
+        self.field.value = self.jobs_text if self.level is Level.JOBS else ""
+        self.field.display = bool(self.field.value)
+        self.list.focus()
+
+    def filter_jobs(self, text: str) -> None:
+        """List only the jobs with this text."""
+        self.jobs_text = text
+        if self.level is Level.JOBS:
+            self.field.value, self.field.display = text, bool(text)
+
+    def show_jobs(self, jobs: Sequence[Job] | None, now: float, replayed: bool) -> None:
+        """The jobs; None while they are being read. A replay has none to list."""
+        rows = job_rows(jobs or (), self.field.value, now)
+        self.list_of(Level.JOBS).show(rows)
+        empty = keyed("No job has this text. {^jobs.leave} shows all.")
+        if jobs is None:
+            empty = "reading the jobs …"
+        elif not jobs:
+            empty = keyed(REPLAYED if replayed else NO_JOBS)
+        self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
+
+    def show_part(self, part: Part | None, job: Job, following: bool) -> None:
+        """Some of a job's rollouts; None while they are being read."""
+        rows = trace_rows(part.groups if part is not None else (), self.field.value)
+        self.list_of(Level.TRACES).show(rows)
+        empty = keyed("No rollout has this text. {^jobs.leave} shows all.")
+        if part is None:
+            empty = "reading the rollouts …"
+        elif not part.groups:
+            empty = keyed("No rollouts were sampled. {^jobs.leave} goes back.")
+            if job_is_active(job):
+                empty = keyed(
+                    "No rollouts yet: they appear as they are graded. {^jobs.leave} goes back."
+                )
+        title = part_title(part, job, following, self.size.width - 2)
+        self._title(title, "" if rows else empty)
+
+    def show_rollout(
+        self, part: Part, trace: Trace, turns: TraceEvents | None, reading: Reading
+    ) -> None:
+        """One rollout beside its siblings; the turns are None while they are being read."""
+        group = part.group_of(trace)
+        siblings = self.list_of(Level.ROLLOUT)
+        siblings.show(sibling_rows(group, trace.id))
+        siblings.select(trace.id)
+        self.pane.show_rollout(trace, turns, reading)
+        self.pane.find(self.field.value)
+        removed = 0 if turns is None else unsafe(turns)
+        found = (self.pane.hit + 1, len(self.pane.hits)) if self.field.value else None
+        self._title(rollout_title(group, trace, self.size.width - 2, removed, found), "")
+
+    @on(RolloutPane.Resized)
+    def _lay_out(self) -> None:
+        self.pane.lay_out()
+
+    def say_reason(self, why: str) -> None:
+        """Why the job ended as it did, in as many lines as it takes; nothing where empty."""
+        self._reason.display = bool(why)
+        self._reason.update(one_line(why, LIMIT))
+
+    def begin_filter(self) -> None:
+        self.field.focus()
+
+    def end_filter(self) -> bool:
+        """Esc: out of the field; then clear it. False where there was nothing to leave."""
+        typing, text = self.field.has_focus, self.field.value
+        if not typing:
+            self.field.value = ""
+        self.field.display = bool(self.field.value)
+        self.list.focus()
+        return typing or bool(text)
+
+    @on(Input.Changed, "#jobs-filter")
+    def _typed(self) -> None:
+        if self.level is Level.JOBS:
+            self.jobs_text = self.field.value
+        self.post_message(self.Filtered())
+
+    @on(Input.Submitted, "#jobs-filter")
+    def _submitted(self) -> None:
+        self.end_filter()
+
+    def _title(self, title: Content, empty: str) -> None:
+        self._title_line.update(title)
+        self.set_class(bool(empty), "-empty")
+        self._empty.update(empty)
+        if not empty and self.screen.focused is None:  # out of sight, it could not have it
+            self.call_after_refresh(self.list.focus)
+
+
+# JobsReading: what the jobs view has read, and when it reads again.
+
+
+AGAIN_S = 2.0
+"""Seconds between two readings of what runs."""
+
+
+class JobsReading(HudScreen):
+    """It holds its widgets itself, so that late news finds them whatever becomes of the view."""
+
+    jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
+    """The newest jobs; None until they were read."""
+    part: reactive[Part | None] = reactive(None, init=False)
+    """The rollouts that are listed; None until they were read."""
+    turns: reactive[TraceEvents | None] = reactive(None, init=False, always_update=True)
+    """The conversation of the rollout that is shown; None until it was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.browser = JobsBrowser(id="browser")
+        self.reader: JobReader | None = None
+        """Of the job that was opened."""
+        self.trace: Trace | None = None
+        """The rollout that is shown."""
+        self.whole: Trace | None = None
+        """The same with how it was graded; None until it was read."""
+        self.following = False
+        """Whether the newest step is looked at, whichever that is."""
+        self.wanted: int | None = None
+        """The step or page that is looked at; None until the newest was read."""
+        self.reasons: dict[str, str] = {}
+        """Why jobs ended, by id, where the list of jobs does not say."""
+        self._asked: set[tuple[str, str | None]] = set()
+
+    @property
+    def level(self) -> Level:
+        return self.browser.level
+
+    @property
+    def job(self) -> Job | None:
+        """The job that was opened, else the one under the cursor."""
+        if self.level is not Level.JOBS and self.reader is not None:
+            return self.reader.job
+        key = self.browser.list.key
+        return next((job for job in self.jobs or () if job.id == key), None)
+
+    def on_mount(self) -> None:
+        self.set_interval(AGAIN_S, self._again)
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        """The followed model's job has changed: so has its row."""
+        if self.is_mounted and run.job is not before.job:
+            self._again(changed=True)
+
+    def _again(self, changed: bool = False) -> None:
+        """Read what runs once more; what is over stays as it was read."""
+        if not self.is_current:
+            return
+        runs = changed or any(job_is_active(job) for job in self.jobs or ())
+        grows = self.following or (self.part is not None and not self.part.final)
+        if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
+            self.read()
+
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        """Read what this level shows."""
+        if self.level is Level.JOBS:
+            await self.read_jobs()
+        elif self.level is Level.TRACES and self.reader is not None:
+            await self._read_part(self.reader)
+        elif self.level is Level.ROLLOUT and self.trace is not None:
+            await self._read_turns(self.trace)
+        await self._read_reason()
+
+    def sheet(self) -> Sheet:
+        """The jobs; of one that was opened, the rollouts of the step or page that is shown."""
+        if self.level is Level.JOBS:
+            return jobs_sheet(self.jobs or ())
+        return rollouts_sheet(() if self.part is None else self.part.groups)
+
+    async def read_jobs(self) -> None:
+        jobs = await self.attempt(self.client.jobs())
+        if jobs is not None:
+            self.jobs = tuple(jobs)
+
+    async def _read_part(self, reader: JobReader) -> None:
+        part = await self.attempt(reader.read(self.client, None if self.following else self.wanted))
+        if part is None or reader is not self.reader:
+            return
+        other = self.part is None or self.part.number != part.number
+        self.wanted, self.part = part.number, part
+        if other:
+            self.browser.list_of(Level.TRACES).action_first()
+
+    async def _read_turns(self, trace: Trace) -> None:
+        read = gather(self.client.trace_events(trace.id), self._graded(trace))
+        found = await self.attempt(read)
+        if found is not None and trace is self.trace:
+            turns, self.whole = found
+            self.turns = turns
+
+    async def _graded(self, trace: Trace) -> Trace | None:
+        """The rollout with its evaluation; that it cannot be had is no trouble."""
+        try:
+            return await self.client.trace(trace.id)
+        except HudError:
+            return None
+
+    async def _read_reason(self) -> None:
+        """Why the job ended, where its row does not say and there may be something to say."""
+        job = self.job
+        if job is None or not may_have_reason(job) or (job.id, job.status) in self._asked:
+            return
+        self._asked.add((job.id, job.status))
+        status = await self.attempt(self.client.known_job(job.id))
+        if status is not None:
+            self.reasons[job.id] = reason(status)
+            self.show_reason()
+
+    def show_reason(self) -> None:
+        """Say why the job under the cursor, or the one that was opened, ended as it did."""
+        job, own = self.job, self.run.job
+        if job is None or self.level is Level.ROLLOUT:
+            self.browser.say_reason("")
+        elif own is not None and own.id == job.id and job_is_active(job):
+            self.browser.say_reason(own.note or "")
+        else:
+            self.browser.say_reason(job_reason(job) or self.reasons.get(job.id, ""))
+
+
+# RolloutReading: the keys with which one rollout is read, searched and copied.
+
+
+NEXT = {
+    Shade.LOGPROB: Shade.RATIO,
+    Shade.RATIO: Shade.ADVANTAGE,
+    Shade.ADVANTAGE: Shade.LOGPROB,
+}
+
+NOT_SEARCHED = "Nothing is searched for: {jobs.filter} begins."
+NOT_FOUND = "This rollout does not have the text."
+
+
+class RolloutReading(JobsReading):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shade = Shade.LOGPROB
+        self._now: dict[str, dict[int, list[float]]] = {}
+        """Logprobs under the policy of now, by trace and turn; empty while they are asked for."""
+
+    @property
+    def reading(self) -> Reading:
+        """How the rollout that is shown is read."""
+        trace, part = self.trace, self.part
+        if trace is None or part is None:
+            return Reading(self.shade)
+        group = part.group_of(trace)
+        own = next((r.advantage for r in group.rollouts if r.trace.id == trace.id), None)
+        most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
+        grade = None if self.whole is None else (self.whole.model_extra or {})
+        return Reading(
+            self.shade,
+            own,
+            most,
+            self._now.get(trace.id, {}),
+            None if grade is None else grade.get("evaluation_result"),
+        )
+
+    def action_shade(self) -> None:
+        """Shade the tokens by logprob, by the ratio to the policy of now, or by advantage."""
+        self.shade = NEXT[self.shade]
+        self.redraw()
+        self.read_ratios()
+
+    def redraw(self) -> None:
+        """Draw the rollout again, as it is read now."""
+        if self.level is Level.ROLLOUT and self.part is not None and self.trace is not None:
+            self.browser.show_rollout(self.part, self.trace, self.turns, self.reading)
+
+    def read_ratios(self) -> None:
+        """Ask for the logprobs of now, where they are wanted and not known."""
+        trace = self.trace
+        if self.shade is Shade.RATIO and trace is not None and trace.id not in self._now:
+            self._read_now(trace)
+
+    @work(exclusive=True, group="ratios")
+    async def _read_now(self, trace: Trace) -> None:
+        """One forward pass over this rollout: it trains nothing."""
+        job = self.job
+        model_id = job_model_id(job) if job is not None else None
+        followed = self.run.model
+        if model_id is None and followed is not None:
+            model_id = followed.id
+        if model_id is None:
+            said = keyed("No policy is followed to compare with: {app.view.models} chooses one.")
+            self.notify(said, markup=False)
+            return
+        try:
+            passed = await self.client.forward(str(model_id), Forward(inputs=[trace.id]))
+        except HudError as error:
+            self.tell(error)
+            return
+        self._now[trace.id] = {
+            turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
+            for turn, datum in enumerate(passed.data)
+        }
+        self.redraw()
+
+    def action_match(self, way: int) -> None:
+        """The next place where the text was found, or the one before."""
+        pane = self.browser.pane
+        if not pane.hits:
+            said = keyed(NOT_SEARCHED) if not pane.wanted else NOT_FOUND
+            self.notify(said, markup=False, timeout=3)
+        pane.next_hit(way)
+        self.redraw()
+
+    @work(exclusive=True, group="copy")
+    async def action_copy_as(self) -> None:
+        """Ask as what, and copy the whole rollout."""
+        trace, turns = self.trace, self.turns
+        if trace is None:
+            return
+        choices = [(name, label) for name, (label, _) in FORMS.items()]
+        lines = ["The whole rollout: its turns, its tool calls, its reward."]
+        form = await self.app.push_screen_wait(
+            ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
+        )
+        if form is not None:
+            self.hud.copy_to_clipboard(FORMS[form][1](trace, turns))
+
 
 AT_LEVEL = {
     "open": {Level.JOBS, Level.TRACES},

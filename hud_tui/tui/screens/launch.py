@@ -6,32 +6,212 @@ do; a dialog asks once more, except on a first start, where that line is the que
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from asyncio import to_thread
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import PurePath
+from os.path import expanduser
+from pathlib import Path, PurePath
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from hud_tui.client.preflight import load_source, preflight
+from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.model_checks import check_parameters
+from hud_tui.rl.progress import beyond, defaults, parameters
 from hud_tui.rl.run import Run
-from hud_tui.rl.run_form import beyond, defaults, parameters
+from hud_tui.rl.tasks.checks import Finding, check_parameters
 from hud_tui.rl.text import one_line
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.draft import LEADS
-from hud_tui.tui.file_suggester import FileSuggester
-from hud_tui.tui.screens.dialogs import ConfirmDialog
-from hud_tui.tui.screens.launch_checking import LaunchChecking
-from hud_tui.tui.submitting import job_of, what_is_sent
-from hud_tui.tui.task_rows import TASK_COLUMNS, TASKSET_COLUMNS
-from hud_tui.tui.widgets.findings import Findings
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.run_draft import LEADS, Draft, job_of, what_is_sent
+from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
+from hud_tui.tui.screens.launch_trial import (
+    TASK_COLUMNS,
+    TASKSET_COLUMNS,
+    LaunchTrial,
+    taskset_rows,
+)
+from hud_tui.tui.widgets.findings import Findings, whole_lines
 from hud_tui.tui.widgets.form import RunForm
+from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.wire import Taskset
+
+# FileSuggester: completes the path of a task file from what lies on the disk.
+
+
+SUFFIXES = (".json", ".jsonl")
+MOST = 5000
+"""Entries of a directory that are looked at."""
+
+
+class FileSuggester(Suggester):
+    """Directories and task files, the first that begins as typed."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return await to_thread(complete, value) if value else None
+
+
+def complete(typed: str) -> str | None:
+    """The first path that begins with what was typed; None where none does."""
+    folder, _, begun = typed.rpartition("/")
+    root = Path(expanduser(folder + "/" if "/" in typed else "."))
+    try:
+        names = sorted(
+            entry.name + ("/" if entry.is_dir() else "")
+            for entry, _ in zip(root.iterdir(), range(MOST), strict=False)
+            if entry.name.startswith(begun) and (entry.is_dir() or entry.suffix in SUFFIXES)
+        )
+    except OSError:
+        return None
+    hidden = begun.startswith(".")
+    shown = [name for name in names if hidden or not name.startswith(".")]
+    return typed + shown[0][len(begun) :] if shown else None
+
+
+# FindingsPanel: all that the checks found, to scroll through.
+
+
+class FindingsPanel(Panel[None]):
+    FOOT = "↑ ↓ scroll   {panel.close} back"
+
+    def __init__(self, title: str, findings: Sequence[Finding]) -> None:
+        super().__init__(title)
+        self.findings = findings
+        self.pane = TextPane(id="all-findings")
+
+    def body(self) -> Iterable[Widget]:
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.pane.focus()
+
+    @on(TextPane.Resized)
+    def _lay_out(self) -> None:
+        self.pane.show(list(whole_lines(self.findings, self.pane.width)))
+
+
+# LaunchChecking: a taskset is chosen, or a file, and checked before anything is spent.
+
+
+FIRST_TASKSET = "mixed"
+"""The taskset that a first start begins with, where the service has it."""
+
+
+class LaunchChecking(LaunchTrial):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasksets: list[Taskset] = []
+        self._checked_for: str | None = None
+        """Id of the model that the taskset was checked for."""
+
+    @property
+    def sources(self) -> RowList:
+        return self.query_one("#tasksets", RowList)
+
+    def show_state(self) -> None:
+        """Called when the draft changed."""
+
+    def checked(self) -> None:
+        """Called when all checks have answered, or the taskset could not be read."""
+
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        """Read which tasksets there are; check the one the command line named."""
+        tasksets = await self.attempt(self.client.tasksets())
+        self.tasksets = tasksets or []
+        self._list_sources()
+        names = [one.name for one in self.tasksets]
+        if FIRST_TASKSET in names:
+            self.sources.select(FIRST_TASKSET)
+        if self.hud.start.source and self.hud.start.command in ("preflight", "run"):
+            self._take(self.hud.start.source)
+
+    def _list_sources(self) -> None:
+        self.sources.show(taskset_rows(self.tasksets, self.draft.source))
+
+    def action_choose(self) -> None:
+        """Enter on a taskset: check it, and go to the button."""
+        if self.sources.has_focus and self.sources.key is not None:
+            self._take(self.sources.key)
+
+    @on(RowList.Opened, "#tasksets")
+    def _opened(self, event: RowList.Opened) -> None:
+        self._take(event.key)
+
+    @on(Input.Submitted, "#path")
+    def _path_typed(self, event: Input.Submitted) -> None:
+        if event.value.strip():
+            self._take(event.value.strip())
+
+    def _take(self, source: str) -> None:
+        self.check(source)
+        self.query_one("#submit").focus()
+
+    def check(self, source: str) -> None:
+        """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
+        model = self.run.model
+        self.stop_trial()
+        self.draft = Draft(source, checking=True)
+        self._checked_for = model.id if model is not None else None
+        self.show_tasks()
+        self._check(source, self._checked_for)
+
+    @work(exclusive=True, group="check")
+    async def _check(self, source: str, model_id: str | None) -> None:
+        try:
+            tasks, origin = await load_source(self.client, source)
+            taskset_id = origin.get("taskset_id")
+            self.draft = replace(self.draft, tasks=tuple(tasks), taskset_id=taskset_id)
+            self.show_tasks()
+            async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
+                self.draft = self.draft.found(finding)
+                self.show_state()
+        except HudError as error:
+            self.draft = self.draft.unread(error)
+        self.draft = replace(self.draft, checking=False)
+        self.checked()
+
+    def check_again(self) -> None:
+        """Check once more where the checks were broken off, or were for another model."""
+        model = self.run.model.id if self.run.model is not None else None
+        if self.draft.source is not None and (self._broken_off or model != self._checked_for):
+            self.check(self.draft.source)
+
+    @property
+    def _broken_off(self) -> bool:
+        """Whether a check was ended before its end, as when the client is renewed."""
+        checks = (one for one in self.workers if one.node is self and one.group == "check")
+        return self.draft.checking and all(one.is_finished for one in checks)
+
+    def show_tasks(self) -> None:
+        if not self.is_built:
+            return
+        self._list_sources()
+        super().show_tasks()
+        self.show_state()
+
+    def action_findings(self) -> None:
+        """All that the checks found, which the pane beside the tasksets may have no room for."""
+        title = f"What the checks found in {self.draft.source or 'no taskset yet'}"
+        self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
+
+    def action_path(self) -> None:
+        self.query_one("#path", Input).focus()
+
+    def action_refresh(self) -> None:
+        if self.draft.source is None:
+            self.read()
+        else:
+            self.check(self.draft.source)
 
 
 class LaunchScreen(LaunchChecking):
@@ -185,7 +365,7 @@ class LaunchScreen(LaunchChecking):
                 return
         if not await self.hud.confirm_name(model.id, "train it"):
             return
-        from hud_tui.client.submission import submit  # with the client, after the first frame
+        from hud_tui.client.submit import submit  # with the client, after the first frame
 
         self._sending = True
         try:

@@ -6,31 +6,306 @@ cursor without asking: the name it will have is on the screen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from asyncio import Semaphore, gather
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
 from textual.content import Content
+from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
-from hud_tui.keys import keyed
-from hud_tui.rl.catalog import Kind, free_name, kind
-from hud_tui.rl.export.sheet import Sheet
-from hud_tui.rl.export.sheets import models_sheet
+from hud_tui.keys import key, keyed
+from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origin, own
+from hud_tui.rl.disk import kept_for
+from hud_tui.rl.export import Sheet, models_sheet
+from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
-from hud_tui.rl.text import one_line
-from hud_tui.tui.bindings import bindings
-from hud_tui.tui.engine_line import engine_line
-from hud_tui.tui.first_choice import WAY, WELCOME, WELCOME_ON_SERVER, enter_does, first_choice
-from hud_tui.tui.forking import ask_fork
-from hud_tui.tui.model_rows import COLUMNS, model_rows
-from hud_tui.tui.screens.models_reading import ModelsReading
+from hud_tui.rl.own_numbers import NONE, Own
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import age, counted, one_line, seconds
+from hud_tui.tui.job_actions import ask_fork
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.filter_field import FilterField
-from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Model
+from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.wire import EngineState, Model
+
+# Where a model lives: its engine and server, what the queue does, and how long all is kept.
+
+
+def engine_line(model: Model | None) -> Content:
+    """One line about a model on a server; empty for one on this machine."""
+    state = model.engine if model is not None else None
+    if state is None or state.server is None:
+        return Content()
+    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)}"
+    return Content.assemble(
+        (server, "$text-muted"),
+        (" · ", "$text-muted"),
+        _queue(state),
+        (f" · {_slots(state.slots)} · checkpoints kept {kept_for(state.ttl_s)}", "$text-muted"),
+    )
+
+
+def _queue(state: EngineState) -> Content:
+    if state.queue == "active":
+        return Content.styled("queue active", "$text-muted")
+    return Content.styled(f"⚠ {one_line(state.queue, 100)}", "bold $warning")
+
+
+def _slots(count: int) -> str:
+    return f"{counted(count, 'adapter slot')} in use"
+
+
+# What the catalog suggests: where the cursor begins, and what Enter does to a model.
+
+
+FIRST_BASE = "mixed"
+"""The base a first start begins with, where its name has this word."""
+WELCOME = """\
+[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains a tiny \
+language model on the CPU. Nothing leaves this machine, and nothing costs anything.
+"""
+WELCOME_ON_SERVER = """\
+[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains \
+language models on a Tinker server. Prompts and completions go there, and it may cost money.
+"""
+NO_MATCH = "no model has this text · {models.leave} shows all"
+WAY = """
+[b $accent]1[/]  {^models.choose} forks a base: a copy that is yours to train     \
+[$text-muted]you are here[/]
+[b]2[/]  {^launch.choose} checks the tasks it will learn from, and shows the run
+[b]3[/]  {^launch.choose} submits the run, and you watch the reward rise"""
+
+
+def first_choice(models: Sequence[Model]) -> Model | None:
+    """The model that Enter is wanted for most likely: the newest fork, else a base."""
+    bases = [model for model in models if kind(model) is Kind.BASE]
+    first = [model for model in bases if FIRST_BASE in model.model_name]
+    return next(iter([*own(models), *first, *bases]), None)
+
+
+def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) -> Content:
+    """What Enter does to the model under the cursor, in a line.
+
+    Args:
+        model: None where the filter leaves none.
+        models: The catalog.
+        first_start: Whether Enter forks without asking.
+    """
+    if model is None:
+        return Content(keyed(NO_MATCH) if models else "no models")
+    name, enter = one_line(model.model_name, 50), key("models.choose")
+    match kind(model):
+        case Kind.OWN:
+            told = one_line(origin(model), 100)
+            began = (f"   {told}", "$text-muted") if told else ""
+            return Content.assemble((enter, "bold"), f"  follows {name}", began)
+        case Kind.BASE if first_start:
+            forks = Content.assemble((enter, "bold $accent"), f"  forks {name} as ")
+            new = (free_name(model.model_name, models), "bold")
+            return Content.assemble(
+                forks, new, "   ", (key("models.fork"), "bold"), "  another name"
+            )
+        case Kind.BASE:
+            return Content.assemble((enter, "bold"), f"  forks {name}: a copy to train")
+        case Kind.SERVED:
+            return Content(f"{name} is served, but cannot be trained or forked")
+
+
+# The catalog's rows: one's own models first, then bases to fork, then what is only served.
+
+
+COLUMNS = (
+    Column("", 1),
+    Column("model"),
+    Column("train", 5, rank=7),
+    Column("head", 13, rank=3),
+    Column("steps", 6, right=True, rank=1),
+    Column("held-out", 8, right=True, rank=2),
+    Column("reward", 7, right=True, rank=4),
+    Column("age", 5, right=True, rank=5),
+    Column("base", 16, rank=6),
+)
+HEADINGS = {
+    Kind.OWN: "yours to train",
+    Kind.BASE: "bases to fork",
+    Kind.SERVED: "served, not trainable",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a model's tree says, in a row."""
+
+    head: str
+    steps: int
+    own: Own
+    """What the head's own weights scored."""
+
+    @classmethod
+    def of(cls, tree: Tree) -> Facts:
+        own = NONE if tree.head is None else tree.own(tree.head)
+        return cls(one_line(label(tree.served), 40), len(tree), own)
+
+
+def model_rows(
+    models: Iterable[Model],
+    facts: Mapping[str, Facts],
+    followed: str | None,
+    text: str,
+    now: float,
+    protected: Collection[str] = (),
+) -> list[Row]:
+    """Rows under a heading each kind.
+
+    Args:
+        models: The catalog.
+        facts: What is known of trees, by model id.
+        followed: Id of the model that the other views show.
+        text: Only models with each of these words in a name, base or provider.
+        now: Unix seconds, for ages.
+        protected: Ids of those that are changed only by who types their name.
+    """
+    words = text.casefold().split()
+    shown = sorted(
+        (model for model in models if _matches(model, words)),
+        key=lambda model: seconds(model.created_at) or 0.0,
+        reverse=True,
+    )
+    rows: list[Row] = []
+    for one, heading in HEADINGS.items():
+        members = [model for model in shown if kind(model) is one]
+        if one is Kind.BASE:
+            members.reverse()
+        if members and rows:
+            rows.append(Row(f"gap {one}", (), heading=True))
+        if members:
+            rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
+        for model in members:
+            is_shut = model.id in protected
+            rows.append(_row(model, facts.get(model.id), model.id == followed, now, is_shut))
+    return rows
+
+
+def _matches(model: Model, words: list[str]) -> bool:
+    provider = model.provider.name if model.provider is not None else ""
+    text = f"{model.model_name} {model.name} {_base(model)} {provider}".casefold()
+    return all(word in text for word in words)
+
+
+def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut: bool) -> Row:
+    known = facts or Facts("", model.checkpoint_count or 0, NONE)
+    train = "✔" if model.is_trainable else "–"
+    own = kind(model) is Kind.OWN
+    cells = (
+        Content.styled("●" if followed else " ", "$accent"),
+        Content.assemble(
+            (one_line(model.model_name, 80), "bold" if followed else ""),
+            (f" {LOCK}" if is_shut else "", "$warning"),
+        ),
+        Content.styled(train, "$text-muted"),
+        Content.styled(f"▶ {known.head}" if known.head else "", "$accent"),
+        Content(str(known.steps) if own else ""),
+        reward(known.own.heldout, known.head) if own else Content(),
+        reward(known.own.reward, known.head) if own else Content(),
+        Content.styled(age(model.created_at, now), "$text-muted"),
+        Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
+    )
+    return Row(model.id, cells)
+
+
+def reward(value: float | None, head: str) -> Content:
+    """A reward as everywhere: a cell filled and coloured on the scale 0 to 1, and the number;
+    a dash where there is a head that nobody sampled yet."""
+    if value is None:
+        return Content.styled("–" if head else "", "$text-muted")
+    mark = (eighth(value), RAMP[ramp_index(value, 0.0, 1.0)])
+    return Content.assemble(mark, f"{short(value):>6}")
+
+
+def _base(model: Model) -> str:
+    provider = model.provider.name if model.provider is not None else None
+    return one_line(model.base_model or provider or "", 40)
+
+
+# ModelsReading: what the catalog's view has read, and when it reads again.
+
+
+AT_ONCE = 4
+"""Checkpoint trees that are read at the same time."""
+QUEUE_S = 5.0
+"""Between two looks at a server's queue."""
+
+
+class ModelsReading(HudScreen):
+    models: reactive[tuple[Model, ...] | None] = reactive(None, init=False)
+    """The catalog; None until it was read."""
+    first_start: reactive[bool] = reactive(False)
+    """On the embedded service, before there is a model of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: dict[str, Facts] = {}
+        """What is known of trees, by model id."""
+
+    def on_mount(self) -> None:
+        self.set_interval(QUEUE_S, self._read_queue)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.read()
+
+    @property
+    def on_server(self) -> bool:
+        """Whether models live on a Tinker server."""
+        return any(one.engine and one.engine.server for one in self.models or ())
+
+    def _read_queue(self) -> None:
+        """Where models live on a server, its queue changes without a word: look again."""
+        if self.is_current and self.on_server:
+            self.read()
+
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        """Read the catalog, then what the trees of one's own models say, a few at a time."""
+        models = await self.attempt(self.client.models())
+        if models is None:
+            if self.hud.freshness.offline:
+                self.models = self.models or self.hud.catalog or None
+            return
+        self.models = self.hud.catalog = tuple(models)
+        self.first_start = self.client.settings.local and not own(models)
+        turn = Semaphore(AT_ONCE)
+        await gather(*(self._read_tree(model, turn) for model in own(models)))
+
+    async def _read_tree(self, model: Model, turn: Semaphore) -> None:
+        if model.checkpoint_count == 0 or self._is_followed(model):
+            return
+        async with turn:
+            try:
+                self.facts[model.id] = Facts.of(Tree.of(await self.client.checkpoints(model.id)))
+            except HudError:
+                return  # the row says so by staying empty; reading the catalog did tell
+        self.show_rows()
+
+    def _is_followed(self, model: Model) -> bool:
+        return self.run.loaded and self.run.model is not None and self.run.model.id == model.id
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if run.model is not None and run.loaded and run.tree is not before.tree:
+            self.facts[run.model.id] = Facts.of(run.tree)
+        if run.tree is not before.tree or run.model is not before.model:
+            self.show_rows()
+
+    def show_rows(self) -> None:
+        """Draw the catalog as it is known now."""
 
 
 class ModelsScreen(ModelsReading):

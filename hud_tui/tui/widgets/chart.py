@@ -1,18 +1,434 @@
 """BrailleChart: one metric in a few cells, with its value and where it is going."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import quantiles
+from typing import NamedTuple
 
 from rich.style import Style
+from textual.reactive import reactive
 from textual.strip import Strip
 
+from hud_tui.rl.axes import Axis, Positions, Scale, fit, room, time_said
+from hud_tui.rl.compare import Overlay
+from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Curves
 from hud_tui.rl.metrics import metric, outside, short, signed, title
+from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets import braille
-from hud_tui.tui.widgets.lens import Lens
-from hud_tui.tui.widgets.lines import fit_text, line
-from hud_tui.tui.widgets.sight import Sight, y_scale
+from hud_tui.tui.theme import BRAILLE
+from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+
+# A curve as braille: two dots a cell across, four down, an average over its extremes.
+#
+# Each chart column is one integer whose bits are its dots, lowest dot first.
+#
+# Source: Unicode 15, Braille Patterns (U+2800); bits 0–2 and 6 are the left column from
+# above, bits 3–5 and 7 the right one.
+
+
+_FROM_BELOW = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
+
+
+def _cell_bits(side: int) -> tuple[int, ...]:
+    """Braille bits of one half cell for each of its 16 sets of dots."""
+    return tuple(
+        sum(_FROM_BELOW[side][dot] for dot in range(4) if dots >> dot & 1) for dots in range(16)
+    )
+
+
+LEFT, RIGHT = _cell_bits(0), _cell_bits(1)
+
+
+class Drawing(NamedTuple):
+    """Dots of a chart, each layer one integer per dot column; the first lies on top."""
+
+    line: list[int]
+    other: list[int]
+    envelope: list[int]
+
+
+class Span(NamedTuple):
+    """Neighbouring cells of one row that are drawn alike."""
+
+    text: str
+    kind: str
+    """A layer's name, ``blank`` or ``cross``."""
+
+
+def draw(
+    buckets: Sequence[Bucket],
+    scale: Scale,
+    columns: int,
+    dots: int,
+    smoothed: bool,
+    ranged: bool = True,
+    others: Sequence[Bucket] = (),
+) -> Drawing:
+    """Draw the average as a line over the range of the raw values, and another curve's between.
+
+    Args:
+        buckets: One a dot column at most, left to right.
+        scale: The y axis over all the dots.
+        columns: Dot columns.
+        dots: Dot rows, at least 1.
+        smoothed: Whether there is an average; without one the raw values are the line.
+        ranged: Whether the raw values are drawn beside an average.
+        others: What is compared.
+    """
+    layer = _average if smoothed else _range
+    line = layer(buckets, scale, columns, dots - 1)
+    other = layer(others, scale, columns, dots - 1)
+    behind = smoothed and ranged
+    return Drawing(
+        line, other, _range(buckets, scale, columns, dots - 1) if behind else [0] * columns
+    )
+
+
+def _range(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
+    spans = [(round(scale.share(b.low) * top), round(scale.share(b.high) * top)) for b in buckets]
+    raw = [0] * columns
+    for bucket, (low, high) in zip(buckets, spans, strict=True):
+        raw[bucket.column] |= _between(low, high)
+    for (one, here), (other, there) in pairwise(zip(buckets, spans, strict=True)):
+        if other.joined:
+            _connect(raw, one.column, _end(here, there), other.column, _end(there, here))
+    return raw
+
+
+def _average(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
+    line = [0] * columns
+    heights = [round(scale.share(bucket.smooth) * top) for bucket in buckets]
+    for bucket, height in zip(buckets, heights, strict=True):
+        line[bucket.column] |= 1 << height
+    for (one, start), (other, stop) in pairwise(zip(buckets, heights, strict=True)):
+        if other.joined:
+            _connect(line, one.column, start, other.column, stop)
+    return line
+
+
+def rows(drawing: Drawing, height: int) -> list[list[Span]]:
+    """The drawing as text rows, top first, each of len(line) // 2 cells.
+
+    A cell that the line crosses shows the line alone, so that it can be followed.
+    """
+    return [_row(drawing, 4 * (height - 1 - row)) for row in range(height)]
+
+
+def _row(drawing: Drawing, shift: int) -> list[Span]:
+    runs: list[Span] = []
+    text, before = "", ""
+    for column in range(0, len(drawing.line), 2):
+        kind, bits = _cell(drawing, column, shift)
+        if kind != before and text:
+            runs.append(Span(text, before))
+            text = ""
+        text, before = text + (chr(BRAILLE + bits) if bits else " "), kind
+    return [*runs, Span(text, before)] if text else runs
+
+
+def _cell(drawing: Drawing, column: int, shift: int) -> tuple[str, int]:
+    for kind, dots in zip(Drawing._fields, drawing, strict=True):
+        bits = LEFT[dots[column] >> shift & 15] | RIGHT[dots[column + 1] >> shift & 15]
+        if bits:
+            return kind, bits
+    return "blank", 0
+
+
+def crossed(runs: Sequence[Span], cell: int | None) -> list[Span]:
+    """A row with the crosshair in one cell, where no curve is in its way."""
+    found: list[Span] = []
+    before = 0
+    for run in runs:
+        at = -1 if cell is None else cell - before
+        before += len(run.text)
+        if run.kind == "blank" and 0 <= at < len(run.text):
+            parts = (
+                Span(run.text[:at], "blank"),
+                Span("┊", "cross"),
+                Span(run.text[at + 1 :], "blank"),
+            )
+            found += [part for part in parts if part.text]
+        else:
+            found.append(run)
+    return found
+
+
+def _connect(masks: list[int], column: int, height: int, last: int, end: int) -> None:
+    """Set the dots on the way from one point to another, without holes."""
+    before = height
+    for step in range(1, last - column + 1):
+        now = height + round((end - height) * step / (last - column))
+        masks[column + step] |= _between(now, before + (now > before) - (now < before))
+        before = now
+
+
+def _end(here: tuple[int, int], there: tuple[int, int]) -> int:
+    """The dot of `here` that is nearest to `there`."""
+    return min(here[1], max(here[0], (there[0] + there[1]) // 2))
+
+
+def _between(one: int, other: int) -> int:
+    """The dots from one height to another, both included."""
+    low, high = min(one, other), max(one, other)
+    return (1 << high + 1) - (1 << low)
+
+
+# Lens: how the Live view looks at a run, as the user chose it.
+
+
+LEAST = 10
+"""Steps in sight at the closest."""
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """Smoothing, scales, the stretch of steps in sight, and what is compared."""
+
+    smoothing: int = 2
+    """Index into WEIGHTS."""
+    log: bool = False
+    axis: Axis = Axis.STEP
+    clip: bool = False
+    """Whether outliers may leave the chart, so that the rest fills it."""
+    envelope: bool = True
+    """Whether the range of the raw values lies behind the average."""
+    span: int | None = None
+    """Steps in sight; None for all."""
+    end: int | None = None
+    """One past the last step in sight; None follows the newest."""
+    overlay: Overlay | None = None
+
+    @property
+    def weight(self) -> float:
+        """The moving average's share of the past; 0 where nothing is smoothed."""
+        return WEIGHTS[self.smoothing]
+
+    @property
+    def ranged(self) -> bool:
+        """Whether the raw values are drawn."""
+        return self.envelope or not self.weight
+
+    def rows(self, length: int) -> tuple[int, int]:
+        """The rows in sight of a series of `length`: first, and one past the last."""
+        if self.span is None:
+            return 0, length
+        end = length if self.end is None else min(self.end, length)
+        return max(0, min(end - self.span, length - self.span)), end
+
+    def zoomed(self, times: int, length: int, around: int | None) -> "ChartView":
+        """Twice as close for each of `times`, or as far where it is below 0.
+
+        Args:
+            times: How often.
+            length: Steps of the run.
+            around: The row to keep in sight; None keeps the newest.
+        """
+        start, end = self.rows(length)
+        wanted = (end - start) // 2**times if times > 0 else (end - start) * 2**-times
+        if wanted >= length:
+            return replace(self, span=None, end=None)
+        span = max(min(LEAST, length), wanted)
+        if around is None:
+            return replace(self, span=span, end=self.end)
+        return replace(self, span=span, end=_clamped_end(around + span // 2 + 1, span, length))
+
+    def scaled(self, factor: float, length: int, row: int, share: float) -> "ChartView":
+        """`factor` times as many steps in sight, with `row` where it is.
+
+        Args:
+            factor: Above 0; below 1 it is closer.
+            length: Steps of the run.
+            row: One that is in sight.
+            share: How far along the chart it is, in [0, 1].
+        """
+        start, end = self.rows(length)
+        near = min(end - start - 1, int((end - start) * factor))
+        wanted = near if factor < 1 else max(end - start + 1, int((end - start) * factor))
+        if wanted >= length:
+            return replace(self, span=None, end=None)
+        span = max(min(LEAST, length), wanted)
+        first = round(row - share * (span - 1))
+        return replace(self, span=span, end=_clamped_end(first + span, span, length))
+
+    def spanning(self, first: int, last: int, length: int) -> "ChartView":
+        """From one row to another, both in sight; of fewer than can be seen, their middle."""
+        span = max(min(LEAST, length), last - first + 1)
+        if span >= length:
+            return replace(self, span=None, end=None)
+        return replace(
+            self, span=span, end=_clamped_end((first + last + 1 + span) // 2, span, length)
+        )
+
+    def panned(self, halves: int, length: int) -> "ChartView":
+        """Moved by so many halves of what is in sight, as far as there are steps."""
+        if self.span is None:
+            return self
+        _, end = self.rows(length)
+        return replace(
+            self, end=_clamped_end(end + halves * max(1, self.span // 2), self.span, length)
+        )
+
+    def showing(self, row: int, length: int) -> "ChartView":
+        """Moved no further than brings a row into sight."""
+        start, end = self.rows(length)
+        if self.span is None or start <= row < end:
+            return self
+        wanted = row + self.span if row < start else row + 1
+        return replace(self, end=_clamped_end(wanted, self.span, length))
+
+
+def _clamped_end(wanted: int, span: int, length: int) -> int | None:
+    """One past the last step in sight; None from the newest on."""
+    return None if wanted >= length else max(min(span, length), wanted)
+
+
+# Sight: the curves and positions of the run on the screen, shared by its charts.
+
+
+KEPT = 200
+"""Charts whose buckets are kept."""
+FENCE = 3.0
+"""A value is an outlier where it lies so many interquartile ranges beyond the quartiles."""
+
+
+@dataclass
+class ChartData:
+    """What a lens shows of a run. Everything is kept, and grows with the run."""
+
+    _curves: Curves = field(default_factory=Curves)
+    _positions: Positions = field(default_factory=Positions)
+    _others: Curves = field(default_factory=Curves)
+    """The overlay's."""
+    _kept: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
+    """Buckets by metric and columns, with what they were made of."""
+
+    def curve(self, run: Run, key: str, lens: ChartView) -> Curve:
+        """The metric's curve, up to date with the run."""
+        return self._curves.of(run.series, key, lens.weight)
+
+    def buckets(self, run: Run, key: str, lens: ChartView, columns: int) -> list[Bucket]:
+        """The metric spread over a chart's columns, on the lens' x axis."""
+        axis, reach = self.axis(run, lens), self.reach(run, lens)
+        rows = lens.rows(run.series.length)
+        stamp = run.series, axis, reach, rows, lens.weight
+        kept = self._kept.get((key, columns))
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        at = self._positions.of(run, axis)
+        found = self.curve(run, key, lens).buckets(at, *reach, columns, rows)
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        self._kept[key, columns] = stamp, found
+        return found
+
+    def others(self, run: Run, key: str, lens: ChartView, columns: int) -> list[Bucket]:
+        """The overlay's curve of the metric over the same columns; empty without one."""
+        other = lens.overlay
+        if other is None or key not in other.run.series.keys:
+            return []
+        axis = self.axis(run, lens)
+        offset = other.offset(self._positions, run, axis)
+        low, high = (x - offset for x in self.reach(run, lens))
+        at = other.positions.of(other.run, axis)
+        rows = _rows_between(at, low, high, other.run.series.length)
+        curve = self.other_curve(other, key, lens)
+        return curve.buckets(at, low, high, columns, rows) if rows[0] < rows[1] else []
+
+    def other_curve(self, other: Overlay, key: str, lens: ChartView) -> Curve:
+        return self._others.of(other.run.series, key, lens.weight)
+
+    def axis(self, run: Run, lens: ChartView) -> Axis:
+        """The lens' x axis; steps where the service gave no times or tokens to measure by."""
+        at, length = self._positions.of(run, lens.axis), run.series.length
+        return lens.axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
+
+    def reach(self, run: Run, lens: ChartView) -> tuple[float, float]:
+        """The x of a chart's two sides: steps, seconds or tokens."""
+        axis, length = self.axis(run, lens), run.series.length
+        at = self._positions.of(run, axis)
+        if not length:
+            return 0.0, 1.0
+        if lens.span is not None:
+            start, stop = lens.rows(length)
+            return at[start], max(at[stop - 1], at[start] + 1)
+        if axis is Axis.STEP:
+            low, high = 1.0, float(max(2, room(length, _last_step(run))))
+        else:
+            low, high = at[0], max(at[length - 1], at[0] + 1)
+        return low, max(high, self._other_end(run, lens, axis))
+
+    def _other_end(self, run: Run, lens: ChartView, axis: Axis) -> float:
+        other = lens.overlay
+        if other is None or not other.run.series.length:
+            return 0.0
+        at = other.positions.of(other.run, axis)
+        return at[other.run.series.length - 1] + other.offset(self._positions, run, axis)
+
+    def column(self, run: Run, lens: ChartView, row: int, columns: int) -> int | None:
+        """The chart column that a step stands in; None where it is out of sight."""
+        start, stop = lens.rows(run.series.length)
+        if not start <= row < stop:
+            return None
+        low, high = self.reach(run, lens)
+        x = self._positions.of(run, self.axis(run, lens))[row]
+        return round((x - low) / (high - low) * (columns - 1))
+
+    def x_said(self, run: Run, lens: ChartView, row: int) -> str:
+        """Where a step stands on the axis, in its unit; empty where its number says it."""
+        axis = self.axis(run, lens)
+        x = self._positions.of(run, axis)[row]
+        if axis is Axis.TIME:
+            return f" at {time_said(x)}"
+        return f" at {short(x)} tokens" if axis is Axis.TOKENS else ""
+
+    def row(self, run: Run, lens: ChartView, column: int, columns: int) -> int | None:
+        """The step nearest to a chart column; None where there are none."""
+        low, high = self.reach(run, lens)
+        start, stop = lens.rows(run.series.length)
+        if start == stop:
+            return None
+        at = self._positions.of(run, self.axis(run, lens))
+        x = low + (high - low) * column / max(1, columns - 1)
+        after = _rows_between(at, x, high, stop)[0]
+        near = (row for row in (after - 1, after) if start <= row < stop)
+        return min(near, key=lambda row: abs(at[row] - x), default=None)
+
+
+def y_scale(buckets: Sequence[Bucket], lens: ChartView, intervals: float = 0) -> Scale:
+    """The y axis that holds all of a chart, or all but its outliers; see `hud_tui.rl.axes.fit`."""
+    values = [value for b in buckets for value in (b.low, b.high)] if lens.ranged else []
+    if lens.weight:  # of a close look, the average may lie beside all of the raw values
+        values += [bucket.smooth for bucket in buckets]
+    if lens.log and min(values, default=1.0) <= 0:
+        values = [v for v in values if v > 0] or values  # zeros stand on the floor
+    low, high = min(values, default=float("nan")), max(values, default=float("nan"))
+    if lens.clip and len(values) > 3:
+        first, _, third = quantiles(values, n=4)
+        room = FENCE * (third - first)
+        low, high = max(low, first - room), min(high, third + room)
+    return fit(low, high, lens.log, intervals)
+
+
+def beyond(buckets: Sequence[Bucket], scale: Scale) -> int:
+    """Columns with a value that is off the scale."""
+    return sum(bucket.low < scale.low or bucket.high > scale.high for bucket in buckets)
+
+
+def _rows_between(at: Sequence[float], low: float, high: float, length: int) -> tuple[int, int]:
+    """The rows whose x is in [low, high]: first, and one past the last."""
+    return bisect_left(at, low, 0, length), bisect_right(at, high, 0, length)
+
+
+def _last_step(run: Run) -> int | None:
+    """How long the lineage will be when the job is done; None where none is under way."""
+    if not run.training or run.job is None:
+        return None
+    length, job = run.series.length, run.job
+    return length + max(0, job.steps - (job.step or 0)) if job.steps else 2 * length
+
 
 NUMBERS = 10
 """Cells right of the curve, for the value and its change."""
@@ -31,8 +447,8 @@ class Look:
     """What all charts of a frame share."""
 
     run: Run
-    sight: Sight
-    lens: Lens
+    sight: ChartData
+    lens: ChartView
     tones: Mapping[str, Style]
     """Styles by name; ``cursor`` is that of a chosen title."""
     cursor: int | None
@@ -59,7 +475,7 @@ class BrailleChart:
     last: Sequence[Strip] = ()
     """The lines as they were last drawn."""
     _stamp: object = None
-    _rows: list[list[braille.Run]] = field(default_factory=list)
+    _rows: list[list[Span]] = field(default_factory=list)
 
     def drawn(self, look: Look) -> bool:
         """Whether its last lines have the size that is asked for."""
@@ -83,13 +499,13 @@ class BrailleChart:
         numbers += [("", "dim")] * look.height
         strips = [self._title(tones, look.width, chosen)]
         for runs, (text, tone) in zip(self._curve(look), numbers, strict=False):
-            crossed = braille.crossed(runs, None if column is None else column // 2)
-            parts = [(run.text, tones[TONES[run.kind]]) for run in crossed]
+            marked = crossed(runs, None if column is None else column // 2)
+            parts = [(run.text, tones[TONES[run.kind]]) for run in marked]
             strips.append(line(*parts, (text.rjust(NUMBERS), tones[tone])))
         self.last = strips
         return strips
 
-    def _curve(self, look: Look) -> list[list[braille.Run]]:
+    def _curve(self, look: Look) -> list[list[Span]]:
         run, sight, lens = look.run, look.sight, look.lens
         stamp = (run.series, sight.reach(run, lens), lens, look.cells, look.height)
         if stamp != self._stamp:
@@ -99,10 +515,47 @@ class BrailleChart:
             others = sight.others(run, self.key, lens, columns)
             scale = y_scale([*buckets, *others], lens)
             smoothed = lens.weight > 0
-            drawing = braille.draw(buckets, scale, columns, dots, smoothed, lens.ranged, others)
-            self._rows = braille.rows(drawing, look.height)
+            drawing = draw(buckets, scale, columns, dots, smoothed, lens.ranged, others)
+            self._rows = rows(drawing, look.height)
         return self._rows
 
     def _title(self, tones: Mapping[str, Style], width: int, chosen: bool) -> Strip:
         text = fit_text(f"{'●' if chosen else ' '} {one_line(title(self.key), 60)}", width)
         return line((text, tones["cursor" if chosen else "dim"]))
+
+
+# RunChart: a pane of curves of the run; it is drawn anew when a step or the lens changed,
+# or why there is no step.
+
+
+class RunChart(LinesView):
+    run: reactive[Run] = reactive(Run, repaint=False)
+    lens: reactive[ChartView] = reactive(ChartView, repaint=False)
+    cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
+    """The row under the crosshair; None follows the newest."""
+
+    def __init__(self, sight: ChartData) -> None:
+        """`sight` is shared by all charts of a screen."""
+        super().__init__()
+        self.sight = sight
+        self._reach = (0.0, 0.0)
+
+    @property
+    def pointed(self) -> int | None:
+        """The row under the crosshair, as far as there is such a row."""
+        here = self.cursor
+        return here if here is not None and here < self.run.series.length else None
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        reach = self.sight.reach(run, self.lens)
+        waits = awaiting(run) != awaiting(before)
+        flags = run.alarms.onsets != before.alarms.onsets
+        if run.series is not before.series or reach != self._reach or waits or flags:
+            self._reach = reach
+            self.redraw()
+
+    def watch_lens(self) -> None:
+        self.redraw()
+
+    def watch_cursor(self) -> None:
+        self.redraw()

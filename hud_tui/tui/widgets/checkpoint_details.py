@@ -8,20 +8,17 @@ from itertools import islice
 from textual.content import Content
 
 from hud_tui.keys import keyed
-from hud_tui.rl.ages import age
+from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, moved
-from hud_tui.rl.counts import counted, spaced
-from hud_tui.rl.lanes import Lanes
 from hud_tui.rl.metrics import change, metric, of_weights, ranked, short, signed
-from hud_tui.rl.own import HELDOUT, REWARD
+from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
-from hud_tui.rl.segments import ROOT
 from hud_tui.rl.series import metrics_of
-from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import label
-from hud_tui.tui.widgets.palette import RAMP, eighth, ramp_index
-from hud_tui.tui.widgets.text_pane import TextPane
-from hud_tui.tui.widgets.tree_lines import base_name, curve
+from hud_tui.rl.text import age, counted, one_line, spaced
+from hud_tui.rl.tree_layout import Lanes
+from hud_tui.tui.theme import RAMP, eighth, ramp_index
+from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
+from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.wire import Checkpoint
 
 TITLE = 9

@@ -8,10 +8,9 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from hud_tui.keys import keyed
-from hud_tui.rl.preflight import Finding, in_order
+from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line
-from hud_tui.tui.clickable import clicked
-from hud_tui.tui.widgets.clickable_text import ClickableText
+from hud_tui.tui.keys import ClickableText, clicked
 
 CHECKS = {
     "rows": "rows load",

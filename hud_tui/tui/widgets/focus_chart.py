@@ -1,18 +1,529 @@
 """FocusChart: the metric that is looked at, large, with its axes."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import nan
+from operator import itemgetter
+from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.events import (
+    Click,
+    MouseDown,
+    MouseMove,
+    MouseScrollDown,
+    MouseScrollLeft,
+    MouseScrollRight,
+    MouseScrollUp,
+    MouseUp,
+)
+from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from hud_tui.rl.axes import Axis, Scale, marks
+from hud_tui.rl.checkpoint_tree import label
+from hud_tui.rl.curves import DELTA_STEPS, Bucket, Readout
+from hud_tui.rl.metrics import change, metric, outside, short, signed, title
 from hud_tui.rl.progress import awaiting
-from hud_tui.rl.text import one_line
-from hud_tui.tui.widgets.chart_mouse import ChartMouse
-from hud_tui.tui.widgets.figure import AXIS_ROWS, EMPTY, Curves, Figure
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import counted, one_line
+from hud_tui.tui.widgets import chart
+from hud_tui.tui.widgets.chart import ChartData, ChartView, RunChart, beyond, y_scale
 from hud_tui.tui.widgets.lines import fit_text, line
-from hud_tui.tui.widgets.readout import focus_heading
+
+# ChartMouse: a chart in the hand: click, double click, wheel, and a span drawn with the button.
+
+
+NEARER = 0.75
+"""What a notch of the wheel leaves of the steps in sight."""
+DRAWN = 2
+"""Cells from which on a span was meant, and not a click."""
+
+
+class ChartMouse(RunChart):
+    """It says what the user wants; its screen does it, as for a key."""
+
+    band: reactive[tuple[int, int] | None] = reactive[tuple[int, int] | None](None, repaint=False)
+    """Cells of the span that is being drawn, from left to right, both in it."""
+    _from: int | None = None
+    """The cell where the button was pressed."""
+    _was_drawn = False
+    """Whether the button went up at the end of a span, so that it is no click."""
+
+    @dataclass
+    class Pointed(Message):
+        """The user wants the crosshair at this row."""
+
+        row: int
+
+    @dataclass
+    class Opened(Message):
+        """The user wants what enter does at the crosshair."""
+
+    @dataclass
+    class Scaled(Message):
+        """The user wants `factor` times as many steps, this row where it is."""
+
+        factor: float
+        row: int
+        share: float
+        """How far along the chart it is, in [0, 1]."""
+
+    @dataclass
+    class Spanned(Message):
+        """The user wants these rows to fill the chart, both ends among them."""
+
+        first: int
+        last: int
+
+    @dataclass
+    class Panned(Message):
+        """The user wants earlier steps, or later ones."""
+
+        halves: int
+
+    @abstractmethod
+    def row_at(self, cell: int, within: bool = True) -> int | None:
+        """The step nearest to a cell; beside the curves None, or their end if not `within`."""
+
+    @abstractmethod
+    def share_at(self, cell: int) -> float:
+        """How far along the curves a cell is, in [0, 1]."""
+
+    def watch_band(self) -> None:
+        self.redraw()
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        self._was_drawn = False
+        if event.button == 1 and self.row_at(event.x) is not None:
+            self._from = event.x
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        if self._from is not None:
+            left, right = sorted((self._from, event.x))
+            self.band = (left, right) if right - left >= DRAWN or self.band else None
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        if self._from is None:
+            return
+        self.release_mouse()
+        band, self.band, self._from = self.band, None, None
+        self._was_drawn = band is not None
+        if band is not None and band[1] - band[0] >= DRAWN:
+            first, last = (self.row_at(cell, within=False) for cell in band)
+            if first is not None and last is not None:
+                self.post_message(self.Spanned(first, last))
+
+    def on_click(self, event: Click) -> None:
+        row = None if self._was_drawn else self.row_at(event.x)
+        if row is not None and event.chain == 2:
+            self.post_message(self.Opened())
+        elif row is not None:
+            self.post_message(self.Pointed(row))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        self._wheel(event.x, NEARER, -1, pan=event.shift or event.ctrl)
+        event.stop()
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        self._wheel(event.x, 1 / NEARER, 1, pan=event.shift or event.ctrl)
+        event.stop()
+
+    def on_mouse_scroll_left(self, event: MouseScrollLeft) -> None:
+        self.post_message(self.Panned(-1))
+        event.stop()
+
+    def on_mouse_scroll_right(self, event: MouseScrollRight) -> None:
+        self.post_message(self.Panned(1))
+        event.stop()
+
+    def _wheel(self, cell: int, factor: float, way: int, pan: bool) -> None:
+        row = self.row_at(cell, within=False)
+        if pan:
+            self.post_message(self.Panned(way))
+        elif row is not None:
+            self.post_message(self.Scaled(factor, row, self.share_at(cell)))
+
+
+# Plot: one figure by plotext, as lines of styled text.
+#
+# plotext is loaded when the first figure is drawn. It gets shares of the plot's area and
+# not the data, so no value is too large for it and it has nothing left to scale.
+#
+# Source: plotext 5.3; its figure is one global, so two are never drawn at a time.
+
+
+LABEL = 5
+"""Least cells of the labels left of the y axis, so that the plot does not move with them."""
+_ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
+_COLOUR = re.compile(r"(?:^|;)38;5;(\d+)$")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One line of the figure; NaN in `ys` breaks it."""
+
+    xs: Sequence[float]
+    """In dots from the left, two a cell."""
+    ys: Sequence[float]
+    """From 0 at the foot to 1 at the top."""
+    style: Style
+
+
+Tick = tuple[float, str]
+"""(place, label): in dots on the x axis, a share on the y axis."""
+
+
+def area(width: int, labels: Sequence[str]) -> int:
+    """Cells across that a figure of `width` has for its curves."""
+    return max(1, width - label_width(labels) - 1)
+
+
+def label_width(labels: Sequence[str]) -> int:
+    """Cells that the y axis' labels take."""
+    return max(LABEL, *map(len, labels)) if labels else LABEL
+
+
+def plot(
+    signals: Sequence[Signal],
+    x_ticks: Sequence[Tick],
+    y_ticks: Sequence[Tick],
+    width: int,
+    height: int,
+    axis: Style,
+) -> list[list[Segment]]:
+    """Draw a figure of `width` × `height` cells, its axes at the left and below included."""
+    import plotext
+
+    figure: Any = plotext
+    figure.clear_figure()
+    figure.limit_size(False, False)
+    figure.theme("clear")
+    figure.plotsize(width, height)
+    for colour, signal in enumerate(signals, start=1):
+        figure.plot(signal.xs, signal.ys, marker="braille", color=colour)
+    labels = [label for _, label in y_ticks]
+    figure.xlim(0, 2 * area(width, labels) - 1)
+    figure.ylim(0, 1)
+    figure.xticks([place for place, _ in x_ticks], [label for _, label in x_ticks])
+    wide = label_width(labels)
+    figure.yticks([place for place, _ in y_ticks], [label.rjust(wide) for label in labels])
+    figure.xaxes(True, False)
+    figure.yaxes(True, False)
+    styles = {str(colour): signal.style for colour, signal in enumerate(signals, start=1)}
+    return [segments(text, styles, axis) for text in figure.build().splitlines()[:height]]
+
+
+def segments(text: str, styles: Mapping[str, Style], plain: Style) -> list[Segment]:
+    """One line of text with escape sequences as styled text without any.
+
+    Args:
+        text: As plotext builds it.
+        styles: What to draw instead of each of its colours, by number.
+        plain: The style of all else.
+    """
+    found, style = [], plain
+    for place, part in enumerate(_ESCAPE.split(text)):
+        if place % 2:
+            colour = _COLOUR.search(part)
+            style = styles.get(colour[1], plain) if colour else plain
+        elif part:
+            found.append(Segment(part, style))
+    return found
+
+
+# Figure: a metric's moving average over the range of its raw values, with axes.
+
+
+TICK_ROWS = (3, 2, 4)
+"""Rows from one tick of the y axis to the next; whichever leaves the least empty."""
+AXIS_ROWS = 2
+"""Rows of a figure below its curves."""
+TICK_CELLS = 16
+"""Cells between two ticks of the x axis, about."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart drawn by plotext, without crosshair and flags."""
+
+    lines: Sequence[Strip]
+    left: int
+    """Cells of the y axis and its labels."""
+    cells: int
+    """Cells of the curves."""
+    off: int
+    """Columns with a value that the scale leaves out."""
+
+
+EMPTY = Figure((), 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a figure is of."""
+
+    tone: Callable[[str], Style]
+    run: Run
+    key: str
+    """The metric."""
+    sight: ChartData
+    lens: ChartView
+
+    def figure(self, width: int, height: int) -> Figure:
+        """The curves and their axes; the scale is found first, for its labels take room."""
+        raw, others = self._buckets(area(width, []))
+        rows = max(2, height - 3)  # from the lowest row of the plot to its highest
+        scales = [
+            y_scale([*raw, *others], self.lens, max(1.0, rows / every)) for every in TICK_ROWS
+        ]
+        scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
+        labels = scale.labels
+        cells = area(width, labels)
+        if cells != area(width, []):
+            raw, others = self._buckets(cells)
+        y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
+        averages = self._averages(raw, others, scale)
+        lines = plot(averages, self._x_ticks(cells), y_ticks, width, height, self.tone("dim"))
+        left = label_width(labels) + 1
+        strips = [Strip(parts) for parts in lines]
+        behind = self._ranges(raw, others, scale, cells, len(strips) - AXIS_ROWS)
+        strips[: len(behind)] = [
+            _under(strip, left, runs) for strip, runs in zip(strips, behind, strict=False)
+        ]
+        off = beyond(raw, scale) if self.lens.clip else 0
+        return Figure(strips, left, cells, off)
+
+    def _buckets(self, cells: int) -> tuple[list[Bucket], list[Bucket]]:
+        run, lens, sight = self.run, self.lens, self.sight
+        return sight.buckets(run, self.key, lens, cells), sight.others(run, self.key, lens, cells)
+
+    def _averages(
+        self, raw: Sequence[Bucket], others: Sequence[Bucket], scale: Scale
+    ) -> list[Signal]:
+        """The moving averages, the run's own on top.
+
+        Where nothing is smoothed, one point of the curve, without which there are no axes.
+        """
+        if not self.lens.weight:
+            first = [(2.0 * b.column, scale.share(b.low)) for b in raw[:1]]
+            return [Signal([x], [y], self.tone("accent")) for x, y in first]
+        found = [
+            Signal(*_average(others, scale), self.tone("plain")),
+            Signal(*_average(raw, scale), self.tone("accent")),
+        ]
+        return [signal for signal in found if signal.xs]
+
+    def _ranges(
+        self,
+        raw: Sequence[Bucket],
+        others: Sequence[Bucket],
+        scale: Scale,
+        cells: int,
+        rows: int,
+    ) -> list[list[tuple[str, Style | None]]]:
+        """The ranges of the raw values, row by row: each a text and its style, None where blank.
+
+        A noisy curve is a solid block of dots, which plotext would take long to fill.
+        """
+        if not self.lens.ranged:
+            return []
+        columns = 2 * cells
+        wide = [bucket._replace(column=2 * bucket.column) for bucket in raw]
+        beside = [] if self.lens.weight else [b._replace(column=2 * b.column) for b in others]
+        drawing = chart.draw(wide, scale, columns, 4 * rows, smoothed=False, others=beside)
+        tones = {
+            "line": self.tone("faint" if self.lens.weight else "accent"),
+            "other": self.tone("plain"),
+        }
+        return [
+            [(run.text, tones.get(run.kind)) for run in row] for row in chart.rows(drawing, rows)
+        ]
+
+    def _x_ticks(self, cells: int) -> list[Tick]:
+        low, high = self.sight.reach(self.run, self.lens)
+        dots = (2 * cells - 1) / (high - low)
+        found = marks(self.sight.axis(self.run, self.lens), low, high, max(1, cells // TICK_CELLS))
+        return [((value - low) * dots, label) for value, label in found]
+
+
+def _under(strip: Strip, left: int, behind: Sequence[tuple[str, Style | None]]) -> Strip:
+    """The line with others behind it, seen where it is blank."""
+    if all(style is None for _, style in behind):
+        return strip
+    front = [(char, segment.style) for segment in strip for char in segment.text]
+    place = left
+    for text, style in behind:
+        if style is not None:
+            for at, char in enumerate(text, start=place):
+                if front[at][0] == " ":
+                    front[at] = char, style
+        place += len(text)
+    return Strip(
+        Segment("".join(char for char, _ in alike), style)
+        for style, alike in groupby(front, key=itemgetter(1))
+    )
+
+
+def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
+    xs: list[float] = []
+    ys: list[float] = []
+    for bucket in buckets:
+        if not bucket.joined:
+            xs.append(2 * bucket.column)
+            ys.append(nan)
+        xs.append(2 * bucket.column)
+        ys.append(scale.share(bucket.smooth))
+    return xs, ys
+
+
+# The line above the focus chart: what the crosshair, or the newest step, reads.
+
+
+DELTA, RAW = f"Δ{DELTA_STEPS}", "raw"
+OTHER = "vs "
+"""How the overlay's number is called, with its name after it."""
+SPARED = (OTHER, RAW, DELTA)
+"""What a narrow line can do without, the last of them first."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The parts of the line, most important first."""
+
+    title: str
+    numbers: Sequence[tuple[str, str, str]]
+    """Name, number, and tone of the number."""
+    meaning: str
+    words: Sequence[str]
+    """Where the crosshair is, and what is not as usual."""
+
+    def strip(self, tones: Mapping[str, Style], width: int) -> Strip:
+        """The line in exactly `width` cells; what has no room is left out."""
+        words, numbers = list(self.words), list(self.numbers)
+        parts = self._left(numbers, tones)
+        where = len(words[0]) + 3 if words else 0
+        while len(numbers) > 1 and line(*parts).cell_length + where > width:
+            numbers.remove(max(numbers, key=_spared))
+            parts = self._left(numbers, tones)
+        left = line(*parts)
+        while words and left.cell_length + len(" · ".join(words)) + 3 > width:
+            words.pop()
+        right = " · ".join(reversed(words)) + " "
+        room = max(0, width - left.cell_length - len(right))
+        meaning = f"  {self.meaning}" if len(self.meaning) + 4 <= room else ""
+        return line(*parts, (fit_text(meaning, room), tones["dim"]), (right, tones["dim"])).crop(
+            0, width
+        )
+
+    def _left(
+        self, numbers: Sequence[tuple[str, str, str]], tones: Mapping[str, Style]
+    ) -> list[tuple[str, Style]]:
+        parts = [(f" {self.title} ", tones["strong"])]
+        for name, text, tone in numbers:
+            parts += [(f"  {name} ", tones["dim"]), (text.ljust(6), tones[tone])]
+        return parts
+
+
+def _spared(number: tuple[str, str, str]) -> int:
+    name = OTHER if number[0].startswith(OTHER) else number[0]
+    return SPARED.index(name) if name in SPARED else -1
+
+
+def focus_heading(
+    key: str, run: Run, sight: ChartData, lens: ChartView, cursor: int | None, off: int
+) -> Heading:
+    """What there is to say of a metric of the run.
+
+    Args:
+        key: The metric.
+        run: Whose it is.
+        sight: Where its curve is.
+        lens: How it is looked at.
+        cursor: The row under the crosshair; None for the newest.
+        off: Columns with a value that the chart leaves out.
+    """
+    curve, known = sight.curve(run, key, lens), metric(key)
+    length = run.series.length if cursor is None else cursor + 1
+    readout = curve.readout(length, exact=cursor is not None)
+    tone = "warm" if outside(known, readout.raw) else "plain"
+    numbers = [
+        (RAW, short(readout.raw), tone),
+        (DELTA, signed(readout.delta), "plain"),
+    ]
+    if lens.weight:
+        numbers.insert(0, (f"ema {lens.weight:g}", short(readout.smooth), "plain"))
+    numbers += _compared(key, sight, lens, length, readout)
+    missing = curve.missing
+    words = [
+        _where(run, sight, lens, cursor),
+        f"⚠ {missing} missing" if missing else "",
+        "log" if lens.log else "",
+        _axis_said(run, sight, lens),
+        f"clipped: {counted(off, 'column')} beyond" if off else "clipped" if lens.clip else "",
+        _zoom_said(run, lens),
+    ]
+    return Heading(
+        one_line(title(key), 40),
+        [number for number in numbers if number[1]],
+        known.meaning,
+        [word for word in words if word],
+    )
+
+
+def _compared(
+    key: str, sight: ChartData, lens: ChartView, length: int, own: Readout
+) -> list[tuple[str, str, str]]:
+    """The overlay's number at the same place, and how far the run's own is from it."""
+    other = lens.overlay
+    if other is None:
+        return []
+    steps = min(length - other.shift, other.run.series.length)
+    if steps < 1 or key not in other.run.series.keys:
+        return [("vs", one_line(other.name, 24), "plain"), ("", "–", "plain")]
+    there = sight.other_curve(other, key, lens).readout(steps)
+    theirs, ours = (there.smooth, own.smooth) if lens.weight else (there.raw, own.raw)
+    apart = signed(change(theirs, ours))
+    return [(f"{OTHER}{one_line(other.name, 24)}", f"{short(theirs)} {apart}", "plain")]
+
+
+def _where(run: Run, sight: ChartData, lens: ChartView, cursor: int | None) -> str:
+    if cursor is None:
+        return steps_said(run)
+    position = run.tree.find(run.series.id_at(cursor))
+    name = f"step {cursor + 1}" if position is None else one_line(label(run.tree[position]), 24)
+    return f"┊ {name}{sight.x_said(run, lens, cursor)}"
+
+
+def steps_said(run: Run) -> str:
+    """How many steps the curves are long; their last one by name where it has another number."""
+    length, head = run.series.length, run.head
+    if head is None or head.step in (None, length):
+        return f"step {length}"
+    return f"{length} steps up to {one_line(label(head), 24)}"
+
+
+def _axis_said(run: Run, sight: ChartData, lens: ChartView) -> str:
+    if lens.axis is Axis.STEP:
+        return ""
+    known = sight.axis(run, lens) is lens.axis
+    return f"by {lens.axis}" if known else f"by step: no {lens.axis} known"
+
+
+def _zoom_said(run: Run, lens: ChartView) -> str:
+    if lens.span is None:
+        return ""
+    start, stop = lens.rows(run.series.length)
+    return f"steps {start + 1}–{stop}"
+
 
 LEAST_ROWS, LEAST_CELLS = 3, 20
 """Room that a figure needs."""

@@ -17,9 +17,9 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.rl.run_form import EFFORTS, NUMBERS, NumberField, Value, write
+from hud_tui.rl.progress import EFFORTS, NUMBERS, NumberField, Value, write
 from hud_tui.rl.text import one_line
-from hud_tui.tui.bindings import bindings
+from hud_tui.tui.keys import bindings
 
 
 class Picker(Widget, can_focus=True):

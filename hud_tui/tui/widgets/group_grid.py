@@ -6,25 +6,313 @@ from asyncio import sleep
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.keys import keyed
-from hud_tui.rl.group_rows import GroupRows, Order, group_rows
-from hud_tui.rl.history import GroupHistory, StepMarks
+from hud_tui.rl.checkpoint_tree import label
+from hud_tui.rl.groups import (
+    GroupHistory,
+    GroupRow,
+    GroupRows,
+    GroupStats,
+    Mark,
+    Order,
+    StepMarks,
+    TaskWaste,
+    Total,
+    Waste,
+    bins,
+    first_shown,
+    group_rows,
+    histogram,
+)
+from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.rl.tree import label
-from hud_tui.rl.waste import TaskWaste, Waste
-from hud_tui.tui.group_reader import StepGroups
-from hud_tui.tui.widgets.lens import Lens
-from hud_tui.tui.widgets.lines import LinesView, line
-from hud_tui.tui.widgets.reward_face import RewardFace
-from hud_tui.tui.widgets.strip_face import MARGIN, StripFace
-from hud_tui.tui.widgets.waste_face import WasteFace, said
+from hud_tui.tui.rollout_reader import StepGroups
+from hud_tui.tui.theme import ALL_BAD, ALL_GOOD, eighth, mark_glyph, reward_style
+from hud_tui.tui.widgets.chart import ChartView
+from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
+
+# The groups of one step: a row a task with its rewards, and how the task fared before.
+
+
+BINS = 10
+VERDICT = 10
+NUMBERS = 17
+"""Cells of ``mean ± spread`` and the space after it."""
+NARROW = 58
+"""Cells across below which there is no room for the verdict."""
+LEAST_STRIP = 10
+"""Cells that a history is worth drawing in."""
+
+
+@dataclass(frozen=True)
+class RewardFace:
+    """Draws rows with a pane's tones."""
+
+    tone: Toned
+    groups: GroupRows
+    history: GroupHistory
+
+    def names(self, width: int) -> Strip:
+        """What the columns are."""
+        scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
+        text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'spread':<8}{scale}"
+        past = f"until now: colour mean, height spread, {ALL_GOOD} {ALL_BAD} none"
+        room = _strip_room(width)
+        past = past if len(past) <= room else "until now" if room >= LEAST_STRIP else ""
+        return line((text + past.rjust(max(0, width - len(text) - 1)), self.tone("faint")))
+
+    def row(self, row: GroupRow, width: int, picked: bool) -> Strip:
+        slug = _slug_width(width)
+        name = f" {fit_text(one_line(row.task_slug, 60), slug)} "
+        parts = [
+            Segment(name, self.tone("cursor" if picked else "plain")),
+            *self._numbers(row.stats),
+            *self._bars(row),
+            Segment("  "),
+            Segment(fit_text(verdict(row), VERDICT), self.tone("dim")),
+        ]
+        if (room := _strip_room(width)) >= LEAST_STRIP:
+            marks = list(self.history.of(row.task_slug))
+            first = first_shown(self.history.seen(row.task_slug), room)
+            newest = marks[max(0, len(marks) - self.history.seen(row.task_slug) + first) :]
+            parts += strip(newest, room, self.groups)
+        return Strip(parts)
+
+    def _numbers(self, stats: GroupStats | None) -> list[Segment]:
+        if stats is None:
+            return [Segment(" " * NUMBERS, self.tone("plain"))]
+        return [
+            Segment(f"{short(stats.mean):>6}", self.tone("plain")),
+            Segment(f" ± {short(stats.spread):<6}  ", self.tone("dim")),
+        ]
+
+    def _bars(self, row: GroupRow) -> list[Segment]:
+        low, high = self.groups.low, self.groups.high
+        return bars(row.rewards, low, high, Segment("·", self.tone("faint")))
+
+
+def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> list[Segment]:
+    """A histogram in BINS cells: one bar a bin, the fullest as high as the row."""
+    counts = histogram(rewards, BINS, low, high)
+    drawn = []
+    for place, count in enumerate(counts):
+        middle = low + (high - low) * place / (BINS - 1)
+        bar = Segment(eighth(count / max(1, *counts)), reward_style(middle, low, high))
+        drawn.append(bar if count else empty)
+    return drawn
+
+
+def verdict(row: GroupRow) -> str:
+    """What a group teaches, in few words; nothing where it teaches."""
+    if row.stats is None:
+        return "waiting"
+    if not row.whole:
+        return f"{len(row.rewards)} of {row.size}"
+    if row.stats.all_good:
+        return f"{ALL_GOOD} all good"
+    return f"{ALL_BAD} all bad" if row.stats.all_bad else ""
+
+
+def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
+    """A task's history, newest last, in `width` cells after a space."""
+    cells = [mark_cell(mark, groups.low, groups.high) for mark in marks[-width:]]
+    return [Segment(" "), *joined(cells), Segment(" " * (width - len(cells)))]
+
+
+@lru_cache(1 << 14)
+def mark_cell(mark: Mark, low: float, high: float) -> Segment:
+    """One group of one step; no group in [low, high] can spread further than a full cell.
+
+    The same groups are drawn again and again, so their cells are kept.
+    """
+    glyph = mark_glyph(mark.spread, mark.teaches, mark.all_good, (high - low) / 2)
+    return Segment(glyph, reward_style(mark.mean, low, high))
+
+
+def _slug_width(width: int) -> int:
+    """Cells of a task's name; where it is narrow, what the numbers and bars leave."""
+    if width < NARROW:
+        return max(6, width - NUMBERS - BINS - 2)
+    return 24 if width >= 140 else 20 if width >= 100 else 16
+
+
+def _strip_room(width: int) -> int:
+    return width - (_slug_width(width) + 2 + NUMBERS + BINS + 2 + VERDICT) - 3
+
+
+# The groups of many steps: a column a step, its groups one above another, best at the top.
+
+
+MARGIN = 1
+"""Cells at either side."""
+LEGENDS = (
+    f"colour mean · height spread · {ALL_GOOD} all good · {ALL_BAD} all bad",
+    f"colour mean, height spread, {ALL_GOOD} {ALL_BAD} none",
+)
+"""What the field's cells mean; the longest that has room."""
+
+
+@dataclass(frozen=True)
+class StripFace:
+    """Draws the columns in sight with a pane's tones.
+
+    Where there are more steps than cells, a column is a bin of steps: it shows the last of
+    them, or the one under the crosshair.
+    """
+
+    tone: Toned
+    run: Run
+    marks: StepMarks
+    span: tuple[int, int]
+    """The rows of the lineage in sight: first, and one past the last."""
+    cursor: int | None
+    """The row of the lineage under the crosshair."""
+
+    def lines(self, width: int, height: int) -> list[Strip]:
+        """`height` lines: where the crosshair is, the groups, and what they are."""
+        cells = max(1, width - 2 * MARGIN)
+        rows = self.rows(cells)
+        steps = [self._step(row) for row in rows]
+        most = max((len(step) for step in steps), default=0)
+        tall = max(0, min(height - 2, most))
+        low = min((mark.mean for step in steps for mark in step), default=0.0)
+        high = max((mark.mean for step in steps for mark in step), default=1.0)
+        scale = min(0.0, low), max(1.0, high)
+        here = None if self.cursor not in rows else rows.index(self.cursor)
+        body = [self._line(steps, row, tall, most, scale, here) for row in range(tall)]
+        return [self._above(here, cells), *body, self._below(width)][:height]
+
+    def rows(self, cells: int) -> Sequence[int]:
+        """The row of the lineage that each column shows."""
+        found = bins(*self.span, cells)
+        return [self._shown(max(first, self.span[0]), first + found.step) for first in found]
+
+    def said(self, width: int) -> str:
+        """How many steps a column is; empty where it is one."""
+        every = bins(*self.span, max(1, width - 2 * MARGIN)).step
+        return f"a column is {every} steps, the last drawn" if every > 1 else ""
+
+    def _shown(self, first: int, stop: int) -> int:
+        here = self.cursor
+        return here if here is not None and first <= here < stop else min(stop, self.span[1]) - 1
+
+    def _step(self, row: int) -> Sequence[Mark]:
+        position = self.run.tree.find(self.run.series.id_at(row))
+        return () if position is None else self.marks.of(self.run.tree[position])
+
+    def _line(
+        self,
+        steps: Sequence[Sequence[Mark]],
+        row: int,
+        tall: int,
+        most: int,
+        scale: tuple[float, float],
+        here: int | None,
+    ) -> Strip:
+        """One row of the field; where there are more groups than rows, every n-th of a step.
+
+        The best and the worst are among them.
+        """
+        cells = [Segment(" " * MARGIN)]
+        under = self.tone("cursor-blurred")
+        place = round(row * (most - 1) / (tall - 1)) if tall > 1 else most // 2
+        for column, step in enumerate(steps):
+            cell = mark_cell(step[place], *scale) if place < len(step) else Segment(" ")
+            if column == here:
+                cell = Segment(cell.text, _on(cell.style, under))
+            cells.append(cell)
+        return Strip(joined(cells))
+
+    def _above(self, here: int | None, cells: int) -> Strip:
+        if here is None or self.cursor is None:
+            return line((" " * (MARGIN + cells), self.tone("strong")))
+        name = self._name(self.cursor)
+        beside = here + len(name) + 2 > cells
+        place = f"{name} ▼".rjust(here + 1) if beside else f"{' ' * here}▼ {name}"
+        return line((" " * MARGIN + fit_text(place, cells), self.tone("strong")))
+
+    def _below(self, width: int) -> Strip:
+        start, stop = self.span
+        if start == stop:
+            return line((" No steps yet.", self.tone("dim")))
+        left = f" {self._name(start)} … {self._name(stop - 1)}"
+        room = width - len(left) - 1
+        right = next((text for text in LEGENDS if len(text) < room), "")
+        return line((left + right.rjust(room), self.tone("faint")))
+
+    def _name(self, row: int) -> str:
+        position = self.run.tree.find(self.run.series.id_at(row))
+        return short(row + 1) if position is None else one_line(label(self.run.tree[position]), 24)
+
+
+def _on(style: Style | None, under: Style) -> Style:
+    """A style on another's background."""
+    return (style or Style()) + Style(bgcolor=under.bgcolor)
+
+
+# What moved nothing: rollouts and tokens without gradient, task by task, worst first.
+
+
+BAR = 10
+NARROW_WASTE = 74
+"""Cells across below which only the shares are shown."""
+
+
+@dataclass(frozen=True)
+class WasteFace:
+    """Draws tasks with a pane's tones."""
+
+    tone: Toned
+    exact: bool
+    """Whether the tokens were counted, not shared out evenly."""
+
+    def names(self, width: int) -> Strip:
+        """What the columns are."""
+        slug = _waste_slug_width(width)
+        text = f" {'task':<{slug}} {'no gradient':<{BAR + 6}}"
+        if width >= NARROW_WASTE:
+            text += f" {'rollouts':>13}  {'tokens':>6}  {ALL_GOOD} good  {ALL_BAD} bad"
+        return line((text, self.tone("faint")))
+
+    def row(self, task: TaskWaste, width: int, picked: bool) -> Strip:
+        full = round(task.share * BAR)
+        name = f" {fit_text(one_line(task.task_slug, 60), _waste_slug_width(width))} "
+        parts = [
+            (name, self.tone("cursor" if picked else "plain")),
+            ("━" * full, self.tone("warm")),
+            ("─" * (BAR - full), self.tone("faint")),
+            (f" {task.share:>4.0%} ", self.tone("plain")),
+        ]
+        if width >= NARROW_WASTE:
+            rollouts = f"{short(task.idle)} of {short(task.rollouts)}"
+            tokens = f"{'' if self.exact else '≈'}{short(round(task.idle_tokens))}"
+            counts = f"  {short(task.all_good):>6}  {short(task.all_bad):>5}"
+            parts.append((f" {rollouts:>13}  {tokens:>6}{counts}", self.tone("dim")))
+        return line(*parts)
+
+
+def said(total: Total, exact: bool) -> str:
+    """The sums in a line, e.g. ``12 % of 18k rollouts and 14 % of tokens had no gradient``."""
+    if not total.rollouts:
+        return ""
+    of_tokens = f"{'' if exact else '≈ '}{total.token_share:.0%} of {short(total.tokens)} tokens"
+    rollouts = f"{total.share:.0%} of {short(total.rollouts)} rollouts"
+    return f"no gradient from {rollouts}" + (f", {of_tokens}" if total.tokens else "")
+
+
+def _waste_slug_width(width: int) -> int:
+    return max(6, width - BAR - 9) if width < 45 else 24 if width >= 100 else 16
+
 
 NAMES_FROM = 8
 """Rows of the pane from which there is room for the columns' names."""
@@ -49,7 +337,7 @@ class GroupGrid(LinesView):
     run: reactive[Run] = reactive(Run, repaint=False)
     order: reactive[Order] = reactive(Order.TASK, repaint=False)
     face: reactive[Face] = reactive(Face.REWARDS, repaint=False)
-    lens: reactive[Lens] = reactive(Lens, repaint=False)
+    lens: reactive[ChartView] = reactive(ChartView, repaint=False)
     """What of it the charts show; the strip shows the same steps."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row of the lineage under the crosshair; None for the step under way."""
@@ -94,7 +382,7 @@ class GroupGrid(LinesView):
     def watch_pinned(self) -> None:
         self._follow()
 
-    def watch_lens(self, before: Lens, lens: Lens) -> None:
+    def watch_lens(self, before: ChartView, lens: ChartView) -> None:
         if self.face is Face.STRIP and (before.span, before.end) != (lens.span, lens.end):
             self.redraw()
 

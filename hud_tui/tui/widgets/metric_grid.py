@@ -11,10 +11,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.tui.widgets.chart import NUMBERS, BrailleChart, Look
+from hud_tui.tui.widgets.chart import NUMBERS, BrailleChart, ChartData, Look, RunChart
 from hud_tui.tui.widgets.lines import line
-from hud_tui.tui.widgets.run_chart import RunChart
-from hud_tui.tui.widgets.sight import Sight
 
 LEAST = 24
 """Cells of the narrowest chart."""
@@ -52,7 +50,7 @@ class MetricGrid(RunChart):
     class Opened(Message):
         """The user wants what enter does on the chosen metric."""
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: ChartData) -> None:
         super().__init__(sight)
         self._charts: dict[str, BrailleChart] = {}
         self._until = inf

@@ -1,10 +1,266 @@
 """RolloutPane: one rollout as it was said, token by token, in which one can search."""
 
-from textual.content import Content
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
 
-from hud_tui.tui.widgets.rollout_text import Reading, rollout_lines
-from hud_tui.tui.widgets.text_pane import TextPane
-from hud_tui.wire import Trace, TraceEvents
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+from textual.events import Click
+from textual.reactive import reactive
+from textual.strip import Strip
+
+from hud_tui.rl.groups import group_advantages
+from hud_tui.rl.metrics import short
+from hud_tui.rl.rollouts import Shade, Shaded, by_advantage, by_logprob, by_ratio, subscores
+from hud_tui.rl.text import WHOLE, clean, count_unsafe, one_line, pictures
+from hud_tui.tui.theme import RAMP, reward_style
+from hud_tui.tui.widgets.lines import LinesView, TextPane, fit_text, line
+from hud_tui.wire import Group, Trace, TraceEvent, TraceEvents, TurnSample
+
+# An answer's tokens: as they flow, shaded; what the shades mean; and one by one.
+
+
+MUTED = "$text-muted"
+TOKENS_MOST = 600
+"""Tokens that are listed one by one of one turn; the rest is counted."""
+CELL = 20
+"""Cells of one token and its value."""
+MEANINGS = {
+    Shade.LOGPROB: "logprob when it was sampled",
+    Shade.RATIO: "likelihood now / when it was sampled",
+    Shade.ADVANTAGE: "advantage: made rarer … likelier",
+}
+
+
+def flow(pieces: Sequence[str], shaded: Shaded) -> Content:
+    """The tokens as the text that they are, each in its shade."""
+    places = [*shaded.places, *[None] * len(pieces)]
+    return Content("").join(
+        Content.styled(clean(piece).replace("\t", "    "), _colour(place))
+        for piece, place in zip(pieces, places, strict=False)
+    )
+
+
+def legend(shaded: Shaded) -> Content:
+    """What the shades stand for, on one line."""
+    low, high = shaded.ends
+    ramp = Content("").join(Content.styled("█", colour) for colour in RAMP)
+    named = Content.styled(f"{MEANINGS[shaded.by]}   {low} ", MUTED)
+    unknown = "   (not known of some)" if None in shaded.places else ""
+    return named + ramp + Content.styled(f" {high}{unknown}", MUTED)
+
+
+def listed(pieces: Sequence[str], shaded: Shaded, width: int) -> Iterator[Content]:
+    """The tokens one by one with their values, in columns read downwards, `width` cells wide."""
+    names, values = pieces[:TOKENS_MOST], shaded.values[:TOKENS_MOST]
+    pairs = list(zip(names, values, shaded.places, strict=False))
+    across = max(1, width // CELL)
+    down = -(-len(pairs) // across)
+    for row in range(down):
+        yield Content("").join(_token(*pair) for pair in pairs[row::down])
+    if len(pieces) > TOKENS_MOST:
+        yield Content.styled(f"… {len(pieces) - TOKENS_MOST} more tokens", MUTED)
+
+
+def _token(piece: str, value: float | None, place: float | None) -> Content:
+    name = Content(one_line(piece, 40).replace(" ", "␣")).truncate(10, ellipsis=True)
+    unknown = value is None or value != value
+    shown = "–" if unknown else f"{value:.3f}" if abs(value or 0) < 100 else short(value)
+    text = name.stylize(_colour(place)) + Content(" " * (10 - name.cell_length))
+    return (text + Content.styled(f"{shown:>7}", MUTED)).pad_right(CELL - 17)
+
+
+def _colour(place: float | None) -> str:
+    if place is None:
+        return MUTED
+    return RAMP[round(min(1.0, max(0.0, place)) * (len(RAMP) - 1))]
+
+
+# A rollout as lines: what was asked, what was answered, how it was graded.
+#
+# Every text here was written by a model or a client: it is cleaned, and never parsed.
+
+
+ROLES = {
+    "system": "system",
+    "user_message": "user",
+    "agent_message": "assistant",
+    "tool_call": "tool",
+}
+INDENT = 2
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a rollout is read: what shades its tokens, and what is known beside its turns."""
+
+    shade: Shade = Shade.LOGPROB
+    advantage: float | None = None
+    """The rollout's; None where it is not trained on."""
+    most: float = 0.0
+    """The largest advantage of its group, by amount."""
+    now: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """Logprobs under the policy of now, by the turn's number among those with tokens."""
+    grade: object = None
+    """The evaluation's result as the service keeps it."""
+
+
+def rollout_lines(
+    trace: Trace, events: TraceEvents | None, reading: Reading, width: int
+) -> list[Content]:
+    """The conversation, `width` cells wide.
+
+    Args:
+        trace: Its row; what it says in short stands in where there are no events.
+        events: Its turns; None while they are being read.
+        reading: How it is read.
+        width: Cells of a line.
+    """
+    if events is None:
+        return [Content.styled("reading the conversation …", MUTED)]
+    lines = [*_badge(events, width), *_graded(trace, reading, width)]
+    turn = 0
+    for event in events.events:
+        lines += _event(event, reading, turn, width)
+        turn += event.sample is not None
+    if not events.events:
+        lines.append(Content.styled("the service keeps no conversation of this rollout", MUTED))
+        if trace.completion:
+            lines += [Content(), *_said("assistant", trace.completion, width)]
+    error = trace.error or next((event.error for event in events.events if event.error), None)
+    if error:
+        lines += Content.styled(f"error  {clean(error, 2000)}", "$error").wrap(width)
+    return lines
+
+
+def unsafe(events: TraceEvents) -> int:
+    """Characters of the conversation that could act on a terminal."""
+    return sum(count_unsafe(text) for event in events.events for text in _texts(event))
+
+
+def completion_of(trace: Trace, events: TraceEvents | None) -> str:
+    """The last answer, safe to paste."""
+    turns = events.events if events is not None else []
+    said = [event.text for event in turns if event.kind == "agent_message" and event.text]
+    return clean(said[-1] if said else trace.completion or "", WHOLE)
+
+
+def role_of(event: TraceEvent) -> str:
+    """Who speaks."""
+    return ROLES.get(event.kind, one_line(event.kind, 20))
+
+
+def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
+    """Which characters were removed, where any was, and what stands for them."""
+    found: Counter[str] = Counter()
+    for event in events.events:
+        for text in _texts(event):
+            found.update(pictures(text))
+    if not found:
+        return
+    which = "  ".join(f"{picture} ×{count}" for picture, count in found.most_common(6))
+    text = f"␛ removed ×{found.total()}, shown as pictures:  {which}"
+    yield from Content.styled(text, "bold $warning").wrap(width)
+    yield Content()
+
+
+def _graded(trace: Trace, reading: Reading, width: int) -> Iterator[Content]:
+    """The reward, and what it is made of where that is known."""
+    parts = subscores(reading.grade)
+    if not parts:
+        return
+    made = "  ".join(
+        f"{one_line(part.name, 30)} {short(part.value)}"
+        + (f" × {short(part.weight)}" if part.weight is not None else "")
+        for part in parts
+    )
+    line = Content.assemble(("reward  ", f"bold {MUTED}"), f"{short(trace.reward)}  =  {made}")
+    yield from line.wrap(width)
+    yield Content()
+
+
+def _event(event: TraceEvent, reading: Reading, turn: int, width: int) -> Iterator[Content]:
+    if event.reasoning:
+        yield from _said("reasoning", event.reasoning, width)
+    sample = event.sample
+    if sample is not None and sample.output_token_ids:
+        yield from _sampled(event, sample, reading, turn, width)
+    elif event.kind == "tool_call":
+        called = event.arguments if event.arguments is not None else ""
+        yield from _said("tool call", f"{event.tool_name or ''} {called}".strip(), width)
+        yield from _said("tool result", event.result_text or "", width)
+    elif event.text or not event.tool_calls:
+        yield from _said(role_of(event), event.text or "", width)
+    for call in event.tool_calls or ():
+        function = call.get("function")
+        made = function if isinstance(function, dict) else call
+        yield from _said("calls", f"{made.get('name')} {made.get('arguments', '')}", width)
+    yield Content()
+
+
+def _said(role: str, text: str, width: int) -> Iterator[Content]:
+    yield Content.styled(role, f"bold {MUTED}")
+    yield from _indented(Content(clean(text).replace("\t", "    ")), width)
+
+
+def _sampled(
+    event: TraceEvent, sample: TurnSample, reading: Reading, turn: int, width: int
+) -> Iterator[Content]:
+    """An answer with its tokens in their shades, the legend, and each token by itself.
+
+    Where the service does not say what text each token is, the answer is its text alone: ids
+    tell a reader nothing.
+    """
+    pieces = event.tokens or ()
+    if len(pieces) != len(sample.output_token_ids):
+        yield from _said(role_of(event), event.text or "", width)
+        yield from _indented(_summed(sample, "   (pieces unknown: not shaded)"), width)
+        return
+    shaded = _shaded(sample, reading, turn)
+    yield Content.styled(role_of(event), f"bold {MUTED}")
+    yield from _indented(flow(pieces, shaded), width)
+    yield Content()
+    yield from _indented(legend(shaded), width)
+    yield from _indented(_summed(sample), width)
+    room = width - INDENT
+    yield from (Content(" " * INDENT) + line for line in listed(pieces, shaded, room))
+
+
+def _summed(sample: TurnSample, more: str = "") -> Content:
+    """How many tokens there are, and their logprobs in sum, in nats."""
+    logprobs = [each for each in sample.output_logprobs if each == each]
+    text = f"{len(sample.output_token_ids)} tokens"
+    if logprobs:
+        total = sum(logprobs)
+        text += f"   logprob Σ {total:.2f}   mean {total / len(logprobs):.3f}"
+    return Content.styled(text + more, MUTED)
+
+
+def _shaded(sample: TurnSample, reading: Reading, turn: int) -> Shaded:
+    logprobs = sample.output_logprobs
+    count = len(sample.output_token_ids)
+    if reading.shade is Shade.ADVANTAGE:
+        return by_advantage(reading.advantage, reading.most, count)
+    if reading.shade is Shade.RATIO:
+        now = reading.now.get(turn)
+        return by_ratio([None] * len(logprobs) if now is None else now, logprobs)
+    return by_logprob(logprobs)
+
+
+def _indented(text: Content, width: int) -> Iterator[Content]:
+    for paragraph in text.split("\n", allow_blank=True):
+        for part in paragraph.wrap(max(8, width - INDENT)) or [Content()]:
+            yield Content(" " * INDENT) + part
+
+
+def _texts(event: TraceEvent) -> Iterator[str]:
+    for text in (event.text, event.reasoning, event.result_text, event.arguments, event.error):
+        if text is not None:
+            yield str(text)
+
 
 LEAST = 20
 """Cells that its lines are laid out for at least."""
@@ -56,8 +312,8 @@ class RolloutPane(TextPane):
     def _search(self) -> None:
         wanted = self.wanted.casefold()
         self.hits = []
-        for number, line in enumerate(self._plain if wanted else ()):
-            text, at = line.plain.casefold(), -1
+        for number, shown in enumerate(self._plain if wanted else ()):
+            text, at = shown.plain.casefold(), -1
             while (at := text.find(wanted, at + 1)) >= 0:
                 self.hits.append((number, at))
         self.hit = min(self.hit, max(0, len(self.hits) - 1))
@@ -65,9 +321,9 @@ class RolloutPane(TextPane):
 
     def _paint(self) -> None:
         lines, length = list(self._plain), len(self.wanted)
-        for number, (line, at) in enumerate(self.hits):
+        for number, (row, at) in enumerate(self.hits):
             style = AT if number == self.hit else HIT
-            lines[line] = lines[line].stylize(style, at, at + length)
+            lines[row] = lines[row].stylize(style, at, at + length)
         self.show(lines)
 
     def _reveal(self) -> None:
@@ -75,3 +331,162 @@ class RolloutPane(TextPane):
             line, top = self.hits[self.hit][0], self.scroll_offset.y
             if not top <= line < top + self.size.height:
                 self.scroll_to(y=max(0, line - self.size.height // 2), animate=False)
+
+
+# RolloutColumns: a group's rollouts side by side, best first, each with its advantage.
+
+
+LEAST_COLUMN, MOST_COLUMN = 24, 60
+"""Cells of a column."""
+GAP = 2
+FACTS = 3
+"""Lines above a rollout's text."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One rollout of the group."""
+
+    number: int
+    """Its place in the group, from 1."""
+    reward: float
+    advantage: float
+    trace_id: str | None = None
+    """None where the service does not say."""
+    tokens: int | None = None
+    text: str | None = None
+    """What it said; None until it is read."""
+    ended: str = ""
+    """Why it ended, as the service says."""
+
+
+def answers(group: Group) -> list[Answer]:
+    """A group's rollouts, highest reward first."""
+    size = len(group.rewards)
+    ids = group.trace_ids if len(group.trace_ids) == size else [None] * size
+    tokens = group.num_tokens if len(group.num_tokens) == size else [None] * size
+    advantages = group_advantages(group.rewards) if group.rewards else ()
+    found = [
+        Answer(number, *facts)
+        for number, facts in enumerate(
+            zip(group.rewards, advantages, ids, tokens, strict=True), start=1
+        )
+    ]
+    return sorted(found, key=lambda one: -one.reward)
+
+
+class RolloutColumns(LinesView, can_focus=True):
+    """←/→ go from one to the next; up and down scroll all texts together.
+
+    Where they are short, what has no room beside the others is shown below them.
+    """
+
+    answers: reactive[Sequence[Answer]] = reactive[Sequence[Answer]]((), repaint=False)
+    picked: reactive[int] = reactive(0, repaint=False)
+    unread = ""
+    """Stands in place of the texts where none can be read."""
+
+    def watch_answers(self) -> None:
+        self.redraw()
+
+    def watch_picked(self) -> None:
+        self.redraw()
+
+    @property
+    def across(self) -> int:
+        """Columns in sight."""
+        return max(1, min(len(self.answers), (self.width + GAP) // (LEAST_COLUMN + GAP)))
+
+    @property
+    def cell(self) -> int:
+        """Cells of a column."""
+        return min(MOST_COLUMN, (self.width + GAP) // self.across - GAP)
+
+    @property
+    def tall(self) -> int:
+        """Lines of the longest rollout."""
+        return FACTS + max((len(self._text(one)) for one in self.answers), default=0)
+
+    @property
+    def banks(self) -> int:
+        """Rows of rollouts, one below another: more than one only where they are short."""
+        needed = ceil(len(self.answers) / self.across)
+        return max(1, min(needed, (self.body_rows + 1) // (self.tall + 1)))
+
+    @property
+    def first(self) -> int:
+        """The first in sight."""
+        seen = self.across * self.banks
+        return max(0, min(self.picked - seen // 2, len(self.answers) - seen))
+
+    @property
+    def count(self) -> int:
+        return self.banks * (self.tall + 1) - 1
+
+    def title(self, width: int) -> str:
+        size, last = len(self.answers), self.first + self.across * self.banks
+        more = f" · {self.first + 1}–{last} in sight" if size > last - self.first else ""
+        return f"{size} rollouts, best first{more}"
+
+    def draw(self, width: int, rows: range) -> list[Strip]:
+        across, tall = self.across, self.tall
+        last = min(len(self.answers), self.first + across * self.banks)
+        drawn = [self._column(place) for place in range(self.first, last)]
+        blank, gap = Strip([Segment(" " * self.cell)]), Strip([Segment(" " * GAP)])
+
+        def line_of(row: int) -> Strip:
+            bank, at = divmod(row, tall + 1)
+            beside = drawn[bank * across : (bank + 1) * across]
+            parts = [(lines[at] if at < len(lines) else blank, gap) for lines in beside]
+            return Strip.join([part for pair in parts for part in pair][:-1])
+
+        return [line_of(row) for row in rows]
+
+    def _column(self, place: int) -> list[Strip]:
+        one, cell = self.answers[place], self.cell
+        picked = place == self.picked
+        number = f"{'▸' if picked else ' '}{one.number}"
+        reward = f"reward {short(one.reward)}"
+        head = fit_text(f"{number:<5}{reward}", cell - 2)
+        signed = f"{'+' if one.advantage > 0 else ''}{short(one.advantage)}"
+        tokens = "" if one.tokens is None else f"{one.tokens} tokens"
+        removed = f"␛ removed ×{count_unsafe(one.text or '')}" if _unsafe(one) else ""
+        facts = "  ".join(part for part in (tokens, one_line(one.ended, 20), removed) if part)
+        dim = self.tone("dim")
+        strong = self.tone("cursor" if picked else "strong")
+        return [
+            line((head, strong), (" █", reward_style(one.reward, *self._scale))),
+            line((fit_text(f"  advantage {signed}", cell), self.tone("plain"))),
+            line((fit_text(f"  {facts}", cell), self.tone("warm") if removed else dim)),
+            *(self._said(text, one) for text in self._text(one)),
+        ]
+
+    @property
+    def _scale(self) -> tuple[float, float]:
+        known = [one.reward for one in self.answers]
+        return min(0.0, *known, 0.0), max(1.0, *known, 1.0)
+
+    def _said(self, text: str, one: Answer) -> Strip:
+        style: Style = self.tone("dim" if one.text is None else "plain")
+        return line((fit_text(f"  {text}", self.cell), style))
+
+    def _text(self, one: Answer) -> list[str]:
+        if one.text is None:
+            told = "reading …" if one.trace_id else "The service does not say which rollout."
+            said = self.unread or told
+        else:
+            said = clean(one.text).replace("\t", "    ") or "(nothing)"
+        return [part.plain for part in Content(said).wrap(max(1, self.cell - 2))]
+
+    def move(self, places: int) -> None:
+        self.picked = max(0, min(len(self.answers) - 1, self.picked + places))
+
+    def on_click(self, event: Click) -> None:
+        bank = (self.scroll_offset.y + max(0, event.y - 1)) // (self.tall + 1)
+        place = self.first + bank * self.across + event.x // (self.cell + GAP)
+        if place < len(self.answers):
+            self.picked = place
+
+
+def _unsafe(one: Answer) -> bool:
+    return bool(one.text) and count_unsafe(one.text or "") > 0

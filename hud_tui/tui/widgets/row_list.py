@@ -17,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
-from hud_tui.tui.bindings import bindings
+from hud_tui.tui.keys import bindings
 
 GAP = 2
 """Cells between two columns."""

@@ -6,15 +6,15 @@ One BLAS thread, as in the worker: two on a busy machine are several times slowe
 import os
 from pathlib import Path
 
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-
 import numpy as np
 import pytest
 
 from hud_tui.service.engines.base import Datum
-from hud_tui.service.engines.tiny.learner import Learner
-from hud_tui.service.engines.tiny.policy import Config, Weights, initial
-from hud_tui.service.engines.tiny.state import save_base
+from hud_tui.service.engines.tiny.model import Config, Weights, initial
+from hud_tui.service.engines.tiny.worker import Learner, save_base
+
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
 
 SMALL = Config(width=16, layers=2, heads=2, context=32)
 

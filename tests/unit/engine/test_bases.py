@@ -7,13 +7,18 @@ from statistics import fmean
 
 import pytest
 
-from hud_tui.rl.advantage import group_advantages, has_signal
+from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import Adam, Datum, SampleRequest
-from hud_tui.service.engines.tiny.bases import BASES, weights_path
-from hud_tui.service.engines.tiny.learner import Learner
+from hud_tui.service.engines.tiny.engine import BASES, weights_path
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
-from hud_tui.service.environments import ENVIRONMENTS
-from hud_tui.service.tasksets import TASKSETS, TaskRow, hopeless_rows, saturated_rows
+from hud_tui.service.engines.tiny.worker import Learner
+from hud_tui.service.environments import (
+    ENVIRONMENTS,
+    TASKSETS,
+    TaskRow,
+    hopeless_rows,
+    saturated_rows,
+)
 
 TOKENIZER = CharTokenizer()
 PAIRS = [("tiny/arith-0.2M", "arith"), ("tiny/mixed-0.2M", "arith"), ("tiny/mixed-0.2M", "text")]

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from hud_tui.service.engines import base
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
-from hud_tui.service.engines.tiny import checks
 
 REQUEST = SampleRequest([65, 66], 4)
 DATUM = Datum([65], [66, 67], [-1.0, -2.0], 0.5)
@@ -25,9 +25,9 @@ DATUM = Datum([65], [66, 67], [-1.0, -2.0], 0.5)
     ],
 )
 def test_a_request_that_cannot_be_sampled(change: dict[str, object], word: str) -> None:
-    checks.requests([REQUEST, replace(REQUEST, temperature=0)], 16, 128)
+    base.requests([REQUEST, replace(REQUEST, temperature=0)], 16, 128)
     with pytest.raises(EngineError, match=f"request 1: .*{word}"):
-        checks.requests([REQUEST, replace(REQUEST, **change)], 16, 128)  # type: ignore[arg-type]
+        base.requests([REQUEST, replace(REQUEST, **change)], 16, 128)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -44,19 +44,19 @@ def test_a_request_that_cannot_be_sampled(change: dict[str, object], word: str) 
     ],
 )
 def test_a_datum_that_cannot_be_trained_on(change: dict[str, object], word: str) -> None:
-    checks.datums([DATUM], 16, 128, ratios=True)
+    base.datums([DATUM], 16, 128, ratios=True)
     with pytest.raises(EngineError, match=f"datum 1: .*{word}"):
-        checks.datums([DATUM, replace(DATUM, **change)], 16, 128, ratios=True)  # type: ignore[arg-type]
+        base.datums([DATUM, replace(DATUM, **change)], 16, 128, ratios=True)  # type: ignore[arg-type]
 
 
 def test_cross_entropy_needs_no_logprobs() -> None:
-    checks.datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)
+    base.datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)
 
 
 @pytest.mark.parametrize("weights", [[], [[1.0]], [[1.0, float("nan")]]])
 def test_weights_that_do_not_fit(weights: list[list[float]]) -> None:
     with pytest.raises(EngineError, match="weights must"):
-        checks.weights(weights, [DATUM])
+        base.weights(weights, [DATUM])
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_weights_that_do_not_fit(weights: list[list[float]]) -> None:
     [{"learning_rate": 0.0}, {"beta1": 1.0}, {"eps": float("inf")}, {"weight_decay": -0.1}],
 )
 def test_an_optimizer_setting_that_makes_no_sense(change: dict[str, float]) -> None:
-    checks.adam(Adam(1e-3))
+    base.adam(Adam(1e-3))
     with pytest.raises(EngineError, match=next(iter(change))):
-        checks.adam(replace(Adam(1e-3), **change))
+        base.adam(replace(Adam(1e-3), **change))

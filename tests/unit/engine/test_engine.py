@@ -18,12 +18,17 @@ from hud_tui.service.engines.base import (
     EngineLost,
     EngineRefused,
     SampleRequest,
+    read_frame,
 )
-from hud_tui.service.engines.pipe import read_frame
-from hud_tui.service.engines.tiny import dispatch, process, slices
-from hud_tui.service.engines.tiny.bases import BASES, weights_path
-from hud_tui.service.engines.tiny.dispatch import ROWS, Call, Dispatch
-from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.engines.tiny import engine as engine_module
+from hud_tui.service.engines.tiny.engine import (
+    BASES,
+    ROWS,
+    Call,
+    Dispatch,
+    TinyEngine,
+    weights_path,
+)
 from tests.conftest import until
 from tests.unit.engine.conftest import some_datums
 
@@ -115,8 +120,8 @@ async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(
 async def test_a_worker_that_does_not_answer_is_said_and_ended(
     engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "ANSWER_S", 3)
-    monkeypatch.setattr(dispatch, "SAID_S", 1)
+    monkeypatch.setattr(engine_module, "ANSWER_S", 3)
+    monkeypatch.setattr(engine_module, "SAID_S", 1)
     handle = await engine.open(BASES[0].name)
     pid = engine._worker.pid
     assert pid is not None
@@ -187,8 +192,8 @@ async def test_a_sliced_pass_is_the_same_pass(
     expected = await engine.forward_backward(whole, datums, "ppo")
     lines = await engine.forward(whole, datums)
     stepped = await engine.optim_step(whole, ADAM, tmp_path)
-    monkeypatch.setattr(slices, "TOKENS", 30)
-    assert len(list(slices.cut(datums))) > 3
+    monkeypatch.setattr(engine_module, "TOKENS", 30)
+    assert len(list(engine_module.cut(datums))) > 3
     assert await engine.forward_backward(cut, datums, "ppo") == pytest.approx(expected, rel=1e-4)
     assert np.concatenate(await engine.forward(cut, datums)) == pytest.approx(
         np.concatenate(lines), abs=1e-4
@@ -200,7 +205,7 @@ async def test_a_sliced_pass_is_the_same_pass(
 async def test_a_slice_that_fails_takes_the_whole_pass_back(
     engine: TinyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "TOKENS", 30)
+    monkeypatch.setattr(engine_module, "TOKENS", 30)
     datums = some_datums(8, logprob=-4.0)
     endless = [[1.0] * len(datum.output) for datum in datums]
     endless[-1] = [1e308] * len(datums[-1].output)
@@ -214,7 +219,7 @@ async def test_a_slice_that_fails_takes_the_whole_pass_back(
 async def test_others_get_their_turn_within_a_long_pass(
     engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "TOKENS", 30)
+    monkeypatch.setattr(engine_module, "TOKENS", 30)
     handle = await engine.open(BASES[0].name)
     passing = asyncio.create_task(
         engine.forward_backward(handle, some_datums(64, logprob=-4.0), "ppo")
@@ -227,7 +232,7 @@ async def test_others_get_their_turn_within_a_long_pass(
 
 def test_the_service_s_side_does_not_load_numpy() -> None:
     code = (
-        "import sys, hud_tui.service.engines.tiny.engine, hud_tui.service.tasksets;"
+        "import sys, hud_tui.service.engines.tiny.engine, hud_tui.service.environments;"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

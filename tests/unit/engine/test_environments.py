@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.service.engines.tiny.bases import CONTEXT
+from hud_tui.service.engines.tiny.engine import CONTEXT
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
-from hud_tui.service.environments import ENVIRONMENTS
-from hud_tui.service.tasksets import TASKSETS, TaskRow, rows
+from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, TaskRow, rows
 
 EXAMPLES = [
     ("arith", "add", {"a": 12, "b": 30}, "12 + 30 = ?", "42"),

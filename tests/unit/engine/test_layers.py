@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hud_tui.service.engines.tiny import layers
-from hud_tui.service.engines.tiny.policy import backward, forward, zeros
+from hud_tui.service.engines.tiny import model
+from hud_tui.service.engines.tiny.model import backward, forward, zeros
 from tests.unit.engine.conftest import SMALL
 
 Floats = NDArray[np.float64]
@@ -20,24 +20,24 @@ def normal(*shape: int) -> Floats:
     return np.random.default_rng(shape).standard_normal(shape)
 
 
-def attend(x: Floats, qkv: Floats, out: Floats) -> tuple[Any, layers.Tape]:
-    return layers.attention(x, qkv, out, BATCH, HEADS)
+def attend(x: Floats, qkv: Floats, out: Floats) -> tuple[Any, model.Tape]:
+    return model.attention(x, qkv, out, BATCH, HEADS)
 
 
 LAYERS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Floats]]] = {
     "rms_norm": (
-        layers.rms_norm,
-        layers.rms_norm_backward,
+        model.rms_norm,
+        model.rms_norm_backward,
         [normal(ROWS, WIDTH), normal(WIDTH)],
     ),
     "attention": (
         attend,
-        layers.attention_backward,
+        model.attention_backward,
         [normal(ROWS, WIDTH), normal(WIDTH, 3 * WIDTH), normal(WIDTH, WIDTH)],
     ),
     "feed_forward": (
-        layers.feed_forward,
-        layers.feed_forward_backward,
+        model.feed_forward,
+        model.feed_forward_backward,
         [normal(ROWS, WIDTH), normal(WIDTH, 4 * WIDTH), normal(4 * WIDTH, WIDTH)],
     ),
 }

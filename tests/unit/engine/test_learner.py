@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hud_tui.rl.advantage import group_advantages
+from hud_tui.rl.groups import group_advantages
+from hud_tui.service.engines import base
 from hud_tui.service.engines.base import (
     Adam,
     Datum,
@@ -18,10 +19,9 @@ from hud_tui.service.engines.base import (
     NotFinite,
     SampleRequest,
 )
-from hud_tui.service.engines.tiny import checks
-from hud_tui.service.engines.tiny.learner import Learner
-from hud_tui.service.engines.tiny.optimiser import Moments, adam_step
-from hud_tui.service.engines.tiny.policy import Config, shapes
+from hud_tui.service.engines.tiny.model import Config, shapes
+from hud_tui.service.engines.tiny.training import Moments, adam_step
+from hud_tui.service.engines.tiny.worker import Learner
 from tests.unit.engine.conftest import some_datums
 
 ADAM = Adam(learning_rate=1e-3, weight_decay=0.01)
@@ -44,7 +44,7 @@ def digest(path: Path) -> str:
 CONTINUE = """
 import sys
 from pathlib import Path
-from hud_tui.service.engines.tiny.learner import Learner
+from hud_tui.service.engines.tiny.worker import Learner
 from tests.unit.engine.test_learner import digest, train
 learner = Learner(Path(sys.argv[1]))
 print(digest(train(learner, range(*map(int, sys.argv[2:4])), Path(sys.argv[1]).parent)))
@@ -178,7 +178,7 @@ def test_where_every_token_is_clipped_there_is_nothing_to_step_on(
     [datum] = some_datums(1)
     far = [value - 1.0 for value in small.forward([datum])[0]]
     clipped = replace(datum, logprobs=far, advantage=1.0)
-    small.forward_backward([clipped], "ppo", checks.loss_config("ppo", None))
+    small.forward_backward([clipped], "ppo", base.loss_config("ppo", None))
     with pytest.raises(EngineRefused, match="no token moved the policy"):
         small.optim_step(Adam(1e-3), tmp_path)
 

@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hud_tui.service.engines.base import LOSSES, Datum, EngineError
-from hud_tui.service.engines.figures import merge
+from hud_tui.service.engines.base import (
+    CONFIG_DEFAULTS,
+    LOSSES,
+    Datum,
+    EngineError,
+    loss_config,
+    merge,
+)
 from hud_tui.service.engines.tiny import training
-from hud_tui.service.engines.tiny.checks import CONFIG_DEFAULTS, loss_config
-from hud_tui.service.engines.tiny.learner import Learner
-from hud_tui.service.engines.tiny.losses import RESIDUE, token_weights
-from hud_tui.service.engines.tiny.policy import Config, Weights
+from hud_tui.service.engines.tiny.model import Config, Weights
+from hud_tui.service.engines.tiny.training import RESIDUE, token_weights
+from hud_tui.service.engines.tiny.worker import Learner
 from tests.unit.engine.conftest import SMALL, distance, some_datums
 
 Floats = NDArray[np.float64]

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.service.engines.tiny.bases import BASES
-from hud_tui.service.engines.tiny.lessons import LESSONS, Lesson, line
-from hud_tui.service.engines.tiny.policy import Config
+from hud_tui.service.engines.tiny.engine import BASES
+from hud_tui.service.engines.tiny.model import Config
+from hud_tui.service.engines.tiny.pretrain import LESSONS, Lesson, line
 from hud_tui.service.engines.tiny.tokenizer import END, CharTokenizer
-from hud_tui.service.environments import ENVIRONMENTS
-from hud_tui.service.tasksets import TASKSETS, hopeless_rows
+from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, hopeless_rows
 
 EVERY = LESSONS["tiny/mixed-0.2M"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hud_tui.service.engines.base import Datum, SampleRequest
-from hud_tui.service.engines.tiny.learner import Learner
 from hud_tui.service.engines.tiny.tokenizer import END
+from hud_tui.service.engines.tiny.worker import Learner
 from tests.unit.engine.conftest import SMALL
 
 

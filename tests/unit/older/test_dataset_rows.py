@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.older.dataset_checks import check_dataset, check_name
-from hud_tui.older.dataset_rows import V4, from_rows, to_rows
-from hud_tui.rl.formats import read_row, read_rows
-from hud_tui.rl.tasks import Task
+from hud_tui.legacy.dataset import V4, check_dataset, check_name, from_rows, to_rows
+from hud_tui.rl.tasks.formats import read_row, read_rows
+from hud_tui.rl.tasks.task import Task
 from tests.unit.older.test_yaml import TEXT
 
 NAME = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)

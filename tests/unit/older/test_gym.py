@@ -7,11 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.older.gym import Argument, GymConfig, read_gym
-from hud_tui.older.gym_new import Described, described, new_gym
-from hud_tui.older.gym_text import gym_text
-from hud_tui.older.lock import Tool
-from hud_tui.older.lock_reader import read_lock
+from hud_tui.legacy.gym import (
+    Argument,
+    Described,
+    GymConfig,
+    described,
+    gym_text,
+    new_gym,
+    read_gym,
+)
+from hud_tui.legacy.lock_file import Tool, read_lock
 from tests.unit.older.locks import V1_1, V1_3
 from tests.unit.older.test_yaml import TEXT, VALUES
 

@@ -9,16 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.older.lock import PrimaryDataset
-from hud_tui.older.lock_check import check_lock
-from hud_tui.older.lock_file import find_lock, load_lock, write_dataset
-from hud_tui.older.lock_reader import read_lock
-from hud_tui.older.lock_rows import Completion
-from hud_tui.older.lock_text import with_dataset
-from hud_tui.older.mcp import images_of, infer_servers
-from hud_tui.older.yaml_text import read_yaml, round_trip, writable
-from hud_tui.rl.formats import read_row
-from hud_tui.rl.tasks import Task
+from hud_tui.legacy.lock_file import (
+    Completion,
+    PrimaryDataset,
+    check_lock,
+    find_lock,
+    images_of,
+    infer_servers,
+    load_lock,
+    read_lock,
+    with_dataset,
+    write_dataset,
+)
+from hud_tui.legacy.yaml import read_yaml, round_trip, writable
+from hud_tui.rl.tasks.formats import read_row
+from hud_tui.rl.tasks.task import Task
 from tests.unit.older.locks import ALL, V1_0, V1_1, V1_2, V1_3
 from tests.unit.older.test_yaml import TEXT, VALUES
 

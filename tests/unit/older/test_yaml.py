@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.older import yaml_guard
-from hud_tui.older.yaml_guard import MAX_DEPTH
-from hud_tui.older.yaml_text import MAX_BYTES, field_name, read_yaml, round_trip, writable
+from hud_tui.legacy import yaml
+from hud_tui.legacy.yaml import MAX_BYTES, MAX_DEPTH, field_name, read_yaml, round_trip, writable
 
 LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
@@ -77,7 +76,7 @@ def test_an_alias_counts_as_what_it_stands_for(
     monkeypatch: pytest.MonkeyPatch, aliases: int, refused: bool
 ) -> None:
     """Ten values and their list, its key, and for each alias a key and those eleven."""
-    monkeypatch.setattr(yaml_guard, "MAX_NODES", 1 + 12 + 2 * 12)
+    monkeypatch.setattr(yaml, "MAX_NODES", 1 + 12 + 2 * 12)
     text = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
     text += "".join(f"b{n}: *a\n" for n in range(aliases))
     if refused:

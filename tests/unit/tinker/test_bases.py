@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.service.engines.tinker.bases import VOCABULARY, make_base, names
+from hud_tui.service.engines.tinker.engine import VOCABULARY, make_base, names
 
 
 def test_a_folder_goes_by_its_last_part_and_its_config_is_read(tmp_path: Path) -> None:

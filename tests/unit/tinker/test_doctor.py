@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.doctor.report import Host
-from hud_tui.doctor.tinker import check_tinker, tinker_settings
-from hud_tui.tinker_settings import Options
+from hud_tui.doctor import Host, check_tinker, tinker_settings
+from hud_tui.settings import Options
 
 URL = "http://trainer:8000"
 

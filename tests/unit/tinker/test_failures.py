@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, StateGone
-from hud_tui.service.engines.tinker.failures import explain
+from hud_tui.service.engines.tinker.server import explain
 
 URL = "http://trainer"
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.service.engines.base import EngineError
-from hud_tui.service.engines.tinker.journal import Intent, Journal
-from hud_tui.service.engines.tinker.pointer import Pointer, read, states, write
+from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, read, states, write
 
 HERE = Pointer("http://t", "local/q", "/models/q", 8, "tinker://run/weights/n1", "tinker://run/n1")
 

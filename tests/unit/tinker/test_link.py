@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.service.engines.base import EngineLost
-from hud_tui.service.engines.pipe import frame
+from hud_tui.service.engines.base import EngineLost, frame
 from hud_tui.service.engines.tinker import link as links
 from hud_tui.service.engines.tinker import worker as workers
 from hud_tui.service.engines.tinker.link import Link

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from hud_tui.service.engines.base import EngineError
-from hud_tui.service.engines.tinker import connection
-from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tinker.offer import Offer
-from hud_tui.tinker_settings import Options
+from hud_tui.service.engines.tinker import engine as engine_module
+from hud_tui.service.engines.tinker.engine import Offer, TinkerEngine
+from hud_tui.settings import Options
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def test_an_offer_is_one_server_s(tmp_path: Path) -> None:
 async def test_a_server_that_never_answered_is_said(
     tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "START_S", 0.0)
+    monkeypatch.setattr(engine_module, "START_S", 0.0)
     engine = TinkerEngine(Options(nobody, False), tmp_path / "tinker")
     with pytest.raises(EngineError, match="has not answered"):
         await engine.start()
@@ -40,7 +39,7 @@ async def test_a_server_that_never_answered_is_said(
 async def test_one_that_is_away_leaves_its_trees_readable(
     tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "START_S", 0.0)
+    monkeypatch.setattr(engine_module, "START_S", 0.0)
     (tmp_path / "tinker").mkdir()
     Offer(tmp_path / "tinker" / "offer.json", nobody).write({"Qwen/Qwen3-8B": 32768})
     engine = TinkerEngine(Options(nobody, False), tmp_path / "tinker")

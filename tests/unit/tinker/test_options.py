@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.service import claims
-from hud_tui.tinker_settings import CLOUD, BadOption, read_options
+from hud_tui.service import app
+from hud_tui.settings import CLOUD, BadOption, read_options
 
 LOCAL = {"TINKER_BASE_URL": "http://127.0.0.1:8765/"}
 
@@ -41,7 +41,7 @@ def test_a_cluster_elsewhere_is_not_this_machine() -> None:
 def test_a_host_with_a_loopback_name_in_it_is_not_this_machine(host: str) -> None:
     options = read_options({"TINKER_BASE_URL": f"http://{host}:1", "TINKER_API_KEY": "k"})
     assert not options.is_loopback
-    assert not claims.is_loopback(host)
+    assert not app.is_loopback(host)
 
 
 def test_rank_and_lifetime_are_read() -> None:

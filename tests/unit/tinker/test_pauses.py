@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from hud_tui.service.engines.tinker.pauses import Pauses
+from hud_tui.service.engines.tinker.server import Pauses
 
 CODE = r"""
 import json, logging
@@ -12,7 +12,7 @@ import tinker
 from tinker.lib.api_future_impl import QueueState
 from tinker.lib.internal_client_holder import logger
 from tinker.lib.queue_state_logger import QueueStateLogger
-from hud_tui.service.engines.tinker.pauses import listen
+from hud_tui.service.engines.tinker.server import listen
 
 heard, answers = [], logging.getLogger("httpx")
 listen(lambda who, why: heard.append(why))

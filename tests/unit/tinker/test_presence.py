@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from hud_tui.service.engines.base import EngineError, PolicyLost
-from hud_tui.service.engines.tinker import calls, presence
-from hud_tui.service.engines.tinker.calls import Calls
-from hud_tui.service.engines.tinker.presence import Presence
+from hud_tui.service.engines.tinker import link
+from hud_tui.service.engines.tinker import server as server_module
+from hud_tui.service.engines.tinker.link import Presence
+from hud_tui.service.engines.tinker.server import Calls
 from tests.conftest import until
 
 URL = "http://trainer:8000"
@@ -28,10 +29,10 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server = Server()
-    monkeypatch.setattr(presence, "_answers", lambda url: server.up)
-    for module in (presence, calls):
+    monkeypatch.setattr(link, "_answers", lambda url: server.up)
+    for module in (link, server_module):
         monkeypatch.setattr(module, "PROBE_S", 0.005)
-    monkeypatch.setattr(calls, "AWAY_S", 0.05)
+    monkeypatch.setattr(server_module, "AWAY_S", 0.05)
     yield server
     server.calls._threads.shutdown(wait=False)
 
@@ -59,7 +60,7 @@ async def test_a_call_that_is_repeated_says_it_before_it_has_looked(
         said.append(list(server.told))
         return True
 
-    monkeypatch.setattr(presence, "_answers", answers)
+    monkeypatch.setattr(link, "_answers", answers)
     await server.presence.wait()
     assert (said, server.told) == ([[AWAY]], [AWAY, None])
 

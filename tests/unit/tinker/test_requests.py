@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hud_tui.service.engines.base import SampleRequest
-from hud_tui.service.engines.tinker.requests import as_asked, seed_of
+from hud_tui.service.engines.tinker.engine import as_asked, seed_of
 from hud_tui.service.engines.tinker.sampling import alike
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer
 

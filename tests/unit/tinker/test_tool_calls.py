@@ -5,8 +5,7 @@ import json
 import pytest
 
 from hud_tui.service.engines.base import Call
-from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer
-from hud_tui.service.engines.tinker.tool_calls import split, with_arguments
+from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, split, with_arguments
 from tests.unit.tinker.test_requests import Bytes
 
 HERMES = "… return calls within <tool_call></tool_call> …"

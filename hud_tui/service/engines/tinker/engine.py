@@ -5,17 +5,22 @@ talks to the server. Nothing of `tinker` is loaded here.
 """
 
 import asyncio
+import json
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
     About,
     Adam,
     Base,
     Datum,
+    Defaults,
     EngineError,
     EngineLost,
     Handle,
@@ -23,14 +28,266 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
-from hud_tui.service.engines.tinker import pointer as pointers
-from hud_tui.service.engines.tinker.connection import Connection
-from hud_tui.service.engines.tinker.link import LOST
-from hud_tui.service.engines.tinker.pointer import Pointer
-from hud_tui.service.engines.tinker.requests import as_asked
+from hud_tui.service.engines.tinker import state as pointers
+from hud_tui.service.engines.tinker.link import LOST, RETURN_S, Link
+from hud_tui.service.engines.tinker.state import Pointer
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, load
-from hud_tui.service.engines.tiny import checks
-from hud_tui.tinker_settings import Options
+from hud_tui.settings import Options
+from hud_tui.storage import read_regular
+
+# Bases: what a server offers, with what its model's own config says where that is at hand.
+
+
+MOST_BYTES = 1 << 24
+"""Of the largest config that is read."""
+CONTEXT = 4096
+"""Where neither server nor config says."""
+VOCABULARY = 2**20
+"""Beyond any model's: where the config is not at hand, the server refuses ids that are not its."""
+LEARNING_RATE, WIDTH = 1e-4, 2048
+"""LoRA's usual rate, and the width below which it grows: Adam's best rate falls with width
+(Yang et al. 2022, arXiv:2203.03466)."""
+SHORT = 512
+"""A context below this is a toy's: completions are short then."""
+
+
+def make_base(name: str, model: str, context: int | None) -> Base:
+    """A base, by the engine's name and the server's name of it.
+
+    Args:
+        name: The engine's.
+        model: The server's: a hub id, or a path.
+        context: What the server says, if it does.
+    """
+    config = read_config(model)
+    room = context or _number(config, "max_position_embeddings") or CONTEXT
+    width = _number(config, "hidden_size") or WIDTH
+    toy = room <= SHORT
+    return Base(
+        name=name,
+        description=f"{model} on a Tinker server" if model == name else f"{name} on this cluster",
+        context=room,
+        vocabulary=_number(config, "vocab_size") or VOCABULARY,
+        defaults=Defaults(
+            learning_rate=float(f"{LEARNING_RATE * max(1.0, WIDTH / width):.1g}"),
+            group_size=8,
+            max_tokens=20 if toy else 256,
+            tasks_per_step=16,
+            steps=60 if toy else 40,
+        ),
+    )
+
+
+def names(models: Mapping[str, int | None]) -> dict[str, str]:
+    """The server's model names by the engine's: a path goes by its last part, as ``local/…``."""
+    named: dict[str, str] = {}
+    for model in models:
+        name = f"local/{Path(model).name}" if Path(model).is_absolute() else model
+        named[name if name not in named else model] = model
+    return named
+
+
+def read_config(model: str) -> dict[str, Any]:
+    """A model's config.json, from its folder or the hub's cache; empty where it is in neither."""
+    path = Path(model) / "config.json" if Path(model).is_absolute() else cached(model)
+    try:
+        found = json.loads(read_regular(path, MOST_BYTES)) if path is not None else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    inner = found.get("text_config")
+    return {**found, **inner} if isinstance(inner, dict) else found
+
+
+def cached(model: str) -> Path | None:
+    """Where the hub's cache has a model's config.json, without loading the hub's library."""
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    repository = cache / f"models--{model.replace('/', '--')}"
+    found = sorted(
+        repository.glob("snapshots/*/config.json"), key=lambda path: path.stat().st_mtime
+    )
+    return found[-1] if found else None
+
+
+def _number(config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+# Offer: what a server had when it last answered, so that trees can be read while it is away.
+
+
+"""Of the largest file that is read."""
+
+
+class Offer:
+    def __init__(self, path: Path, url: str) -> None:
+        self._path = path
+        self._url = url
+
+    def write(self, contexts: Mapping[str, int | None]) -> None:
+        """Remember model names and contexts; where that cannot be written, it is not."""
+        draft = self._path.with_suffix(".tmp")
+        with suppress(OSError):
+            draft.write_text(json.dumps({"url": self._url, "models": dict(contexts)}))
+            draft.replace(self._path)
+
+    def read(self) -> dict[str, int | None]:
+        """What this very server offered; empty where that is not known."""
+        try:
+            found = json.loads(read_regular(self._path, MOST_BYTES))
+            models = found["models"] if found["url"] == self._url else {}
+            return {str(name): context for name, context in models.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+
+# Connection: the process that talks to the server, and what the server offers.
+
+
+SAVES = 2
+"""A step is saved as a state, with the optimizer, and as weights for samplers."""
+START_S = 10.0
+"""How long the server may be away when the service starts."""
+
+
+class Connection:
+    def __init__(self, options: Options, directory: Path) -> None:
+        """`directory`: for the journal, the log and the last offer; made when missing."""
+        self.link = Link(directory, options.environment(), self._hear)
+        self.bases: dict[str, Base] = {}
+        self.models: dict[str, str] = {}
+        """The server's names of the bases."""
+        self._options = options
+        self._offer = Offer(directory / "offer.json", options.url)
+        self._state: dict[str, Any] = {}
+        self._connecting = asyncio.Lock()
+
+    @property
+    def about(self) -> About:
+        """The server, and how its queue and its slots are by its last word."""
+        queue, slots = self._state.get("queue", "active"), self._state.get("slots", 0)
+        place = self._options
+        return About("tinker", place.url, queue, slots, place.ttl_s, saves_per_step=SAVES)
+
+    async def start(self) -> None:
+        """Connect; where the server is away now, go by what it offered before.
+
+        Raises:
+            EngineError: It does not answer, and never has; or it refuses the key.
+        """
+        try:
+            await self.connect(START_S)
+        except EngineError as error:
+            known = await asyncio.to_thread(self._offer.read)
+            if not known:
+                raise
+            self._take(known)
+            self._state = {"queue": str(error)}
+
+    async def connect(self, patience_s: float = RETURN_S) -> None:
+        """Have a process that has the server. Raises EngineError as `start` does."""
+        async with self._connecting:
+            if not await self.link.start():
+                return
+            try:
+                contexts = await self._ask_for_models(patience_s)
+            except EngineError:
+                await self.link.stop()
+                raise
+            await asyncio.to_thread(self._offer.write, contexts)
+            self._state = {}
+            self._take(contexts)
+
+    def model(self, base: str) -> str:
+        """The server's name of a base. Raises EngineError: there is none."""
+        if base not in self.models:
+            raise EngineError(f"no base {base!r}; choose from {', '.join(self.models)}")
+        return self.models[base]
+
+    def place(self, source: str | Path) -> Pointer:
+        """Where weights are: a base's, or a state's by its file here.
+
+        Raises:
+            EngineError: No such base or state, or it is on another server.
+        """
+        url = self._options.url
+        if isinstance(source, str):
+            return Pointer(url, source, self.model(source), self._options.rank)
+        pointer = pointers.read(source)
+        if pointer.url != url:
+            raise EngineError(
+                f"this checkpoint is on {pointer.url}, and the engine talks to {url}:"
+                " set TINKER_BASE_URL to the former"
+            )
+        if pointer.base not in self.models:
+            raise EngineError(f"the server no longer offers {pointer.base}")
+        return pointer
+
+    async def _ask_for_models(self, patience_s: float) -> dict[str, int | None]:
+        options = self._options
+        found = await self.link.ask(
+            "connect",
+            url=options.url,
+            keeps_samplers=options.keeps_samplers,
+            ttl_s=options.ttl_s,
+            patience_s=patience_s,
+        )
+        return {model["name"]: model["context"] for model in found}
+
+    def _take(self, contexts: Mapping[str, int | None]) -> None:
+        """The server's models, with their contexts where it says them, are the bases."""
+        self.models = names(contexts)
+        self.bases = {
+            name: make_base(name, model, contexts[model]) for name, model in self.models.items()
+        }
+
+    def _hear(self, state: dict[str, Any]) -> None:
+        self._state = state
+
+
+# A request to sample, as the SDK's process takes it.
+
+
+SPACE = 2**31 - 1024
+"""Seeds are 31 bits on servers, and those of a group follow each other."""
+
+
+def as_asked(request: SampleRequest, tokens: ChatTokenizer) -> dict[str, Any]:
+    """The request as plain values.
+
+    Stop sequences of one token each go as ids, with the ids that end a turn; servers take ids
+    or texts, not both, so longer ones make texts of them all.
+    """
+    if all(len(stop) == 1 for stop in request.stop):
+        stop: list[Any] = [*tokens.ends, *(stop[0] for stop in request.stop)]
+    else:
+        ends = [tokens.whole([end]) for end in tokens.ends]
+        stop = [*ends, *(tokens.whole(stop) for stop in request.stop)]
+    return {
+        "prompt": list(request.prompt),
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_logprobs": request.top_logprobs,
+        "seed": seed_of(request.seed),
+        "stop": stop,
+        "ends": tokens.ends,
+    }
+
+
+def seed_of(seed: tuple[int, ...]) -> int:
+    """One number of a seed's parts; the last part adds up, so a group's follow each other.
+
+    The multiplier is MINSTD's (Park and Miller 1988).
+    """
+    *head, last = seed or (0,)
+    mixed = 1
+    for part in head:
+        mixed = (mixed * 48271 + part) % SPACE
+    return (mixed * 48271 + last) % SPACE
 
 
 class TinkerEngine:
@@ -90,7 +347,7 @@ class TinkerEngine:
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         base = self._base(handle)
-        checks.requests(requests, base.context, base.vocabulary)
+        base_module.requests(requests, base.context, base.vocabulary)
         tokens = await self.tokenizer(base.name)
         asked = [as_asked(request, tokens) for request in requests]
         rows = await self._link.ask("sample", handle=handle, requests=asked)
@@ -108,7 +365,7 @@ class TinkerEngine:
         loss_fn: str,
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        full = checks.loss_config(loss_fn, config)
+        full = base_module.loss_config(loss_fn, config)
         self._check(handle, datums, ratios=loss_fn != "cross_entropy")
         figures: dict[str, float] = await self._train(
             "forward_backward", handle, datums, loss_fn=loss_fn, config=full
@@ -119,7 +376,7 @@ class TinkerEngine:
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         self._check(handle, datums, ratios=False)
-        checks.weights(weights, datums)
+        base_module.weights(weights, datums)
         rows = [list(row) for row in weights]
         figures: dict[str, float] = await self._train("backward", handle, datums, weights=rows)
         return figures
@@ -131,7 +388,7 @@ class TinkerEngine:
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         base = self._base(handle)
-        checks.adam(adam)
+        base_module.adam(adam)
         name = f"hud-{directory.name}-{uuid4().hex[:8]}"
         stepped = await self._link.ask("optim_step", handle=handle, adam=asdict(adam), name=name)
         place = Pointer(
@@ -155,7 +412,7 @@ class TinkerEngine:
 
     def _check(self, handle: Handle, datums: Sequence[Datum], ratios: bool) -> None:
         base = self._base(handle)
-        checks.datums(datums, base.context, base.vocabulary, ratios)
+        base_module.datums(datums, base.context, base.vocabulary, ratios)
 
     def _base(self, handle: Handle) -> Base:
         """The base of an open handle. Raises EngineLost: its process has ended."""

@@ -7,15 +7,305 @@ import asyncio
 import json
 import logging
 import os
+import re
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from time import monotonic
 from typing import Any
 
-from hud_tui.service.engines.base import EngineError, EngineRefused
-from hud_tui.service.engines.tinker.calls import Calls
-from hud_tui.service.engines.tinker.pauses import Pauses, listen
-from hud_tui.service.engines.tinker.presence import Presence
+from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, StateGone
+from hud_tui.service.engines.tinker.link import PROBE_S, Presence
+
+# Failures: what an exception of the SDK means for a policy, in words for who trains.
+#
+# A refusal changed nothing. After anything else that may have reached a training run its
+# state is not known: the policy is lost, and what was saved last is opened again.
+
+
+LONGEST = 400
+"""Characters of a server's own words."""
+GONE = re.compile(r"\b(?:model|session)\b.*\bnot (?:loaded|found)\b", re.IGNORECASE)
+"""How servers say that they know a run no more."""
+
+
+def explain(error: BaseException, server: str) -> EngineError:
+    """The engine's error for an exception of the SDK, `server` being the URL."""
+    if isinstance(error, EngineError):
+        return error
+    cause = error if _status(error) is not None else error.__cause__
+    status = _status(cause)
+    said = detail(cause if cause is not None and status is not None else error)
+    if "corrupt" in said.casefold():
+        return PolicyLost(f"{server} says that the run is corrupted: {said}")
+    if status is None:
+        return _without_status(error, said, server)
+    if GONE.search(said):
+        return PolicyLost(f"{server} lost the training run ({said})")
+    if status in (400, 422):
+        return _refused(said, server)
+    if status >= 500:
+        return PolicyLost(f"{server} failed ({status}): {said}")
+    return _STATUSES.get(status, _other)(said, server)
+
+
+def detail(error: BaseException) -> str:
+    """The server's own words, on one line."""
+    body = getattr(error, "body", None)
+    found = body.get("detail", body) if isinstance(body, Mapping) else None
+    if isinstance(found, list):
+        found = "; ".join(_misfit(one) for one in found)
+    text = str(found or error)
+    return " ".join(text.split())[:LONGEST]
+
+
+def _misfit(one: Any) -> str:
+    if not isinstance(one, Mapping):
+        return str(one)
+    place = ".".join(str(part) for part in one.get("loc", ()))
+    return f"{place}: {one.get('msg', '')}"
+
+
+def _status(error: BaseException | None) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _without_status(error: BaseException, said: str, server: str) -> EngineError:
+    name = type(error).__name__
+    if str(getattr(error, "category", "")).casefold().endswith("user"):
+        return _refused(said, server)
+    if name in ("APIConnectionError", "APITimeoutError"):
+        return PolicyLost(f"{server} does not answer")
+    if name == "TinkerError" and "api" in said.casefold():
+        return EngineError(f"the key does not look like Tinker's: set TINKER_API_KEY ({said})")
+    return PolicyLost(f"{server}: {name}: {said}")
+
+
+def _refused(said: str, server: str) -> EngineError:
+    if "lora adapters" in said.casefold():
+        return EngineError(
+            f"every adapter slot of {server} is taken ({said}): roll fewer models at once, or start"
+            " it with more. Slots of programs that ended come free after some minutes"
+        )
+    return EngineRefused(said)
+
+
+def _other(said: str, server: str) -> EngineError:
+    return PolicyLost(f"{server}: {said}")
+
+
+def _key(said: str, server: str) -> EngineError:
+    return EngineError(f"{server} refused the key: set TINKER_API_KEY to one it takes ({said})")
+
+
+def _billing(said: str, server: str) -> EngineError:
+    return EngineError(f"{server} asks for payment (402): settle it, then resume the run ({said})")
+
+
+def _gone(said: str, server: str) -> EngineError:
+    if not any(word in said.casefold() for word in ("checkpoint", "weights", "expired")):
+        return EngineError(f"{server}: {said} (404)")
+    return StateGone(f"{server} no longer has this checkpoint ({said}): choose one that is kept")
+
+
+def _busy(said: str, server: str) -> EngineError:
+    return EngineError(f"{server} takes no more requests now (429): resume the run later ({said})")
+
+
+_STATUSES = {401: _key, 402: _billing, 403: _key, 404: _gone, 429: _busy}
+
+
+# Calls: the SDK's requests, each with a bound, beside the event loop.
+#
+# The SDK itself polls for ever; here a call is given up when the server stops answering,
+# or answers but is not done in time, unless it says that the queue is paused.
+
+
+CALL_S = 600.0
+"""Longest that a call may take while its queue moves."""
+PAUSED_S = 2 * 3600.0
+"""Longest while the server says that it is paused."""
+AWAY_S = 15.0
+"""A call is given up when the server has not answered for so long meanwhile."""
+THREADS = 64
+
+
+class Calls:
+    def __init__(
+        self,
+        url: str,
+        presence: Presence,
+        paused: Callable[[], str | None],
+        idle: Callable[[], object],
+    ) -> None:
+        """
+        Args:
+            url: The server's.
+            presence: Whether it answers.
+            paused: Why the queue is held up now; None while it moves.
+            idle: Called when no request is under way any more.
+        """
+        self._url = url
+        self._presence = presence
+        self._paused = paused
+        self._idle = idle
+        self._under_way = 0
+        self._threads = ThreadPoolExecutor(THREADS, "tinker")
+
+    async def __call__(self, submit: Callable[[], Any], limit_s: float = CALL_S) -> Any:
+        """Submit a request and await its result.
+
+        Args:
+            submit: Calls the SDK, which may block; returns a future of its own, or a value.
+            limit_s: Longest that it may take.
+
+        Raises:
+            EngineError: As `failures.explain` has it; PolicyLost where the outcome is unknown.
+        """
+        self._under_way += 1
+        try:
+            await self._presence.wait()
+            result = await self._bounded(submit, limit_s)
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._idle()
+        self._presence.heard()
+        return result
+
+    async def _bounded(self, submit: Callable[[], Any], limit_s: float) -> Any:
+        task = asyncio.ensure_future(self._result(submit))
+        try:
+            await self._until_done(task, limit_s)
+            return task.result()
+        except BaseException as error:
+            task.cancel()
+            if isinstance(error, Exception):
+                raise explain(error, self._url) from error
+            raise
+
+    async def _until_done(self, task: asyncio.Task[Any], limit_s: float) -> None:
+        start = heard = monotonic()
+        while not (await asyncio.wait({task}, timeout=PROBE_S))[0]:
+            if await self._presence.look():
+                heard = monotonic()
+            if monotonic() - heard > AWAY_S:
+                raise PolicyLost(f"{self._url} stopped answering in the middle of a call")
+            if monotonic() - start > (PAUSED_S if self._paused() else limit_s):
+                why = self._paused() or "no reason was given"
+                took = f"{monotonic() - start:.0f} s"
+                raise PolicyLost(f"{self._url} did not finish a call in {took} ({why})")
+
+    async def _result(self, submit: Callable[[], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        given = await loop.run_in_executor(self._threads, submit)
+        future = getattr(given, "future", None)
+        if callable(future):
+            inner = future()
+            if isinstance(inner, Future):
+                return await asyncio.wrap_future(inner)
+        if hasattr(given, "result"):
+            return await loop.run_in_executor(self._threads, lambda: given.result(PAUSED_S))
+        return given
+
+
+# Pauses: the SDK waits in silence while a queue stands still; here is heard what for.
+
+
+Hold = Callable[[Hashable, str | None], object]
+"""Told who waits, and for what, in plain words; None when that one moves."""
+WORDS = {
+    "paused_capacity": "paused: the server is short of capacity",
+    "paused_rate_limit": "paused: too many training runs at once",
+}
+ANSWERS = {
+    402: "paused: the server asks for payment (402)",
+    429: "paused: the server takes no more requests for now (429)",
+}
+"""What the SDK asks again after, for minutes or an hour."""
+BILLING = "paused due to billing"
+"""In what the SDK logs while it meets 402, before the answer's body as Python shows it."""
+DETAIL = re.compile(r"""['"](?:detail|message)['"]: (['"])(.{1,200}?)\1""")
+
+
+class Pauses:
+    """What requests wait for now, by who waits."""
+
+    def __init__(self, tell: Callable[[str | None], object]) -> None:
+        """`tell`: told the newest of the pauses, None when there is none."""
+        self._tell = tell
+        self._held: dict[Hashable, str] = {}
+
+    def hold(self, who: Hashable, why: str | None) -> None:
+        """One waits for something; None: no longer."""
+        self._held.pop(who, None)
+        if why is not None:
+            self._held[who] = why
+        self._tell(next(reversed(self._held.values()), None))
+
+    def clear(self) -> None:
+        """No request is under way, so none waits."""
+        self._held.clear()
+        self._tell(None)
+
+
+def listen(hold: Hold) -> None:
+    """Tell of pauses, and of their end, from the SDK's own threads."""
+    ears = _Ears(hold)
+    logging.getLogger("tinker").addHandler(ears)
+    requests = logging.getLogger("httpx")
+    requests.addHandler(ears)
+    requests.setLevel(logging.INFO)
+    requests.propagate = False
+    try:
+        from tinker.lib.public_interfaces.sampling_client import SamplingClient
+        from tinker.lib.queue_state_logger import QueueStateLogger
+    except ImportError:  # another version's rooms: what it logs is all that is known then
+        return
+
+    def observe(self: Any, state: Any, reason: str | None = None) -> None:
+        hold(id(self), _words(str(getattr(state, "value", state)), reason))
+
+    for kind in (QueueStateLogger, SamplingClient):
+        if hasattr(kind, "on_queue_state_change"):
+            setattr(kind, "on_queue_state_change", observe)  # noqa: B010 - mypy knows it as a method
+
+
+class _Ears(logging.Handler):
+    """Hears answers that the SDK asks again after, and what a server that wants payment says."""
+
+    def __init__(self, hold: Hold) -> None:
+        super().__init__(logging.INFO)
+        self._hold = hold
+        self._words = dict(ANSWERS)
+        self._refused: dict[str, int] = {}
+        """The last status of each URL, where it is one of those."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # httpx logs method, URL, version, status and phrase of every answer
+        if record.name == "httpx" and isinstance(record.args, tuple) and len(record.args) == 5:
+            self._answered(str(record.args[1]), record.args[3])
+        elif BILLING in (said := record.getMessage()):
+            detail = DETAIL.search(said)
+            self._words[402] = ANSWERS[402] + (f": {detail[2]}" if detail else "")
+            self._hold(402, self._words[402])
+
+    def _answered(self, url: str, status: object) -> None:
+        if isinstance(status, int) and status in ANSWERS:
+            self._refused[url] = status
+            self._hold(status, self._words[status])
+        elif (before := self._refused.pop(url, None)) and before not in self._refused.values():
+            self._hold(before, None)
+
+
+def _words(state: str, reason: str | None) -> str | None:
+    """Why the queue stands still; None while it moves."""
+    if state not in WORDS:
+        return None
+    return f"{WORDS[state]} ({reason})" if reason else WORDS[state]
+
 
 SHORT_S = 60.0
 """Bound of calls that no queue can hold up."""

@@ -1,13 +1,20 @@
 """What is done to a run: passes forward and backward, and steps that are saved at once."""
 
+import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from math import isfinite
+from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hud_tui.service.engines.base import (
+    BOUNDS,
     BROKEN,
     Adam,
     Datum,
@@ -15,13 +22,322 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     NotFinite,
     PolicyLost,
+    distinct,
+    of_pass,
 )
-from hud_tui.service.engines.figures import distinct, of_pass
-from hud_tui.service.engines.tinker import datums as rows
-from hud_tui.service.engines.tinker import figures
-from hud_tui.service.engines.tinker.datums import Floats
-from hud_tui.service.engines.tinker.run import Run
-from hud_tui.service.engines.tinker.server import Server
+from hud_tui.service.engines.tinker.server import CALL_S, Server, lacks
+from hud_tui.service.engines.tinker.state import Pointer
+from hud_tui.service.engines.tiny.training import token_weights
+
+# Datums as the SDK takes them: one row a turn, shifted by one, 0 on the prompt.
+#
+# A turn of P prompt and T output tokens becomes P + T − 1 inputs and targets; the last T
+# targets are the output. Tinker's losses have no mask: weights and advantages of 0 are it.
+
+
+Floats = NDArray[np.float64]
+
+
+def weighted(datums: Sequence[Datum], weights: Sequence[Sequence[float]]) -> list[Any]:
+    """For cross_entropy: a weight per output token, shape (T,) a datum."""
+    return [_row(datum, weights=row) for datum, row in zip(datums, weights, strict=True)]
+
+
+def compared(
+    datums: Sequence[Datum],
+    logprobs: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[float]],
+    averaged: bool,
+) -> list[Any]:
+    """For the losses that compare with a sampling policy; shapes (T,) a datum.
+
+    Args:
+        datums: The turns.
+        logprobs: What to compare with.
+        advantages: Of every output token.
+        averaged: Whether the server divides a turn's loss by its length, which is undone here.
+    """
+    found = []
+    for datum, q, row in zip(datums, logprobs, advantages, strict=True):
+        scale = len(datum.prompt) + len(datum.output) - 1 if averaged else 1
+        found.append(_row(datum, logprobs=q, advantages=[scale * value for value in row]))
+    return found
+
+
+def output_logprobs(datums: Sequence[Datum], outputs: Sequence[Any]) -> list[Floats]:
+    """Logprobs of the output tokens out of a pass's answer, shape (T,) a datum.
+
+    Raises:
+        ValueError: The server gave fewer, or none.
+    """
+    if len(outputs) != len(datums):
+        raise ValueError(f"{len(outputs)} outputs for {len(datums)} datums")
+    return [_tail(datum, output) for datum, output in zip(datums, outputs, strict=True)]
+
+
+def _tail(datum: Datum, output: Any) -> Floats:
+    found = output.get("logprobs")
+    row = np.asarray(getattr(found, "data", ()), np.float64).reshape(-1)
+    if len(row) != len(datum.prompt) + len(datum.output) - 1:
+        raise ValueError(f"{len(row)} logprobs for a datum")
+    return row[-len(datum.output) :]
+
+
+def _row(datum: Datum, **outputs: Sequence[float]) -> Any:
+    from tinker import types
+
+    tokens, zeros = [*datum.prompt, *datum.output], [0.0] * (len(datum.prompt) - 1)
+    inputs: dict[str, Any] = {"target_tokens": np.array(tokens[1:], np.int64)}
+    for name, row in outputs.items():
+        inputs[name] = np.array([*zeros, *row], np.float32)
+    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
+
+
+# A pass's figures, out of the logprobs that it returned: servers report few, or none.
+#
+# kl_sample_train is the mean of q − lp, which is unbiased. Servers return the logprobs of the
+# tokens that were sampled and no others, so entropy is estimated as the mean of −lp over them:
+# unbiased for tokens that these very weights sampled at temperature 1. What the server says
+# itself is kept beside.
+
+
+WIDEST = 80.0
+"""A wider gap in logprob counts as this in ratio_max: beyond it lies infinity."""
+SERVER = "server/"
+
+
+def of_loss(
+    loss_fn: str, config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
+) -> tuple[dict[str, float], list[Floats]]:
+    """The figures of a loss, and −dC/dlogprob, shape (T,) a datum."""
+    lp = np.concatenate(logprobs)
+    ratios = all(datum.logprobs for datum in datums)
+    q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
+    counts = [len(datum.output) for datum in datums]
+    advantages = np.repeat([datum.advantage for datum in datums], counts)
+    weights, cost = token_weights(loss_fn, config, lp, q, advantages)
+    rows = np.split(np.asarray(weights, np.float64), np.cumsum(counts)[:-1])
+    return _figures(lp, q, cost, config, ratios), rows
+
+
+def looked(
+    config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
+) -> dict[str, float]:
+    """The figures of turns that are not trained on; loss:sum is 0."""
+    zeros = [[0.0] * len(datum.output) for datum in datums]
+    return of_weights(datums, logprobs, zeros, config)
+
+
+def of_weights(
+    datums: Sequence[Datum],
+    logprobs: Sequence[Floats],
+    weights: Sequence[Sequence[float]],
+    config: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, float]:
+    """The figures of a custom loss's gradients; loss:sum is −Σ w·lp."""
+    lp, w = np.concatenate(logprobs), np.concatenate([np.asarray(row) for row in weights])
+    ratios = all(datum.logprobs for datum in datums)
+    q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
+    return _figures(lp, q, -w * lp, config, ratios)
+
+
+def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, float]:
+    """What the server reports, under names of its own; a gradient norm also under ours.
+
+    Args:
+        metrics: As reported.
+        turns: Where the server divided the gradient by the number of turns, that number.
+    """
+    kept = {
+        key: float(value)
+        for key, value in (metrics or {}).items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
+    named = {f"{SERVER}{key}": value for key, value in kept.items()}
+    norm = next((value for key, value in kept.items() if "grad_norm" in key), None)
+    return named if norm is None else {"grad_norm": norm * turns, **named}
+
+
+def _figures(
+    lp: Floats, q: Floats, cost: Floats, config: Mapping[str, float], ratios: bool
+) -> dict[str, float]:
+    figures = {
+        "loss:sum": float(cost.sum()),
+        "entropy": float(-lp.mean()),
+        "num_tokens": float(len(lp)),
+    }
+    if ratios:
+        ratio = np.exp(np.minimum(lp - q, WIDEST))
+        low = config.get("clip_low_threshold", BOUNDS[0])
+        high = config.get("clip_high_threshold", BOUNDS[1])
+        figures |= {
+            "kl_sample_train": float((q - lp).mean()),
+            "ratio_max": float(ratio.max()),
+            "clip_fraction": float(((ratio < low) | (ratio > high)).mean()),
+        }
+    return figures
+
+
+# Run: one open policy on the server, loaded when training first needs it.
+#
+# A base or a state names the weights until then. Sampling goes by the newest name that
+# these weights were saved under; where a server's sampler paths are no snapshots, a state is
+# only sampled from through a run of its own, so that no run is ever overwritten.
+
+
+LEAVE_S = 60.0
+"""How long a run that is let go may still be sampled from."""
+SEED = 0
+"""Of a new run's adapters: the same start every time."""
+
+
+class Run:
+    def __init__(self, server: Server, source: Pointer) -> None:
+        self.waiting = False
+        """Whether gradients wait for a step."""
+        self.rank = source.rank
+        self._server = server
+        self._source = source
+        self._service: Any = None
+        self._client: Any = None
+        self._sampler: Any = None
+        self._named = source.sampler_path if server.keeps_samplers else None
+        self._opening = asyncio.Lock()
+        self._turns = 0
+        self._samples = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def id(self) -> str:
+        """The server's name of the training run."""
+        return str(self._client.model_id)
+
+    async def trainer(self) -> Any:
+        """The SDK's training client. Raises EngineError where it cannot be opened."""
+        async with self._opening:
+            if self._client is None:
+                await self._load()
+        return self._client
+
+    @asynccontextmanager
+    async def sampler(self) -> AsyncIterator[Any]:
+        """The SDK's sampling client for exactly these weights; no step is taken meanwhile."""
+        self._samples += 1
+        self._quiet.clear()
+        try:
+            if self._sampler is None:
+                self._sampler = await self._new_sampler()
+            yield self._sampler
+        except PolicyLost:
+            self._sampler = None
+            self._server.renew_sampling()
+            raise
+        finally:
+            self._samples -= 1
+            if self._samples == 0:
+                self._quiet.set()
+
+    async def quiet(self) -> None:
+        """Wait until the server has answered every sample. Raises PolicyLost: it does not."""
+        try:
+            await asyncio.wait_for(self._quiet.wait(), CALL_S)
+        except TimeoutError:
+            raise PolicyLost("samples of this policy are still under way") from None
+
+    def accumulated(self, turns: int, moved: bool) -> None:
+        """A pass added so many turns to the gradient; `moved`: some of them with a weight."""
+        self._turns += turns
+        self.waiting = self.waiting or moved
+
+    def take(self) -> int:
+        """A step takes the gradient: how many turns there are in it."""
+        turns, self._turns, self.waiting = self._turns, 0, False
+        return turns
+
+    def stepped(self, pointer: Pointer) -> None:
+        """The weights are a new node's now."""
+        self._source, self._named = pointer, pointer.sampler_path
+        self._sampler = None
+
+    async def close(self) -> None:
+        """Let the run go, once nothing is sampled from it. Its states stay."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), LEAVE_S)
+        async with self._opening:
+            client, service = self._client, self._service
+            self._client = self._service = self._sampler = None
+        if client is not None:
+            await self._server.release(service, str(client.model_id))
+
+    async def _new_sampler(self) -> Any:
+        if self._named is None and (self._source.state_path or self._client is not None):
+            self._named = await self._save_for_sampling()
+        service = await self._server.sampling_service()
+        named = self._named
+        place = {"model_path": named} if named else {"base_model": self._source.model}
+        return await self._server.call(lambda: service.create_sampling_client(**place))
+
+    async def _save_for_sampling(self) -> str:
+        client = await self.trainer()
+        name = f"hud-s-{uuid4().hex}"
+        saved = await self._server.call(lambda: client.save_weights_for_sampler(name))
+        return str(saved.path)
+
+    async def _load(self) -> None:
+        tinker = await self._server.tinker()
+        service = await self._server.call(tinker.ServiceClient)
+        state = self._source.state_path
+        if state is None:
+            self._client = await self._create(service)
+        else:
+            self._client = await self._restore(service, state)
+        self._service = service
+        self._server.occupied(1)
+
+    async def _create(self, service: Any) -> Any:
+        """A new run; where the server takes only lower ranks, with the highest that it takes."""
+        if self._source.state_path is None and self._server.most_rank is not None:
+            self.rank = min(self.rank, self._server.most_rank)
+        while True:
+            try:
+                made = await self._server.call(
+                    lambda: service.create_lora_training_client(
+                        base_model=self._source.model, rank=self.rank, seed=SEED
+                    )
+                )
+            except EngineRefused as error:
+                if "rank" not in str(error).casefold() or self.rank == 1:
+                    raise EngineError(
+                        f"no training run on {self._source.model}: {error}"
+                    ) from error
+                self.rank = self._server.most_rank = self.rank // 2
+            else:
+                return made
+
+    async def _restore(self, service: Any, state: str) -> Any:
+        """A new run that holds a state: created from it, or loaded as its first request."""
+        adam = self._source.optimizer
+        suffix = "_with_optimizer" if adam else ""
+        if self._server.loads_in_one is not False:
+            create = getattr(service, f"create_training_client_from_state{suffix}")
+            try:
+                return await self._server.call(lambda: create(state))
+            except EngineRefused as error:
+                if not lacks(error):
+                    raise
+        client = await self._create(service)
+        try:
+            load = getattr(client, f"load_state{suffix}")
+            await self._server.call(lambda: load(state))
+        except BaseException:
+            self._server.occupied(1)
+            with suppress(Exception):
+                await self._server.release(service, str(client.model_id))
+            raise
+        self._server.loads_in_one = False
+        return client
+
 
 CHUNK = 1024
 """Datums that the SDK sends in one request; of more, a part may be accumulated when one fails."""
@@ -35,7 +351,7 @@ EXACT = "importance_sampling"
 async def forward(server: Server, run: Run, datums: Sequence[Datum]) -> list[Floats]:
     """Current logprobs of the output tokens, shape (T,) a datum."""
     client = await run.trainer()
-    zeros = rows.weighted(datums, [[0.0] * len(datum.output) for datum in datums])
+    zeros = weighted(datums, [[0.0] * len(datum.output) for datum in datums])
     passed = await server.call(lambda: client.forward(zeros, "cross_entropy"))
     server.averages = _averages(passed)
     return _logprobs(datums, passed)
@@ -54,16 +370,16 @@ async def forward_backward(
     advantages = [[datum.advantage] * len(datum.output) for datum in moved]
     if loss_fn in COMPARE:
         given = [datum.logprobs for datum in moved]
-        data = rows.compared(moved, given, advantages, bool(server.averages))
+        data = compared(moved, given, advantages, bool(server.averages))
         passed = await _pass(server, run, moved, data, loss_fn, dict(config) or None)
     elif loss_fn == "cross_entropy" and not server.averages:
-        data = rows.weighted(moved, advantages)
+        data = weighted(moved, advantages)
         passed = await _pass(server, run, moved, data, loss_fn, None)
     else:
         logprobs = await forward(server, run, moved)
-        _, weights = figures.of_loss(loss_fn, config, moved, logprobs)
+        _, weights = of_loss(loss_fn, config, moved, logprobs)
         passed = await _push(server, run, moved, logprobs, weights)
-    found, weights = figures.of_loss(loss_fn, config, moved, passed.logprobs)
+    found, weights = of_loss(loss_fn, config, moved, passed.logprobs)
     run.accumulated(len(moved), any(bool(row.any()) for row in weights))
     return of_pass({**found, **passed.server}, still)
 
@@ -80,7 +396,7 @@ async def backward(
     given = [row for _, row in pairs if any(row)]
     passed = await _push(server, run, moved, await forward(server, run, moved), given)
     run.accumulated(len(moved), True)
-    found = figures.of_weights(moved, passed.logprobs, given)
+    found = of_weights(moved, passed.logprobs, given)
     return of_pass({**found, **passed.server}, still)
 
 
@@ -92,7 +408,7 @@ async def _look(
         return None
     each, which = distinct(datums)
     found = await forward(server, run, each)
-    return figures.looked(config, datums, [found[place] for place in which])
+    return looked(config, datums, [found[place] for place in which])
 
 
 @dataclass(frozen=True)
@@ -140,7 +456,7 @@ async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int
     return Stepped(
         str(saved.path),
         str(named.path),
-        figures.of_server(metrics, turns if server.averages else 1),
+        of_server(metrics, turns if server.averages else 1),
     )
 
 
@@ -191,7 +507,7 @@ async def _push(
     """Accumulate −dC/dlogprob as it is, given the current logprobs; shapes (T,) a datum."""
     given = [row.tolist() for row in logprobs]
     wanted = [[float(value) for value in row] for row in weights]
-    data = rows.compared(datums, given, wanted, bool(server.averages))
+    data = compared(datums, given, wanted, bool(server.averages))
     return await _pass(server, run, datums, data, EXACT, None)
 
 
@@ -211,7 +527,7 @@ async def _pass(
             raise PolicyLost(f"a part of the batch was refused: {error}") from error
         raise EngineRefused(f"{server.url} does not take {loss_fn}: {error}") from error
     _refuse_broken(passed.metrics)
-    return Passed(_logprobs(datums, passed), figures.of_server(passed.metrics))
+    return Passed(_logprobs(datums, passed), of_server(passed.metrics))
 
 
 def _averages(passed: Any) -> bool:
@@ -225,7 +541,7 @@ def _averages(passed: Any) -> bool:
 
 def _logprobs(datums: Sequence[Datum], passed: Any) -> list[Floats]:
     try:
-        found = rows.output_logprobs(datums, passed.loss_fn_outputs)
+        found = output_logprobs(datums, passed.loss_fn_outputs)
     except (ValueError, AttributeError) as error:
         raise PolicyLost(f"the server's answer to a pass cannot be read: {error}") from error
     if not all(np.isfinite(row).all() for row in found):

@@ -23,13 +23,13 @@ from hud_tui.service.engines.base import (
     Datum,
     EngineError,
     EngineRefused,
+    failure,
+    frame,
+    read_frame,
 )
-from hud_tui.service.engines.pipe import failure, frame, read_frame
-from hud_tui.service.engines.tinker.failures import explain
-from hud_tui.service.engines.tinker.journal import Intent, Journal
-from hud_tui.service.engines.tinker.pointer import Pointer, states
-from hud_tui.service.engines.tinker.run import Run
-from hud_tui.service.engines.tinker.server import Server
+from hud_tui.service.engines.tinker.server import Server, explain
+from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, states
+from hud_tui.service.engines.tinker.training import Run
 
 GOODBYE_S = 4.0
 

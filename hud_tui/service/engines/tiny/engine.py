@@ -5,30 +5,319 @@ It does not load NumPy.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hud_tui.service.engines import figures
+import orjson
+
+from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
     About,
     Adam,
     Base,
     Datum,
+    Defaults,
     EngineError,
     EngineLost,
     Handle,
     Sampled,
     SampleRequest,
     Saved,
+    Silent,
     StateDamaged,
     Tokenizer,
+    frame,
+    in_time,
+    raised,
 )
-from hud_tui.service.engines.tiny import checks, slices
-from hud_tui.service.engines.tiny.bases import BASES, weights_path
-from hud_tui.service.engines.tiny.dispatch import LOST, ROWS, Dispatch
-from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
+from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, CharTokenizer
+
+# The bases that ship in the package, and what a run on each starts from.
+
+
+CONTEXT = 128
+STATE_BYTES = 2_080_000
+"""Weights and two moments of 172 480 parameters, as 32-bit floats."""
+
+BASES = (
+    Base(
+        name="tiny/mixed-0.2M",
+        description="Arithmetic and letters: adds, compares, reverses, counts, capitalises",
+        context=CONTEXT,
+        vocabulary=VOCABULARY,
+        state_bytes=STATE_BYTES,
+        defaults=Defaults(
+            learning_rate=2e-4, group_size=8, max_tokens=20, tasks_per_step=32, steps=600
+        ),
+    ),
+    Base(
+        name="tiny/arith-0.2M",
+        description="Arithmetic below 100: adds, subtracts, compares",
+        context=CONTEXT,
+        vocabulary=VOCABULARY,
+        state_bytes=STATE_BYTES,
+        defaults=Defaults(
+            learning_rate=3e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60
+        ),
+    ),
+)
+"""The first one knows every built-in taskset."""
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def weights_path(base: str) -> Path:
+    """Where a base's fp16 weights lie, e.g. ``weights/arith-0.2M.safetensors``."""
+    return WEIGHTS / f"{base.rpartition('/')[2]}.safetensors"
+
+
+# WorkerProcess: starts the worker, exchanges frames with it, and ends it.
+
+
+PATIENCE_S = 5.0
+"""How long a worker may take to end once its input has ended."""
+ANSWER_S = 30
+"""How long a worker may take to answer: what it is asked takes it about a second at most."""
+
+
+class WorkerProcess:
+    """A running worker. One exchange at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.silent_s = 0
+        """For how long an answer has been waited for, in whole seconds."""
+
+    @classmethod
+    async def start(cls) -> "WorkerProcess":
+        """Start a worker; it reads its first frame once it is up."""
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "hud_tui.service.engines.tiny.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        )
+
+    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and await its reply.
+
+        Raises:
+            OSError, EOFError: The worker ended; Silent, it did not answer, and is ended.
+        """
+        try:
+            return await in_time(self._exchange(request), ANSWER_S, self._silent)
+        except Silent:
+            self.process.kill()
+            raise
+
+    def _silent(self, seconds: int) -> None:
+        self.silent_s = seconds
+
+    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        if stdin is None or stdout is None:
+            raise EOFError("the worker has no pipes")
+        stdin.write(frame(request))
+        await stdin.drain()
+        size = int.from_bytes(await stdout.readexactly(4), "big")
+        reply: dict[str, Any] = orjson.loads(await stdout.readexactly(size))
+        return reply
+
+    async def close(self) -> None:
+        """End the worker's input, and the worker where that does not suffice."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            await asyncio.wait_for(self.process.wait(), PATIENCE_S)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+
+
+# Dispatch: who goes to the worker next, and what becomes of them when it dies.
+#
+# Requests go one at a time, oldest first, and none takes much more than a second (a long pass
+# comes as several, see `slices`), so neither sampling nor training starves. When a
+# sampling request's turn comes, every other queued one of the same policy goes with it as
+# one batch: what queued while the worker was busy is sampled together.
+
+
+ROWS = 256
+"""Most completions in one batch: a few tenths of a second, so that training gets its turn."""
+GONE = "what was not saved is gone; open the policy again"
+LOST = f"the engine stopped: {GONE}"
+SAID_S = 5
+"""Seconds of silence after which it is said that the worker does not answer."""
+
+
+@dataclass(eq=False)
+class Call:
+    """A request that waits for its reply."""
+
+    request: dict[str, Any]
+    reply: asyncio.Future[Any] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Dispatch:
+    """A queue in front of a worker that is started when it is needed."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Call] = deque()
+        self._waiting = asyncio.Event()
+        self._worker: WorkerProcess | None = None
+        self._driver: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id; None while none runs."""
+        return self._worker.process.pid if self._worker is not None else None
+
+    @property
+    def holds_up(self) -> str | None:
+        """What requests wait for while the worker says nothing; None while it answers."""
+        worker = self._worker
+        if worker is None or worker.silent_s < SAID_S:
+            return None
+        return f"the engine's process ({worker.process.pid}), which does not answer"
+
+    async def ask(self, request: dict[str, Any]) -> Any:
+        """Queue a request and await its result.
+
+        Raises:
+            EngineError: The worker could not do it, or refused it.
+            EngineLost: The worker died, or was stopped, before it answered.
+        """
+        if self._driver is None:
+            self._driver = asyncio.create_task(self._drive(), name="tiny engine")
+        call = Call(request)
+        self._queue.append(call)
+        self._waiting.set()
+        return await call.reply
+
+    async def tell(self, request: dict[str, Any]) -> None:
+        """`ask` where a dead worker is as good as an answer."""
+        with contextlib.suppress(EngineLost):
+            await self.ask(request)
+
+    async def stop(self) -> None:
+        """End the worker; requests that still wait raise EngineLost."""
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await driver
+        await self._bury()
+
+    async def _drive(self) -> None:
+        """Carry requests to the worker for as long as the engine runs."""
+        while True:
+            await self._waiting.wait()
+            calls = self._next()
+            if not calls:
+                self._waiting.clear()
+                continue
+            try:
+                await self._exchange(calls)
+            except (OSError, EOFError) as error:
+                lost = EngineLost(f"{error}: {GONE}" if isinstance(error, Silent) else LOST)
+                _settle(calls, lost)
+                await self._bury(lost)
+            except (TypeError, ValueError) as error:
+                _settle(calls, EngineError(f"the request cannot be sent: {error}"))
+            except asyncio.CancelledError:
+                _settle(calls, EngineLost(LOST))
+                raise
+
+    def _next(self) -> list[Call]:
+        """The oldest request, and where it samples, the others that can go with it."""
+        while self._queue and self._queue[0].reply.done():
+            self._queue.popleft()  # its caller was cancelled
+        if not self._queue:
+            return []
+        first = self._queue.popleft()
+        taken, rows = [first], _rows(first)
+        if not rows:
+            return taken
+        for call in list(self._queue):
+            joins = _rows(call) and call.request["handle"] == first.request["handle"]
+            if joins and not call.reply.done() and rows + _rows(call) <= ROWS:
+                rows += _rows(call)
+                taken.append(call)
+                self._queue.remove(call)
+        return taken
+
+    async def _exchange(self, calls: list[Call]) -> None:
+        """Ask the worker; a batch of samples is put together and taken apart again."""
+        if self._worker is None:
+            self._worker = await WorkerProcess.start()
+        request = calls[0].request
+        if len(calls) > 1:
+            request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
+        reply = await self._worker.ask(request)
+        if "error" in reply:
+            _settle(calls, raised(reply))
+        elif len(calls) == 1:
+            _settle(calls, reply["result"])
+        else:
+            rows = iter(reply["result"])
+            for call in calls:
+                _settle([call], [next(rows) for _ in range(_rows(call))])
+
+    async def _bury(self, lost: EngineLost | None = None) -> None:
+        """Let go of the worker and of all who wait for it; the next request starts anew."""
+        worker, self._worker = self._worker, None
+        _settle(self._queue, lost or EngineLost(LOST))
+        self._queue.clear()
+        if worker is not None:
+            await worker.close()
+
+
+def _rows(call: Call) -> int:
+    """How many completions a request wants; 0 where it does not sample."""
+    return len(call.request.get("requests", ()))
+
+
+def _settle(calls: Sequence[Call], result: Any) -> None:
+    """Answer callers with a result or an exception; a cancelled one no longer listens."""
+    for call in calls:
+        if call.reply.done():
+            continue
+        if isinstance(result, Exception):
+            call.reply.set_exception(result)
+        else:
+            call.reply.set_result(result)
+
+
+# Slices: a long pass cut into requests of about a second, so that others get their turn between.
+#
+# Gradients accumulate, so several slices are one pass: their figures merge.
+
+
+TOKENS = 16_384
+"""Prompt and output tokens in a slice: most of a second of forward and backward."""
+
+
+def cut(datums: Sequence[Datum]) -> Iterator[slice]:
+    """Consecutive runs of datums, each of about `TOKENS` tokens; none where there are no datums."""
+    start = size = 0
+    for index, datum in enumerate(datums):
+        more = len(datum.prompt) + len(datum.output)
+        if size and size + more > TOKENS:
+            yield slice(start, index)
+            start, size = index, 0
+        size += more
+    if datums:
+        yield slice(start, len(datums))
 
 
 @dataclass(frozen=True)
@@ -88,16 +377,16 @@ class TinyEngine:
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._known(handle)
-        checks.requests(requests, opened.context, opened.vocabulary)
+        base_module.requests(requests, opened.context, opened.vocabulary)
         parts = [requests[start : start + ROWS] for start in range(0, len(requests), ROWS)]
         asked = (self._ask("sample", handle, requests=list(part)) for part in parts)
         return [Sampled(**row) for rows in await asyncio.gather(*asked) for row in rows]
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._known(handle)
-        checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
+        base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
         found: list[list[float]] = []
-        for part in slices.cut(datums):
+        for part in cut(datums):
             found += await self._ask("forward", handle, datums=list(datums[part]))
         return found
 
@@ -109,9 +398,9 @@ class TinyEngine:
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
         opened = self._known(handle)
-        full = checks.loss_config(loss_fn, config)
+        full = base_module.loss_config(loss_fn, config)
         ratios = loss_fn != "cross_entropy"
-        checks.datums(datums, opened.context, opened.vocabulary, ratios)
+        base_module.datums(datums, opened.context, opened.vocabulary, ratios)
         moved = [datum for datum in datums if datum.advantage]
         still = await self._look(handle, [d for d in datums if not d.advantage], full)
         found = [
@@ -119,16 +408,16 @@ class TinyEngine:
                 "forward_backward", handle, datums=moved[part], slice=number,
                 loss_fn=loss_fn, config=full,
             )
-            for number, part in enumerate(slices.cut(moved))
+            for number, part in enumerate(cut(moved))
         ]  # fmt: skip
-        return figures.of_pass(figures.merge(found) if found else None, still)
+        return base_module.of_pass(base_module.merge(found) if found else None, still)
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         opened = self._known(handle)
-        checks.datums(datums, opened.context, opened.vocabulary, ratios=False)
-        checks.weights(weights, datums)
+        base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
+        base_module.weights(weights, datums)
         pairs = list(zip(datums, map(list, weights), strict=True))
         still = await self._look(handle, [datum for datum, row in pairs if not any(row)], {})
         moved = [datum for datum, row in pairs if any(row)]
@@ -137,13 +426,13 @@ class TinyEngine:
             await self._ask(
                 "backward", handle, datums=moved[part], slice=number, weights=rows[part]
             )
-            for number, part in enumerate(slices.cut(moved))
+            for number, part in enumerate(cut(moved))
         ]
-        return figures.of_pass(figures.merge(found) if found else None, still)
+        return base_module.of_pass(base_module.merge(found) if found else None, still)
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         self._known(handle)
-        checks.adam(adam)
+        base_module.adam(adam)
         saved = await self._ask("optim_step", handle, adam=adam, directory=str(directory))
         return Saved(**saved)
 
@@ -157,9 +446,9 @@ class TinyEngine:
         """The figures of turns without a gradient, by a forward pass; None where there are none."""
         found = [
             await self._ask("look", handle, datums=datums[part], config=config)
-            for part in slices.cut(datums)
+            for part in cut(datums)
         ]
-        return figures.merge(found) if found else None
+        return base_module.merge(found) if found else None
 
     async def _ask(self, verb: str, handle: Handle, **fields: Any) -> Any:
         return await self._worker.ask({"verb": verb, "handle": handle, **fields})

@@ -1,0 +1,383 @@
+"""CommandLog: what was changed from this machine, a line of JSON each, in the state directory.
+
+Lines are only added, by one program at a time, so that several can share the file. A
+line that cannot be read is passed over. When the file is full it is put aside, once.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from math import isfinite
+from pathlib import Path
+from shlex import join, quote
+from typing import Any
+from urllib.parse import urlsplit
+
+from hud_tui.storage import PRIVATE, locked, open_or_make, open_regular
+
+# Written: one request that changed something, as the command log keeps it, a line of JSON each.
+
+
+LINE_MOST = 20_000
+"""Characters of a line that is read; longer ones are not ours."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a request is meant to change, said by the call that sends it."""
+
+    verb: str
+    """E.g. ``set head``; see `VERBS`."""
+    model: str = ""
+    """Id of the model that it changes, or that is forked; empty where that is not known."""
+    subject: str = ""
+    """What it acts on where that is no model: a job's id, the name of a fork."""
+    before: str = ""
+    """What was there before, where that is known, e.g. the id of the head."""
+    after: str = ""
+    """What will be, where that is known before the answer."""
+    made: str = ""
+    """The field of the answer that says what came of it, e.g. ``job_id``."""
+    left_out: tuple[str, ...] = ()
+    """Fields of the body that are not kept: they are large, or may have others' secrets."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One request, and what became of it. All of it is text, and has no key in it."""
+
+    at: float
+    """Unix seconds at which it was sent."""
+    verb: str
+    model: str = ""
+    """The model's id."""
+    name: str = ""
+    """What the model was called then; empty where nobody had asked."""
+    subject: str = ""
+    before: str = ""
+    after: str = ""
+    outcome: str = "unknown"
+    """``done``, ``refused`` (it was not done) or ``unknown`` (no answer says)."""
+    said: str = ""
+    """What the service said where it was not done."""
+    service: str = ""
+    """E.g. ``HUD local``."""
+    local: bool = False
+    by: str = ""
+    """What sent it: ``app``, ``headless`` or ``python``."""
+    method: str = ""
+    url: str = ""
+    body: str = ""
+    """The JSON that was sent, without what is left out."""
+    left_out: tuple[str, ...] = ()
+    request_id: str = ""
+    """The service's, where it gives one."""
+    key: str = ""
+    """The request's Idempotency-Key."""
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The body's fields that were kept; empty where it is none."""
+        try:
+            found = json.loads(self.body) if self.body else {}
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def to_line(written: Written) -> str:
+    """A line, with its end. Everything but ASCII is escaped, so nothing in it acts anywhere."""
+    return json.dumps(asdict(written), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def read_lines(lines: Iterable[str]) -> tuple[list[Written], int]:
+    """What the lines say, in their order, and how many say nothing that can be read."""
+    found: list[Written] = []
+    bad = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        one = _read(line)
+        if one is None:
+            bad += 1
+        else:
+            found.append(one)
+    return found, bad
+
+
+def matching(log: Sequence[Written], text: str) -> list[Written]:
+    """Those with each of these words in any field that is shown."""
+    words = text.casefold().split()
+    return [one for one in log if all(word in _said(one) for word in words)]
+
+
+def _said(one: Written) -> str:
+    parts = (one.verb, one.name, one.model, one.subject, one.before, one.after)
+    more = (one.outcome, one.said, one.service, one.by, one.request_id)
+    return " ".join((*parts, *more)).casefold()
+
+
+def _read(line: str) -> Written | None:
+    """A line of ours; fields of a newer version are passed over."""
+    if len(line) > LINE_MOST:
+        return None
+    try:
+        row = json.loads(line)
+        return _typed(row)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+
+
+def _typed(row: Mapping[str, Any]) -> Written:
+    """Raises one of what `_read` catches where it is not one."""
+    at = float(row["at"])
+    if not isfinite(at) or not isinstance(row["verb"], str):
+        raise ValueError("not a time, or no verb")
+    texts = {
+        field.name: str(row[field.name])
+        for field in fields(Written)
+        if field.name not in ("at", "local", "left_out") and row.get(field.name) is not None
+    }
+    left_out = tuple(str(name) for name in row.get("left_out") or ())
+    return Written(at=at, local=bool(row.get("local")), left_out=left_out, **texts)
+
+
+def change_text(one: Written) -> str:
+    """What it changed, in a few words."""
+    subject = short_id(one.subject)
+    after = short_id(one.after) if one.after else ""
+    match one.verb:
+        case "set head":
+            return f"{short_id(one.before) or '–'} → {after}"
+        case "fork":
+            start = f" at {short_id(one.before)}" if one.before else ""
+            return f"→ {subject}{start}"
+        case "submit":
+            return f"→ job {after}" if after else ""
+        case "cancel" | "resume":
+            return f"job {subject}" + (f" → {after}" if after else "")
+    return (
+        f"{subject} → {after}" if subject and after else subject or (f"→ {after}" if after else "")
+    )
+
+
+def short_id(text: str) -> str:
+    """The first eight of an id, as everywhere; another text as it is."""
+    digits = text.replace("-", "")
+    is_id = len(digits) >= 16 and all(one in "0123456789abcdefABCDEF" for one in digits)
+    return text[:8] if is_id else text
+
+
+NAME = "commands.jsonl"
+MOST = 1_000_000
+"""Bytes after which the file is put aside; the one put aside before is gone then."""
+
+REPORTS = frozenset({"enter trace", "exit trace"})
+"""Said of every rollout of a training loop: they change no model, and would soon fill the file."""
+
+
+class CommandLog:
+    """The file, for adding to it and for reading it."""
+
+    def __init__(self, directory: Path, by: str = "") -> None:
+        """`by` is what adds to it, e.g. ``app``."""
+        self.file, self._by = directory / NAME, by
+
+    @property
+    def before(self) -> Path:
+        """The file that was put aside."""
+        return self.file.with_suffix(".jsonl.1")
+
+    def add(self, written: Written) -> None:
+        """Write a line down. That it cannot be is no reason to stop: what it says was done."""
+        if written.verb in REPORTS:
+            return
+        line = to_line(replace(written, by=self._by)).encode("ascii")
+        with suppress(OSError):
+            try:
+                with locked(self.file.parent):
+                    self._append(line)
+                    if self.file.stat().st_size > MOST:
+                        self.file.replace(self.before)
+            except TimeoutError:  # a line is whole without the lock too
+                self._append(line)
+
+    def read(self) -> tuple[list[Written], int]:
+        """All that is kept, oldest first, and how many lines cannot be read."""
+        lines: list[str] = []
+        for file in (self.before, self.file):
+            with suppress(OSError), open_regular(file) as opened:
+                body = opened.read(2 * MOST)
+                lines += body.decode("utf-8", "replace").split("\n")
+        return read_lines(lines)
+
+    def _append(self, line: bytes) -> None:
+        descriptor = open_or_make(self.file, os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            os.fchmod(descriptor, PRIVATE)
+            size = os.fstat(descriptor).st_size
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, (b"\n" if torn else b"") + line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# Retold: how to do again what was done, with the ``hud`` CLI, with curl, and in Python.
+#
+# The texts are for a clipboard, so for a shell: everything that came from anywhere is quoted
+# with shlex or is an ASCII literal of Python's. The key is never in them.
+
+
+HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
+KEY = '"Authorization: Bearer $HUD_API_KEY"'
+CLI = frozenset({"fork", "set head", "cancel"})
+"""What the ``hud`` CLI can do too."""
+
+
+def as_hud(one: Written) -> str:
+    """The command of the ``hud`` CLI that does the same, else that of ``hud-tui``; empty where
+    neither has one."""
+    command = _hud(one)
+    if not command:
+        return _hud_tui(one)
+    origin = _origin(one.url)
+    home = "" if origin in HUD_ORIGINS else f"HUD_API_URL={quote(origin)} "
+    return home + join(command)
+
+
+def as_curl(one: Written) -> str:
+    """A line for a POSIX shell, that takes the key from ``$HUD_API_KEY``."""
+    parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
+    line = " ".join(parts)
+    if not one.left_out:
+        return line
+    note = f"body.json: {one.body or '{}'} and {', '.join(one.left_out)}"
+    return f": {quote(note)}\n{line}"
+
+
+def as_python(one: Written) -> str:
+    """A program with this package's own client; empty where the body was not kept."""
+    call = _call(one)
+    if not call:
+        return ""
+    imports, make = _client(one)
+    return PROGRAM.format(imports=imports, make=make, call=call)
+
+
+KEY_HEADER = f"-H {KEY}"
+PROGRAM = """\
+import asyncio
+from contextlib import aclosing
+
+{imports}
+
+
+async def main() -> None:
+    async with aclosing({make}) as client:
+        print({call})
+
+
+asyncio.run(main())
+"""
+
+
+def _client(one: Written) -> tuple[str, str]:
+    if one.local:
+        imports = (
+            "from hud_tui.local_service import connect_local\n"
+            "from hud_tui.settings import read_paths"
+        )
+        return imports, "await connect_local(read_paths(), print)"
+    imports = (
+        "from hud_tui.client.client import HudClient\nfrom hud_tui.settings import read_settings"
+    )
+    return imports, "HudClient(read_settings())"
+
+
+def _call(one: Written) -> str:
+    """The client's call that sends the same; the client's own methods where it has one."""
+    model = ascii(one.model)
+    match one.verb:
+        case "set head":
+            return f"await client.set_head({model}, {one.after!a})"
+        case "fork":
+            start = one.sent.get("checkpoint_id")
+            at = f", {str(start)!a}" if start is not None else ""
+            return f"await client.fork({model}, {one.subject!a}{at})"
+        case "pin" | "unpin":
+            return f"await client.pin({model}, {one.subject!a}, {one.verb == 'pin'})"
+        case "cancel":
+            return f"await client.cancel_job({one.subject!a})"
+        case "resume":
+            return f"await client.resume_job({one.subject!a})"
+    return ""
+
+
+def _hud(one: Written) -> list[str]:
+    """The ``hud`` CLI's words, as in its version 0.6.21."""
+    match one.verb:
+        case "set head":
+            return ["hud", "models", "head", f"--set={one.after}", "--yes", *_place(one.model)]
+        case "fork" if "checkpoint_id" not in one.sent:
+            return ["hud", "models", "fork", f"--name={one.subject}", "--yes", *_place(one.model)]
+        case "cancel":
+            return ["hud", "jobs", "cancel", "--yes", *_place(one.subject)]
+    return []
+
+
+def _hud_tui(one: Written) -> str:
+    """This program's own words, where it has some."""
+    start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
+    if one.verb == "resume":
+        return join([*start, "jobs", "--resume", "-y", *_place(one.subject)])
+    if one.verb != "submit":
+        return ""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in _parameters(one)]
+    return f"{join([*start, 'run'])} SOURCE {join([f'--model={one.model}', *flags, '-y'])}"
+
+
+FLAGS = (
+    *("steps", "group_size", "tasks_per_step", "learning_rate", "loss_fn"),
+    *("temperature", "max_tokens", "seed", "reasoning_effort"),
+)
+"""Parameters of a run that ``hud-tui run`` has flags for."""
+
+
+def _parameters(one: Written) -> list[tuple[str, object]]:
+    config = one.sent.get("config")
+    given = config.get("parameters") if isinstance(config, dict) else None
+    if not isinstance(given, dict):
+        return []
+    return [(name, given[name]) for name in FLAGS if given.get(name) is not None]
+
+
+def _place(word: str) -> list[str]:
+    """A word that is no flag, whatever it begins with."""
+    return ["--", word] if word.startswith("-") else [word]
+
+
+def _data(one: Written) -> list[str]:
+    if one.left_out:
+        return [JSON, "--data", "@body.json"]
+    return [JSON, "--data-raw", quote(one.body)] if one.body else []
+
+
+JSON = "-H 'Content-Type: application/json'"
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def document(one: Written) -> dict[str, object]:
+    """All of it, to be read as JSON."""
+    again = {"hud": as_hud(one), "curl": as_curl(one), "python": as_python(one)}
+    return {
+        **{name: value for name, value in vars(one).items() if name != "body"},
+        "body": json.loads(one.body) if one.sent else one.body,
+        "again": again,
+    }

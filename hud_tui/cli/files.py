@@ -1,0 +1,443 @@
+"""``convert``: task files as a Hugging Face data set, on this machine and on the Hub."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from os.path import expanduser
+from pathlib import Path
+from time import time
+from typing import Any, TypeVar
+
+from hud_tui.audit_log import CommandLog, Written, change_text, document, matching
+from hud_tui.cli.connect import Connect
+from hud_tui.cli.models import named, newest, silent_s
+from hud_tui.cli.output import confirm, emit, judge, require_consent, tell, thresholds
+from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_path, path_of
+from hud_tui.config import CONFIG_NAME, config_dir, read_config
+from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.events import TreeRead
+from hud_tui.keys import ACTIONS, Action, with_keys
+from hud_tui.legacy.dataset import (
+    check_dataset,
+    check_name,
+    dataset_card,
+    push,
+    require_token,
+    to_rows,
+    write_parquet_folder,
+)
+from hud_tui.legacy.gym import Described, GymConfig, described, gym_text, new_gym, read_gym
+from hud_tui.legacy.lock_file import LOCK_NAME, load_lock, read_bounded, replace_file, write_dataset
+from hud_tui.notebook import Notebook, notebook_file
+from hud_tui.rl.export import (
+    Sheet,
+    alarms_sheet,
+    csv_pieces,
+    groups_sheet,
+    jobs_sheet,
+    json_pieces,
+    metrics_sheet,
+    models_sheet,
+    tree_sheet,
+)
+from hud_tui.rl.names import plain_name
+from hud_tui.rl.report import FILE, Kept, report_files
+from hud_tui.rl.run import Run
+from hud_tui.rl.tasks.checks import Finding, count, verdict
+from hud_tui.rl.text import clean, one_line
+from hud_tui.settings import Paths, every_variable
+from hud_tui.storage import check_new, write_folder, write_named, write_numbered
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Check, write, push where it was asked for, and note it in the lock file.
+
+    Raises:
+        HudUsage: The name, the tasks or the place cannot be used; or nobody agreed.
+        HudError: The Hub does not take it. What was written on this machine stays.
+    """
+    pushes = not args.no_push
+    check_name(args.name, pushes)
+    variables = every_variable()
+    if pushes:
+        require_consent(args)
+        require_token(variables.get("HF_TOKEN"))
+    path = path_of(args.tasks)
+    if path is None:
+        hint = "give a .json, .jsonl or .parquet file, or a directory of them"
+        raise HudUsage(f"{one_line(args.tasks)}: no such file", hint)
+    tasks, origin = load_path(args.tasks, path)
+    columns, rows = to_rows(tasks)
+    findings = check_dataset(tasks, rows, variables)
+    _say(findings)
+    document = {**origin, "name": args.name, "tasks": len(tasks), "columns": columns}
+    document |= {"findings": findings, "verdict": verdict(findings)}
+    if verdict(findings) == "failure":
+        return _end(args, document, HudPreflightFailed.exit_code)
+    if pushes:
+        asyncio.run(confirm(args, _question(args, len(tasks))))
+    folder = Path(args.output or args.name.rpartition("/")[2])
+    file = write_parquet_folder(folder, columns, rows, dataset_card(args.name, tasks, columns))
+    document |= {"file": str(file), "pushed": None, "private": args.private}
+    if pushes:
+        document["pushed"] = push(folder, args.name, args.private, variables.get("HF_TOKEN"))
+    if "lock" in origin:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_dataset(Path(origin["lock"]), args.name, len(tasks), now, folder)
+    return _end(args, document, 0)
+
+
+def _question(args: argparse.Namespace, tasks: int) -> str:
+    kind = "private" if args.private else "public"
+    return f"push {count(tasks, 'task')} to the {kind} data set {args.name}?"
+
+
+def _say(findings: list[Finding]) -> None:
+    for finding in findings:
+        if finding.level != "ok":
+            where = f" [{finding.where}]" if finding.where else ""
+            tell(f"{finding.level}: {finding.message}{where} ({finding.fix})")
+
+
+def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
+    if args.headless:
+        emit("dataset", document)
+    elif code:
+        print("nothing was written")
+    else:
+        rows, columns = count(document["tasks"], "task"), ", ".join(document["columns"])
+        print(f"wrote {one_line(document['file'])}: {rows}; {one_line(columns, 400)}")
+        if document["pushed"]:
+            print(f"pushed to {one_line(document['pushed'])}")
+        if "lock" in document:
+            print(f"noted as primary_dataset in {one_line(document['lock'])}")
+    return code
+
+
+# ``export`` and ``report``: a run in new files, for other programs and for people.
+
+
+T = TypeVar("T")
+EXPORT_KIND = "export"
+PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json": json_pieces}
+
+
+def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+    """Read what is asked for and write it; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudUsage: The file exists, or cannot be written.
+    """
+    if args.output:
+        check_new(Path(expanduser(args.output)))
+    stem, sheet = _read(args, paths, connect)
+    rows = list(sheet.rows)
+    pieces = PIECES[args.format](replace(sheet, rows=rows))
+    file = _write(args, f"{stem}-{sheet.name}", pieces)
+    if args.headless:
+        body = {"file": str(file), "what": sheet.name, "format": args.format}
+        emit(EXPORT_KIND, {**body, "rows": len(rows), "columns": list(sheet.columns)})
+    else:
+        size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
+        print(f"wrote {one_line(file, 400)}: {size}")
+    return 0
+
+
+def report(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+    """Write a model's run as Markdown with charts; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudUsage: The directory cannot be written to.
+    """
+    run, service = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
+    book = _notebook(paths, run)
+    files = report_files(run, Kept(service, book.notes, book.moves), time())
+    directory = Path(expanduser(args.output)) if args.output else _usual_directory()
+    folder = write_folder(directory, f"{_stem(run)}-report", files)
+    if args.headless:
+        emit("report", {"file": str(folder / FILE), "charts": len(files) - 1})
+    else:
+        print(f"wrote {one_line(folder / FILE, 400)} and {count(len(files) - 1, 'chart')}")
+    return 0
+
+
+async def _with_client(
+    args: argparse.Namespace, connect: Connect, read: Callable[[HudClient], Awaitable[T]]
+) -> tuple[T, str]:
+    """What is read from the service, and what that is called."""
+    client = await connect("local" if args.local else "hud", None, tell)
+    try:
+        return await read(client), client.settings.label
+    finally:
+        await client.aclose()
+
+
+def _read(
+    args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect
+) -> tuple[str, Sheet]:
+    """What the file is called after, and what it has."""
+    if args.what in ("models", "jobs"):
+        return "hud", asyncio.run(_with_client(args, connect, LISTS[args.what]))[0]
+    run, _ = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
+    return _stem(run), _sheet(args.what, run, _notebook(paths, run).notes)
+
+
+async def _models(client: HudClient) -> Sheet:
+    return models_sheet(await client.models(), {})
+
+
+async def _jobs(client: HudClient) -> Sheet:
+    return jobs_sheet(await client.jobs())
+
+
+LISTS: dict[str, Callable[[HudClient], Awaitable[Sheet]]] = {"models": _models, "jobs": _jobs}
+"""What is exported of no one model."""
+
+
+def _stem(run: Run) -> str:
+    return plain_name("base" if run.model is None else run.model.model_name)
+
+
+def _notebook(paths: Callable[[], Paths], run: Run) -> Notebook:
+    return Notebook(notebook_file(paths().state, "" if run.model is None else run.model.id))
+
+
+def _usual_directory() -> Path:
+    return read_config(config_dir(os.environ)).export_dir
+
+
+async def _read_run(ref: str | None, client: HudClient) -> Run:
+    """A model's run, judged by the limits of the config file; the newest run's where None.
+
+    Raises:
+        HudUsage: There is none.
+    """
+    limits = thresholds()
+    model = await (newest(client) if ref is None else named(client, ref))
+    if model is None:
+        raise HudUsage("there is no model of your own yet", "name one: hud-tui export MODEL")
+    tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(model.id))
+    run = Run(model=model).fold(TreeRead(checkpoints=tuple(tree)))
+    return replace(run, job=job, alarms=judge(run.tree, job, silent_s(tree, job), limits))
+
+
+def _sheet(what: str, run: Run, notes: Mapping[str, str]) -> Sheet:
+    match what:
+        case "checkpoints":
+            return tree_sheet(run, notes)
+        case "groups":
+            return groups_sheet(run)
+        case "alarms":
+            return alarms_sheet(run)
+        case _:
+            return metrics_sheet(run)
+
+
+def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
+    """To the file that was named; else to a free name in the directory that was, or is usual."""
+    named = Path(expanduser(args.output)) if args.output else None
+    if named is not None and not named.is_dir():
+        return write_named(named, pieces)
+    return write_numbered(named or _usual_directory(), stem, f".{args.format}", pieces)
+
+
+# ``init``: a hud-vf-gym configuration for an environment, written; or one that exists, shown.
+
+
+GYM_KIND = "gym_config"
+
+
+def init(args: argparse.Namespace, connect: Connect) -> int:
+    """Write or show a configuration; returns the exit code.
+
+    Raises:
+        HudUsage: Neither or both of ENV and ``--show``; no such environment; the file exists.
+    """
+    if (args.environment is None) == (args.show is None):
+        raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
+    if args.show is not None:
+        return _show(Path(args.show), args.headless)
+    env = _on_disk(args.environment) or asyncio.run(_of_service(args, connect))
+    config, warnings = new_gym(env)
+    file = Path(args.output or Path("configs") / f"{_file_name(env.name)}.yaml")
+    _write_gym(file, gym_text(config, f"Made by hud-tui init for {one_line(env.name)}"), args.force)
+    _report(config, file, warnings, args.headless, f"wrote {one_line(file)}")
+    return 0
+
+
+def _show(file: Path, document: bool) -> int:
+    config, warnings = read_gym(str(file), read_bounded(file))
+    _report(config, file, warnings, document, one_line(file))
+    return 0
+
+
+def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, title: str) -> None:
+    for warning in warnings if document else ():
+        tell(warning)
+    if document:
+        emit(GYM_KIND, _gym_document(config, file, warnings))
+        return
+    print(f"{title}: {count(len(config.action_mappings), 'action')}")
+    for name, action in config.action_mappings.items():
+        brackets = ", ".join(one_line(arg, 60) for arg in action.parser.positional)
+        print(f"  {one_line(name, 60)}({brackets}) → {one_line(action.tool or 'the end', 60)}")
+    for transform in config.transforms():
+        where = one_line(f"{transform.action}.{transform.argument}", 120)
+        print(f"  transform of {where}, Python that is not run here: {clean(transform.text, 500)}")
+    for warning in warnings:
+        print(f"  ! {warning}")
+
+
+def _gym_document(config: GymConfig, file: Path, warnings: list[str]) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "actions": list(config.action_mappings),
+        "transforms": list(config.transforms()),
+        "warnings": warnings,
+        "config": config.plain(),
+    }
+
+
+def _on_disk(env: str) -> Described | None:
+    """Of a directory with a lock file, or of the file; None where the name is neither.
+
+    Raises:
+        HudUsage: A directory without one, or the file is none.
+    """
+    path = Path(expanduser(env))
+    if path.is_dir() and not (path / LOCK_NAME).is_file() and "/" in env:
+        raise HudUsage(f"{one_line(env)} has no {LOCK_NAME}", "build the environment: hud build")
+    if path.is_dir() and (path / LOCK_NAME).is_file():
+        path = path / LOCK_NAME
+    return described(load_lock(path)) if path.is_file() else None
+
+
+async def _of_service(args: argparse.Namespace, connect: Connect) -> Described:
+    client = await connect("local" if args.local else "hud", None, tell)
+    try:
+        return await _ask(client, args.environment)
+    finally:
+        await client.aclose()
+
+
+async def _ask(client: HudClient, name: str) -> Described:
+    """What the service says of an environment: its scenarios. It lists no tools."""
+    config = await client.environment(name)
+    if config is None:
+        hint = f"give a directory with {LOCK_NAME}, that file, or the name of an environment"
+        raise HudUsage(f"no environment is called {one_line(name)}", hint)
+    if config.registry_id is None:
+        offered = config.scenarios if isinstance(config.scenarios, list) else []
+        return Described(name, scenarios=[(str(scenario), "") for scenario in offered])
+    records = await client.scenarios(config.registry_id)
+    return Described(name, scenarios=[(row.name, row.description or "") for row in records])
+
+
+def _write_gym(file: Path, text: str, force: bool) -> None:
+    if file.exists() and not force:
+        raise HudUsage(f"{one_line(file)} exists", "--force writes it anew, -o names another")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{one_line(file.parent)}: {one_line(error.strerror or error)}"
+        raise HudUsage(message, "-o names another place") from error
+    replace_file(file, text.encode())
+
+
+def _file_name(name: str) -> str:
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name[:80])
+    return kept.strip(".") or "environment"
+
+
+# ``keys``: every key of the app, with the config file's changes, as a table or as JSON.
+
+
+def keys(view: str | None, document: bool) -> int:
+    """Print them; returns the exit code.
+
+    Args:
+        view: Only of this place, e.g. ``live``; None for all.
+        document: Print JSON; else a table.
+
+    Raises:
+        HudUsage: There is no such view, or the config file has a key that cannot be used.
+    """
+    directory = config_dir(os.environ)
+    keymap = read_config(directory).keys
+    views = dict.fromkeys(action.view for action in ACTIONS)
+    if view is not None and view not in views:
+        raise HudUsage(f"no view is called {view}", f"there are {', '.join(views)}")
+    found = [with_keys(one, keymap) for one in ACTIONS if view in (None, one.view)]
+    if document:
+        rows = [_key_document(one, one.id in keymap) for one in found]
+        emit("keys", {"file": str(directory / CONFIG_NAME), "keys": rows})
+    else:
+        _print(found)
+    return 0
+
+
+def _key_document(action: Action, changed: bool) -> dict[str, Any]:
+    return {
+        "id": action.id,
+        "view": action.view,
+        "keys": action.keys.split(","),
+        "shown": action.all_shown,
+        "label": action.label,
+        "does": action.help,
+        "changed": changed,
+    }
+
+
+def _print(found: list[Action]) -> None:
+    widths = [max(len(text) for text in column) for column in zip(*map(_cells, found), strict=True)]
+    for one in found:
+        *cells, does = _cells(one)
+        padded = (f"{text:{width}}" for text, width in zip(cells, widths[:-1], strict=True))
+        print("  ".join([*padded, does]))
+
+
+def _cells(action: Action) -> tuple[str, str, str]:
+    return action.id, action.all_shown, action.help
+
+
+# ``log``: what was changed from this machine, and how to do it again.
+
+
+LOG_KIND = "log"
+
+
+def log(args: argparse.Namespace, paths: Paths) -> int:
+    """Print the newest entries, oldest first, as a document or as lines.
+
+    Raises:
+        HudUsage: The limit is none.
+    """
+    if args.limit < 1:
+        raise HudUsage(f"--limit {args.limit}: expected 1 or more")
+    kept, bad = CommandLog(paths.state).read()
+    found = matching(kept, args.text or "")
+    shown = found[-args.limit :]
+    if args.headless:
+        facts = {"total": len(found), "left_out": len(found) - len(shown), "unreadable": bad}
+        emit(LOG_KIND, {"entries": [document(one) for one in shown], **facts})
+        return 0
+    for one in shown:
+        print(_line(one))
+    if not shown:
+        print("nothing was changed from this machine yet" if not kept else "no entry has this text")
+    if bad:
+        print(f"{bad} lines of the log cannot be read")
+    return 0
+
+
+def _line(one: Written) -> str:
+    when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
+    what = f"{when}  {one.outcome:<8}{one.verb:<11}{one.name or one.model[:8]}  {change_text(one)}"
+    return one_line(f"{what}  {one.said}".rstrip(), 400)

@@ -1,0 +1,212 @@
+"""``hud-tui``: read the command line, build the client, hand both to one face."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from hud_tui import __version__
+from hud_tui.cli.connect import connector_of, guard_of
+from hud_tui.cli.parser import OFFLINE, build_parser, parameters
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.rl.text import clean, has_surrogate, one_line
+from hud_tui.settings import Start, has_key, read_max_disk, read_paths
+
+if TYPE_CHECKING:
+    from hud_tui.wire import ServiceReady
+
+
+READER_LEFT = 141
+"""What a shell says of a program that SIGPIPE has ended: 128 and the signal's number."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. Quiet where nobody reads on, as under ``| head``."""
+    try:
+        try:
+            return _main(sys.argv[1:] if argv is None else argv)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()  # at exit nothing could catch its error
+    except BrokenPipeError:
+        _write_nowhere()
+        return READER_LEFT
+
+
+def _main(argv: Sequence[str]) -> int:
+    headless = "--headless" in argv
+    try:
+        _check_text(argv)
+        args = build_parser().parse_args(argv)
+        if args.version:
+            return _version(headless)
+        if args.command == "serve":
+            return _serve(args)
+        if args.command == "stop":
+            return _stop(args)
+        if args.command in OFFLINE:
+            return _offline(args)
+        _fill_in(args)
+        if headless:
+            return _headless(args)
+        return _app(args)
+    except HudError as error:
+        return _fail(error, headless)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # whoever reads documents needs one, whatever went wrong
+        if not headless:
+            raise
+        return _fail_internally(error)
+
+
+def script() -> NoReturn:
+    """`main` as a process. A headless one skips the interpreter's clean-up, a fifth of its time."""
+    code = main()
+    if "--headless" in sys.argv:
+        os._exit(code)
+    sys.exit(code)
+
+
+def _write_nowhere() -> None:
+    """After the reader left: let nothing be written to it again, not even at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a stream without a file, as tests have
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def start_of(args: argparse.Namespace) -> Start:
+    """What the app should open with."""
+    given = vars(args)
+    return Start(
+        command=args.command,
+        again=args.again,
+        model=given.get("model"),
+        source=given.get("source"),
+        ref=given.get("ref") or given.get("job"),
+        checkpoint=given.get("checkpoint"),
+        name=given.get("name"),
+        parameters=parameters(args),
+        sample=given.get("sample"),
+        verbose=given.get("verbose", False),
+    )
+
+
+DEMO_SPEED = 20.0
+"""A demo takes two seconds a step by its own clock."""
+
+
+def _headless(args: argparse.Namespace) -> int:
+    for flag in ("record", "demo"):
+        if getattr(args, flag) is not None:
+            raise HudUsage(f"--{flag} is for the app", "leave out --headless")
+    if args.command == "replay":
+        raise HudUsage("replay is for the app", "leave out --headless")
+    from hud_tui.cli.commands import run
+
+    return run(args, connector_of(args))
+
+
+def _app(args: argparse.Namespace) -> int:
+    from hud_tui.config import config_dir, read_config
+    from hud_tui.tui.app import Session, run
+
+    mode = "local" if args.local else "hud" if has_key() else None
+    paths = partial(read_paths, args.state_dir, args.data_dir)
+    session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
+    if args.demo is None and args.command != "replay":
+        return run(connector_of(args), mode, start_of(args), session)
+    from hud_tui.client.replay import player  # reads all of it, before there is an app
+
+    file = args.file if args.command == "replay" else None
+    play = player(args.demo, file, args.speed if file else DEMO_SPEED)
+    return run(play, "replay", Start(), replace(session, clock=play.clock))
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from hud_tui.service.app import serve
+    from hud_tui.service_file import forget, offer, usable_directories
+
+    if args.read_only:
+        raise HudUsage("--read-only is for what calls a service", "leave it out to serve one")
+    paths = read_paths(args.state_dir, args.data_dir)
+    found_by_local = args.data_dir is None or args.state_dir is not None
+
+    def on_ready(ready: "ServiceReady") -> None:
+        if found_by_local:
+            offer(paths.service_file, ready)
+
+    try:
+        max_disk = read_max_disk(args.max_disk)
+        with usable_directories():
+            return serve(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
+    finally:
+        forget(paths.service_file, os.getpid())
+
+
+def _stop(args: argparse.Namespace) -> int:
+    from hud_tui.cli.commands import report
+    from hud_tui.local_service import stop
+
+    guard_of(args).check("stop, to the embedded service")
+
+    paths = read_paths(args.state_dir, args.data_dir)
+    return report(lambda: stop(paths, args.data_dir is None), args.headless)
+
+
+def _offline(args: argparse.Namespace) -> int:
+    from hud_tui.cli.commands import run_offline
+
+    if args.command == "convert" and not args.no_push:
+        guard_of(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
+    paths = partial(read_paths, args.state_dir, args.data_dir)
+    return run_offline(args, paths, connector_of(args))
+
+
+def _fill_in(args: argparse.Namespace) -> None:
+    if args.command in ("preflight", "run"):
+        from hud_tui.cli.commands import fill_in
+
+        fill_in(args)
+
+
+def _version(headless: bool) -> int:
+    if headless:
+        from hud_tui.cli.output import emit
+
+        emit("version", {"version": __version__})
+    else:
+        print(f"hud-tui {__version__}")
+    return 0
+
+
+def _check_text(argv: Sequence[str]) -> None:
+    """Refuse what no request could carry: Python keeps stray bytes as halves of surrogates."""
+    for number, word in enumerate(argv, 1):
+        if has_surrogate(word):
+            raise HudUsage(f"argument {number} is not UTF-8: {one_line(word)}")
+
+
+def _fail_internally(error: Exception) -> int:
+    from traceback import format_exception  # 2 ms that only a bug need pay
+
+    from hud_tui.errors import HudInternal
+
+    print(clean("".join(format_exception(error))), file=sys.stderr)
+    what = f"{type(error).__name__}: {error}"
+    return _fail(HudInternal(what, "this is a bug of hud-tui; stderr says where"), headless=True)
+
+
+def _fail(error: HudError, headless: bool) -> int:
+    from hud_tui.cli.output import emit_error
+
+    return emit_error(error, document=headless)

@@ -1,0 +1,336 @@
+"""``models`` and ``fork``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from hud_tui.cli.connect import Connect
+from hud_tui.cli.output import changes, confirm, emit, plain, require_consent, tell
+from hud_tui.client.client import HudClient
+from hud_tui.client.submit import find_job, job_document
+from hud_tui.client.transport import LOOKS_S
+from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
+from hud_tui.protection import Protection
+from hud_tui.rl.checkpoint_tree import Tree, label
+from hud_tui.rl.names import find_checkpoint, find_model
+from hud_tui.rl.run import Service, Status, current_model, last_metrics
+from hud_tui.rl.text import one_line, seconds
+from hud_tui.settings import Paths
+from hud_tui.wire import Checkpoint, JobStatus, Model
+
+if TYPE_CHECKING:
+    from hud_tui.rl.alarms.thresholds import Thresholds
+
+
+# ``checkpoints`` and ``head``.
+
+
+async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
+    """The tree, oldest first."""
+    model = await client.model(args.model)
+    tree = Tree.of(await client.checkpoints(model.id))
+    rows = [checkpoint_document(tree, position) for position in range(len(tree))]
+    emit("checkpoints", {"model": model, "checkpoints": rows})
+    return 0
+
+
+def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | None:
+    """A checkpoint as documents have it; None for the base weights.
+
+    The wire's fields tell what its step was trained on; ``own_reward``, ``own_heldout_reward``
+    and ``sampled`` (rollouts) what its own weights scored, null and 0 where nobody sampled it.
+    """
+    if position is None:
+        return None
+    own = tree.own(position)
+    document: dict[str, Any] = plain(tree[position])
+    scored = {"own_reward": own.reward, "own_heldout_reward": own.heldout}
+    return {**document, **scored, "sampled": own.sampled}
+
+
+async def head(client: HudClient, args: argparse.Namespace) -> int:
+    """The head; with ``--set`` or ``--back``, another one, verified by reading the tree again."""
+    if changes(args):
+        require_consent(args, client)
+    model = await client.model(args.model)
+    tree = Tree.of(await client.checkpoints(model.id))
+    if not changes(args):
+        emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
+        return 0
+    target = _target(tree, args)
+    await confirm(args, _question(model, tree, target))
+    if not args.yes:
+        await _same_head(client, model, tree)
+    served = await _serve(client, model, tree, target)
+    _report(model, tree, target, served)
+    return 0
+
+
+def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
+    if args.checkpoint is not None:
+        return find_checkpoint(args.checkpoint, list(tree))
+    if args.back < 1:
+        raise HudUsage(f"--back {args.back}: expected 1 or more")
+    lineage = list(tree.lineage(tree.head))
+    if args.back >= len(lineage):
+        behind = max(0, len(lineage) - 1)
+        hint = "the base weights are not a checkpoint and cannot be set"
+        raise HudUsage(f"--back {args.back}: the head has {behind} steps behind it", hint)
+    return tree[lineage[args.back]]
+
+
+def _question(model: Model, tree: Tree, target: Checkpoint) -> str:
+    return f"{model.model_name}: serve {label(target)} instead of {label(tree.served)}?"
+
+
+async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
+    """While somebody thought about the question, a step may have landed.
+
+    Raises:
+        HudConflict: The head moved.
+    """
+    now = Tree.of(await client.checkpoints(model.id))
+    if _id(now.served) != _id(tree.served):
+        moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
+        raise _conflict(f"{moved}; nothing was sent", "look again, then decide")
+
+
+async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree | None:
+    """Set the head once, and read the tree that results, whatever the answer was.
+
+    Returns:
+        None where the service says that it was set, and the tree cannot be read.
+
+    Raises:
+        HudUnclear: No answer says whether it was set, and the tree does not show it.
+        HudError: It was not.
+    """
+    try:
+        if _id(tree.served) != target.id:
+            await client.set_head(model.id, target.id, _id(tree.served))
+    except HudUnclear as error:
+        return await _look(client, model, tree, target, error)
+    try:
+        return Tree.of(await client.checkpoints(model.id))
+    except HudError as error:
+        tell(f"the head was set, but the tree cannot be read now: {error.message}")
+        return None
+
+
+async def _look(
+    client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudUnclear
+) -> Tree:
+    """The tree once it shows the head that was set without an answer.
+
+    Raises:
+        HudUnclear: The failure, where it never does.
+    """
+    seen = "the tree cannot be read now"
+    for wait_s in LOOKS_S:
+        await asyncio.sleep(wait_s)
+        try:
+            after = Tree.of(await client.checkpoints(model.id))
+        except HudError:
+            break
+        if _took(tree, after, target):
+            return after
+        seen = f"the service says the head is {label(after.served)}"
+    again = f"hud-tui --headless head {model.model_name}"
+    failure.hint = f"{seen}; look once more before you set it again: {again}"
+    raise failure
+
+
+def _report(model: Model, before: Tree, target: Checkpoint, after: Tree | None) -> None:
+    data = {"model": model.model_name, "previous": _id(before.served)}
+    if after is None:
+        known = checkpoint_document(before, before.find(target.id)) or {}
+        emit("head", {**data, "head": {**known, "is_active": True}, "verified": False})
+        return
+    if not _took(before, after, target):
+        now, wanted = label(after.served), label(target)
+        hint = f"somebody else moves it: hud-tui --headless head {model.model_name}"
+        moved = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
+        moved.outcome = "done"
+        raise moved
+    emit("head", {**data, "head": checkpoint_document(after, after.head), "verified": True})
+
+
+def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
+    """Whether the head is the target, or steps that have been trained from it since."""
+    known = {checkpoint.id for checkpoint in before}
+    for position in after.lineage(after.head):
+        if after[position].id == target.id:
+            return True
+        if after[position].id in known:
+            return False
+    return False
+
+
+def _conflict(message: str, hint: str) -> HudConflict:
+    """A conflict that was seen here; no server answered so."""
+    error = HudConflict(409, message, hint)
+    error.message, error.status = message, None
+    return error
+
+
+def _id(checkpoint: Checkpoint | None) -> str | None:
+    return None if checkpoint is None else checkpoint.id
+
+
+async def models(client: HudClient, args: argparse.Namespace) -> int:
+    """The catalog, all pages."""
+    emit("models", {"models": await client.models()})
+    return 0
+
+
+async def fork(client: HudClient, args: argparse.Namespace) -> int:
+    """Fork a model and print the new one."""
+    require_consent(args, client)
+    source = await client.model(args.source)
+    await confirm(args, f"fork {source.model_name} as {args.name}?")
+    emit("model", {"model": await client.fork(source.id, args.name)})
+    return 0
+
+
+# ``protect``: models that are changed only by who types their name.
+
+
+def protect(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+    """Protect a model, or no longer; or say which are.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudProtected: It is to be protected no longer, and its name was not typed.
+    """
+    kept = Protection(lambda: paths().state)
+    if args.model is not None:
+        asyncio.run(_change(args, kept, connect))
+    elif args.off:
+        raise HudUsage("say which model", "see hud-tui protect")
+    models = [{"id": id_, "name": name} for id_, name in kept.models.items()]
+    if args.headless:
+        emit("protect", {"protected": models})
+        return 0
+    for model in models:
+        print(f"{one_line(model['name'], 100)}  {one_line(model['id'], 80)}")
+    if not models:
+        print("no model is protected on this machine")
+    return 0
+
+
+async def _change(args: argparse.Namespace, kept: Protection, connect: Connect) -> None:
+    client = await connect("local" if args.local else "hud", None, tell)
+    try:
+        id_, name = await _named(client, args, kept)
+    finally:
+        await client.aclose()
+    if args.off and id_ in kept.models and args.confirm not in (kept.models[id_], id_):
+        raise HudProtected(one_line(kept.models[id_], 100), "protect it no longer")
+    kept.protect(id_, name, not args.off)
+
+
+async def _named(client: HudClient, args: argparse.Namespace, kept: Protection) -> tuple[str, str]:
+    """A model's id and name; one that is gone is found among the protected."""
+    if args.off and args.model in kept.models:
+        return args.model, kept.models[args.model]
+    model = await client.model(args.model)
+    return model.id, model.model_name
+
+
+# ``status``: the service, a model, its head, its job and its last metrics.
+
+
+async def status(client: HudClient, args: argparse.Namespace) -> int:
+    """The status of a model, of a job's model, or of the newest run's; and its alarms."""
+    asked = newest(client) if args.ref is None else named(client, args.ref)
+    limits, model = await asyncio.gather(asyncio.to_thread(_limits), asked)
+    tree: list[Checkpoint] = []
+    job: JobStatus | None = None
+    if model is not None:
+        job_id = await _job_id(client, model, args.ref)
+        tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
+    settings, grown = client.settings, Tree.of(tree)
+    now = Status(
+        service=Service(settings.label, settings.api_url),
+        model=model,
+        head=grown.served,
+        checkpoints=len(tree),
+        job=job,
+        metrics=last_metrics(tree),
+        as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    head = checkpoint_document(grown, grown.head)
+    said: dict[str, Any] = {"head": head, "job": job and job_document(job)}
+    if args.verbose:
+        said["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
+    emit("status", {**plain(now), **said, **_alarms(grown, silent_s(tree, job), job, limits)})
+    return 0
+
+
+async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
+    """What the job is asked for by: its own id where that was given, else the model's."""
+    try:
+        return model.id if ref is None else find_model(ref, [model]).id
+    except HudUsage:
+        return await find_job(client, ref or "")
+
+
+def _limits() -> Thresholds:
+    """What the detectors go by; they are loaded while the service answers."""
+    from hud_tui.cli.output import thresholds
+
+    return thresholds()
+
+
+def _alarms(
+    tree: Tree, silent_s: float | None, job: JobStatus | None, limits: Thresholds
+) -> dict[str, Any]:
+    from hud_tui.cli.output import judge, report_documents
+
+    return report_documents(judge(tree, job, silent_s, limits))
+
+
+def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
+    """Seconds since the newest step, or since the job began; None where neither is known."""
+    stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
+    known = [stamp for stamp in stamps if stamp]
+    return time() - max(known) if known else None
+
+
+async def newest(client: HudClient) -> Model | None:
+    """The model of the newest run, or one of one's own; None where there is none."""
+    return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
+
+
+async def named(client: HudClient, ref: str) -> Model:
+    """The model of this name, or the one that the job of this id trains.
+
+    Raises:
+        HudAmbiguous: Several.
+        HudUsage: Neither.
+    """
+    models = await client.models()
+    try:
+        return find_model(ref, models)
+    except HudAmbiguous:
+        raise
+    except HudUsage as unknown:
+        job = await client.known_job(await _find_job(client, ref, unknown))
+        name = job and (job.model_id or job.fine_tuned_model or job.model)
+        if not name:
+            raise HudUsage(f"job {one_line(ref)} trains no model") from unknown
+        return find_model(name, models)
+
+
+async def _find_job(client: HudClient, ref: str, unknown: HudUsage) -> str:
+    try:
+        return await find_job(client, ref)
+    except HudAmbiguous:
+        raise
+    except HudUsage as error:
+        raise HudUsage(f"{unknown.message}, nor a job", unknown.hint) from error

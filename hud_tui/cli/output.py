@@ -1,0 +1,180 @@
+"""Documents: one JSON object a line on stdout, and nothing else there.
+
+Everything but ASCII is escaped, so text from a server or a model cannot act on a terminal.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import sys
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from hud_tui.config import config_dir, read_config
+from hud_tui.errors import HudBadTasks, HudError, HudUsage
+from hud_tui.rl.alarms.alarm import Alarm, Report
+from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.run import is_active
+from hud_tui.rl.text import one_line
+from hud_tui.wire import JobStatus
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+
+SCHEMA = "hud-tui/1"
+
+
+def emit(kind: str, data: object) -> None:
+    """Print one document.
+
+    Args:
+        kind: What `data` is, e.g. ``models``.
+        data: Wire models, dataclasses and plain values, nested as they come.
+    """
+    _print({"schema": SCHEMA, "kind": kind, "data": plain(data)})
+
+
+def emit_error(error: HudError, document: bool = True) -> int:
+    """Say what failed, on stdout as a document and on stderr in a line; returns the exit code."""
+    if document:
+        failure: dict[str, Any] = {
+            "type": error.kind,
+            "message": one_line(error.message, 2000),
+            "hint": error.hint,
+            "status": error.status,
+            "outcome": error.outcome,
+        }
+        if isinstance(error, HudBadTasks):
+            failure["problems"] = plain(error.problems)
+        _print({"schema": SCHEMA, "kind": "error", "error": failure})
+    tell(error.message + (f" ({error.hint})" if error.hint else ""))
+    return error.exit_code
+
+
+def tell(text: str) -> None:
+    """Print one line for people, on stderr; whatever text it has, nothing in it acts."""
+    print(f"hud-tui: {one_line(text, 3000)}", file=sys.stderr, flush=True)
+
+
+def plain(value: object) -> Any:
+    """A value as JSON has it. Numbers that JSON lacks, NaN and infinities, become null."""
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="python"))
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _print(document: dict[str, Any]) -> None:
+    print(json.dumps(document, allow_nan=False), flush=True)
+
+
+# Alarms in documents, judged by the limits of the config file.
+
+
+def thresholds() -> Thresholds:
+    """Those of the config file.
+
+    Raises:
+        HudUsage: The file cannot be used.
+    """
+    return read_config(config_dir(os.environ)).alarms or Thresholds()
+
+
+def alarm_document(alarm: Alarm) -> dict[str, Any]:
+    """One alarm as documents have it."""
+    document: dict[str, Any] = plain(alarm)
+    return {"id": alarm.id, **document}
+
+
+def report_documents(report: Report) -> dict[str, Any]:
+    """All alarms, and the detectors that were skipped with what they need."""
+    skipped = [{"name": one.name, "needs": one.needs} for one in report.skipped]
+    return {"alarms": [alarm_document(alarm) for alarm in report.alarms], "skipped": skipped}
+
+
+def judge(tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thresholds) -> Report:
+    """What the detectors say of a tree's head.
+
+    Args:
+        silent_s: Seconds since anything came of the run.
+        limits: What they go by.
+    """
+    lookout = Lookout(limits)
+    lookout.follow(tree, job)
+    running = job is not None and is_active(job.status)
+    return lookout.report(silent_s if running else None)
+
+
+# Consent to a write: ``-y``, or a person at a terminal who says so.
+
+
+def require_consent(args: argparse.Namespace, client: "HudClient | None" = None) -> None:
+    """Refuse early what may not be sent, and where nobody could be asked.
+
+    Args:
+        args: The command line.
+        client: What would send it, where it goes to the service.
+
+    Raises:
+        HudReadOnly: Nothing but reads is sent.
+        HudUsage: Neither ``-y`` nor a terminal.
+    """
+    if client is not None:
+        client.wire.guard.check(args.command)
+    if not args.yes and not sys.stdin.isatty():
+        raise HudUsage(f"{args.command} changes something and nobody can be asked", "add -y")
+
+
+def changes(args: argparse.Namespace) -> bool:
+    """Whether a command asks for a change."""
+    asked = vars(args)
+    match args.command:
+        case "head":
+            return asked.get("checkpoint") is not None or asked.get("back") is not None
+        case "jobs":
+            return bool(asked.get("cancel") or asked.get("resume"))
+    return args.command in ("fork", "run")
+
+
+async def confirm(args: argparse.Namespace, question: str) -> None:
+    """Ask on stderr, unless ``-y`` was given.
+
+    Raises:
+        HudUsage: The answer was not yes.
+    """
+    if args.yes:
+        return
+    if (await ask(f"{one_line(question, 500)} [y/N] ")).lower() not in ("y", "yes"):
+        raise HudUsage("not confirmed, nothing was sent", "answer y, or add -y")
+
+
+async def ask(question: str) -> str:
+    """What somebody at the terminal answers, without the white space around it."""
+    print(question, end="", file=sys.stderr, flush=True)
+    return (await _line()).strip()
+
+
+async def _line() -> str:
+    """A line of stdin. The wait can be interrupted, which a blocking read could not."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline()

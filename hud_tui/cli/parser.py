@@ -1,0 +1,507 @@
+"""What every command's parser has: how it fails, what it says, and the flags that all take."""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from math import isfinite, nan
+from typing import Any, NoReturn
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
+
+LARGEST = 2**63 - 1
+"""The largest integer that every part of a service can store."""
+LONGEST = 100
+"""Characters of a whole number that are read."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises where argparse would exit, and takes no flag for another."""
+
+    def __init__(self, prog: str | None = None, **more: Any) -> None:
+        super().__init__(prog, allow_abbrev=False, **more)
+
+    def error(self, message: str) -> NoReturn:
+        raise HudUsage(message, f"see {self.prog} --help")
+
+
+Add = Callable[..., Parser]
+"""(name, about, *examples) → the parser of a new command."""
+
+Commands = argparse._SubParsersAction  # argparse gives it no public name
+
+
+def new_command(commands: "Commands[Parser]", name: str, about: str, *examples: str) -> Parser:
+    """`Add`, given where the commands are."""
+    parser = commands.add_parser(
+        name,
+        help=about,
+        description=about[0].upper() + about[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  hud-tui {example}" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    global_flags(parser)
+    parser.set_defaults(command=name, again=False)
+    return parser
+
+
+def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None:
+    """Flags that may stand before or after the command; `absent` is what one is that does not."""
+    flags = parser.add_argument_group("connection and output")
+    about = {
+        "headless": "print JSON on stdout instead of opening the app",
+        "local": "use the embedded service: no key, no network; started where none runs",
+        "read_only": "send nothing that changes the service or that it computes "
+        "(HUD_TUI_READ_ONLY)",
+        "version": "print the version",
+    }
+    for name, text in about.items():
+        flags.add_argument(flag(name), action="store_true", default=absent, help=text)
+    for name, text in (("state", "service.json and logs"), ("data", "models and checkpoints")):
+        flags.add_argument(
+            f"--{name}-dir",
+            metavar="DIR",
+            default=argparse.SUPPRESS,
+            help=f"where the embedded service keeps its {text} (HUD_TUI_{name.upper()}_DIR)",
+        )
+
+
+def whole_number(text: str) -> int:
+    """The type of a flag that takes a whole number. Raises what argparse reports."""
+    try:
+        number = int(text) if len(text) <= LONGEST else None
+    except ValueError:
+        number = None
+    if number is None or abs(number) > LARGEST:
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {_short(text)}")
+    return number
+
+
+def finite_number(text: str) -> float:
+    """The type of a flag that takes a number. Raises what argparse reports."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = nan
+    if not isfinite(number):
+        raise argparse.ArgumentTypeError(f"expected a finite number, found {_short(text)}")
+    return number
+
+
+def _short(text: str) -> str:
+    return repr(one_line(text, 40))
+
+
+def consent(parser: Parser) -> None:
+    """The flags of a command that changes something."""
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+    )
+    about = "the name of a protected model, to change it all the same"
+    parser.add_argument("--confirm", metavar="NAME", help=about)
+
+
+def flag(field: str) -> str:
+    """The flag of a field, e.g. ``--group-size``."""
+    return "--" + field.replace("_", "-")
+
+
+# The commands on jobs and their traces.
+
+
+WHICH_JOB = "its id, how that begins, or a model: then its latest run"
+
+
+def add_jobs(add: Add) -> None:
+    """Add them to the command line."""
+    _jobs(add)
+    _traces(add)
+
+
+def _jobs(add: Add) -> None:
+    parser = add(
+        "jobs",
+        "jobs, newest first; or one of them",
+        "--headless jobs",
+        "--headless jobs JOB",
+        "--headless jobs JOB --cancel -y",
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help=WHICH_JOB)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--cancel", action="store_true", help="stop it between two rollouts")
+    which.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    consent(parser)
+
+
+def _traces(add: Add) -> None:
+    examples = ("--headless traces JOB", "--headless traces JOB --step 12")
+    parser = add("traces", "the rollouts of a job, the newest 1000", *examples)
+    parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
+    parser.add_argument("--step", type=whole_number, metavar="N", help="only those of one step")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N")
+    which.add_argument("--all", action="store_true", help="all, a document for each page of 1000")
+
+
+# The commands on models and their checkpoints.
+
+
+def add_models(add: Add) -> None:
+    """Add them to the command line."""
+    _status(add)
+    _models(add)
+    _fork(add)
+    _checkpoints(add)
+    _head(add)
+
+
+def _status(add: Add) -> None:
+    about = "the service, a model, its head, its job and its last metrics"
+    parser = add("status", about, "--headless status", "--headless status arith-rl")
+    parser.add_argument("ref", nargs="?", metavar="MODEL|JOB", help="default: the newest run's")
+    about = "all that the service says, to fold, search and copy from; headless, with the tree"
+    parser.add_argument("-v", "--verbose", action="store_true", help=about)
+
+
+def _models(add: Add) -> None:
+    add("models", "the catalog, all pages", "--headless models")
+
+
+def _fork(add: Add) -> None:
+    example = "--headless --local fork tiny/arith-0.2M --name arith-rl -y"
+    parser = add("fork", "make a model of your own from another's head", example)
+    parser.add_argument("source", metavar="SOURCE", help="the model to start from")
+    parser.add_argument("--name", required=True, help="what to call the new one")
+    consent(parser)
+
+
+def _checkpoints(add: Add) -> None:
+    about = "a model's checkpoint tree, oldest first"
+    parser = add("checkpoints", about, "--headless checkpoints arith-rl")
+    parser.add_argument("model", metavar="MODEL")
+
+
+def _head(add: Add) -> None:
+    parser = add(
+        "head",
+        "the checkpoint that is served; or serve another",
+        "--headless head arith-rl",
+        "--headless head arith-rl --back 1 -y",
+        "--headless head arith-rl --set step-000012 -y",
+    )
+    parser.add_argument("model", metavar="MODEL")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
+    which.add_argument(
+        "--back", type=whole_number, metavar="N", help="N steps up the head's lineage"
+    )
+    consent(parser)
+
+
+# The commands that work with files, not with a service: their flags and their help.
+
+
+OFFLINE = (
+    *("doctor", "keys", "init", "convert"),
+    *("export", "report", "log", "protect"),
+)
+"""Commands that run the same with the app or without."""
+
+SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
+"""What can be exported as a table."""
+
+
+def add_offline(add: Add) -> None:
+    """Add them to the command line."""
+    _doctor(add)
+    _keys(add)
+    _init(add)
+    _convert(add)
+    _export(add)
+    _report(add)
+    _log(add)
+    _protect(add)
+
+
+def _doctor(add: Add) -> None:
+    parser = add(
+        "doctor",
+        "what is set, what answers, what this machine has, and what to do about it",
+        "doctor",
+        "doctor --local",
+        "--headless doctor --fail-on warning",
+    )
+    choices = ("warning", "failure")
+    parser.add_argument("--fail-on", choices=choices, default="failure", help="default: failure")
+
+
+def _keys(add: Add) -> None:
+    about = "every key of the app: its action's id for [keys] of the config file, and what it does"
+    parser = add("keys", about, "keys", "keys live", "--headless keys")
+    parser.add_argument("view", nargs="?", metavar="VIEW", help="only this one's, e.g. live")
+
+
+def _init(add: Add) -> None:
+    parser = add(
+        "init",
+        "write a hud-vf-gym configuration for an environment, or show one",
+        "init ./environments/text_2048",
+        "init hud.lock.yaml -o configs/mine.yaml --force",
+        "--headless --local init arith",
+        "init --show configs/mine.yaml",
+    )
+    about = "a directory with hud.lock.yaml, that file, or an environment of the service"
+    parser.add_argument("environment", nargs="?", metavar="ENV", help=about)
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
+    parser.add_argument("--force", action="store_true", help="write over a file that exists")
+    parser.add_argument("--show", metavar="FILE", help="read this configuration; run nothing in it")
+
+
+def _convert(add: Add) -> None:
+    parser = add(
+        "convert",
+        "write tasks as a Hugging Face data set, and push it",
+        "convert tasks.json --name my-org/my-tasks",
+        "convert tasks.json --name my-org/my-tasks --private -y",
+        "--headless convert tasks.jsonl --name my-tasks --no-push -o data/my-tasks",
+    )
+    parser.add_argument(
+        "tasks", metavar="TASKS", help="a .json, .jsonl or .parquet, or a directory"
+    )
+    parser.add_argument("--name", required=True, metavar="ORG/NAME", help="the data set's")
+    parser.add_argument("--private", action="store_true", help="only its owner may read it")
+    parser.add_argument("--no-push", action="store_true", help="keep it on this machine")
+    parser.add_argument("-o", "--output", metavar="DIR", help="default: NAME, here")
+    parser.add_argument(
+        "-y",
+        "--yes",
+        action="store_true",
+        help="do not ask; pushing without a terminal needs it",
+    )
+
+
+def _export(add: Add) -> None:
+    parser = add(
+        "export",
+        "write a run to new files: its metrics, its tree, its groups or its alarms",
+        "export arith-rl",
+        "export arith-rl --what checkpoints --format json -o tree.json",
+        "--headless --local export --what jobs",
+    )
+    about = "by name or id; default: that of the newest run"
+    parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
+    about = "default: metrics, of every step of the head's lineage"
+    parser.add_argument("--what", choices=SHEETS, default="metrics", help=about)
+    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
+    about = "a new file, or a directory; default: the config's [export] directory, else here"
+    parser.add_argument("-o", "--output", metavar="PATH", help=about)
+
+
+def _report(add: Add) -> None:
+    parser = add(
+        "report",
+        "write a run as a page of Markdown with its charts, in a new folder",
+        "report arith-rl",
+        "--headless --local report arith-rl -o reports",
+    )
+    about = "by name or id; default: that of the newest run"
+    parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
+    about = "where the folder goes; default: the config's [export] directory, else here"
+    parser.add_argument("-o", "--output", metavar="DIR", help=about)
+
+
+def _log(add: Add) -> None:
+    about = "what was changed from this machine, and how to do it again"
+    parser = add("log", about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
+    about = "only entries with these words: a verb, a model, an id, an outcome"
+    parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="the newest N; 50"
+    )
+
+
+def _protect(add: Add) -> None:
+    about = "models that are changed only by who types their name; or protect one"
+    examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
+    parser = add("protect", about, *examples)
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="default: say which are")
+    parser.add_argument("--off", action="store_true", help="protect it no longer")
+    parser.add_argument("--confirm", metavar="NAME", help="its name, which --off needs")
+
+
+# The commands that check a run, submit it and follow it, and a run's parameters.
+
+
+PARAMETERS = (
+    "reasoning_effort",
+    "steps",
+    "group_size",
+    "tasks_per_step",
+    "learning_rate",
+    "loss_fn",
+    "temperature",
+    "max_tokens",
+    "seed",
+)
+
+
+def add_runs(add: Add) -> None:
+    """Add them to the command line."""
+    _preflight(add)
+    _run(add)
+    _watch(add)
+    _replay(add)
+
+
+def parameters(args: argparse.Namespace) -> dict[str, Any]:
+    """The run's parameters that were given, by their wire names."""
+    given = vars(args)
+    return {name: given[name] for name in PARAMETERS if given.get(name) is not None}
+
+
+def _preflight(add: Add) -> None:
+    about = "check a taskset, and a model for it, before anything is spent"
+    parser = add("preflight", about, "--headless preflight tasks.jsonl -m arith-rl")
+    _source(parser)
+    _fail_on(parser)
+    parser.add_argument(
+        "--group-size", type=whole_number, metavar="N", help="of the run that is meant"
+    )
+    about = "then roll out K groups with the model, and say which tasks teach"
+    parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
+    parser.add_argument("--fresh", action="store_true", help="sample again what is known")
+
+
+def _run(add: Add) -> None:
+    parser = add(
+        "run",
+        "check a taskset, then submit a managed run",
+        "--headless --local run arith -m arith-rl --steps 60 -y --follow",
+        "run tasks.jsonl -m arith-rl",
+    )
+    _source(parser)
+    parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
+    parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
+    parser.add_argument(
+        "--group-size", type=whole_number, metavar="N", help="rollouts of one task a step"
+    )
+    parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help="groups a step")
+    parser.add_argument("--learning-rate", type=finite_number, metavar="X")
+    parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
+    parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
+    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
+    parser.add_argument("--seed", type=whole_number, metavar="N")
+    parser.add_argument("--follow", action="store_true", help="print events until the run ends")
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("warning", "failure", "warn", "critical"),
+        help="warning: of preflight, exit code 5; warn, critical: of an alarm of a run that is "
+        "followed, exit code 6; may be given twice",
+    )
+    consent(parser)
+
+
+def _watch(add: Add) -> None:
+    parser = add(
+        "watch",
+        "print a run's events and alarms until it ends, has a step, or has an alarm",
+        "--headless watch arith-rl",
+        "--headless watch arith-rl --until step=100 --fail-on critical",
+        "--headless watch arith-rl --until alarm",
+    )
+    parser.add_argument("ref", metavar="MODEL|JOB")
+    about = "done (the default), step=N or alarm (of warn or worse)"
+    parser.add_argument("--until", default="done", metavar="WHAT", help=about)
+    about = "end with exit code 6 at the first alarm this bad"
+    parser.add_argument("--fail-on", choices=("warn", "critical"), help=about)
+
+
+def _replay(add: Add) -> None:
+    about = "play what --record wrote in the app, as if it happened now"
+    parser = add("replay", about, "replay session.jsonl --speed 20")
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "--speed", type=finite_number, default=1.0, metavar="X", help="times as fast"
+    )
+
+
+def _source(parser: Parser) -> None:
+    about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
+    about = "by name or id; default: your only trainable one"
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+
+
+def _fail_on(parser: Parser) -> None:
+    parser.add_argument(
+        "--fail-on",
+        choices=("warning", "failure"),
+        default="failure",
+        help="the least that is exit code 5",
+    )
+
+
+# The commands on the embedded service itself.
+
+
+def add_service(add: Add) -> None:
+    """Add them to the command line."""
+    _serve(add)
+    add("stop", "stop the embedded service that runs in the background", "stop")
+
+
+def _serve(add: Add) -> None:
+    about = "run the embedded service in the foreground"
+    examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
+    parser = add("serve", about, *examples)
+    parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
+    parser.add_argument(
+        "--port", type=whole_number, default=0, metavar="N", help="0 takes a free one"
+    )
+    parser.add_argument(
+        "--engine",
+        default="tiny",
+        choices=("tiny", "tinker"),
+        help="what samples and trains: this machine's CPU, or language models on Tinker "
+        "(TINKER_API_KEY) or on a server with its wire (TINKER_BASE_URL)",
+    )
+    parser.add_argument(
+        "--max-disk",
+        metavar="SIZE",
+        help="thin the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
+    )
+
+
+# The grammar of the command line: commands, flags and their help.
+
+
+EXIT_CODES = """\
+exit codes with --headless:
+  0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
+  5 preflight failed   6 an alarm, as --fail-on says   130 interrupted"""
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        "hud-tui",
+        description="A terminal cockpit for reinforcement-learning post-training on HUD. Without "
+        "--headless it opens the app on the command's screen.",
+        epilog="examples:\n  hud-tui --local\n  hud-tui --headless --local status\n\n" + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    global_flags(parser, False)
+    app = parser.add_argument_group("the app")
+    app.add_argument("--record", metavar="FILE", help="write the session's events to a new file")
+    app.add_argument("--demo", metavar="NAME", help="play a run that goes wrong: no service needed")
+    parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
+    parser.set_defaults(again=True)
+    add = partial(new_command, parser.add_subparsers(title="commands", metavar="COMMAND"))
+    add_models(add)
+    add_runs(add)
+    add_jobs(add)
+    add_offline(add)
+    add_service(add)
+    return parser

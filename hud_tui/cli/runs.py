@@ -1,0 +1,290 @@
+"""``preflight`` and ``run``."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from hud_tui.audit_log import Change
+from hud_tui.cli.output import ask, confirm, emit, require_consent, tell, thresholds
+from hud_tui.cli.parser import flag, parameters
+from hud_tui.cli.watch import AlarmPrinter, Follower
+from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_source
+from hud_tui.client.preflight import preflight as check
+from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
+from hud_tui.client.submit import Submission, submit
+from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.rl.disk import where_stored
+from hud_tui.rl.names import find_model
+from hud_tui.rl.progress import completed, cost, defaults, max_tokens
+from hud_tui.rl.run import trainable
+from hud_tui.rl.tasks.checks import Finding, in_order, verdict
+from hud_tui.rl.tasks.legacy import find_variables
+from hud_tui.rl.tasks.signal import Asked, Progress, document, judge
+from hud_tui.rl.tasks.task import Task, form_of
+from hud_tui.rl.text import one_line
+from hud_tui.settings import read_paths, set_variables
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
+
+# Which model a run trains, and all that its submission sends, in words, on stderr.
+
+
+LISTED = 50
+"""Models that are offered by number."""
+LABEL = 16
+
+
+async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
+    """The model that was named, else the only one that can be trained, else the one that
+    somebody at the terminal picks.
+
+    Raises:
+        HudUsage: There is none; or there are several, and nobody can be asked.
+    """
+    if args.model:
+        return await client.model(args.model)
+    own = trainable(await client.models())
+    if len(own) == 1:
+        return own[0]
+    if not own:
+        hint = "fork one: hud-tui fork SOURCE --name NAME; hud-tui models lists them"
+        raise HudUsage("there is no model of yours to train", hint)
+    if sys.stdin.isatty() and not getattr(args, "yes", False):
+        return await _pick(own)
+    names = ", ".join(one_line(model.model_name) for model in own[:5])
+    raise HudUsage(f"there are {len(own)} models to train", f"say which with -m: {names}")
+
+
+async def _pick(own: Sequence[Model]) -> Model:
+    """Newest first, by number or name.
+
+    Raises:
+        HudUsage: The answer is neither.
+    """
+    tell(f"there are {len(own)} models to train:")
+    for number, model in enumerate(own[:LISTED], 1):
+        steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
+        print(f"  {number:3}  {one_line(model.model_name, 60)}  {steps}", file=sys.stderr)
+    answer = await ask(f"which? [1-{min(LISTED, len(own))}, or a name] ")
+    if answer.isascii() and answer.isdigit() and 1 <= int(answer[:9]) <= min(LISTED, len(own)):
+        return own[int(answer) - 1]
+    return find_model(answer, own)
+
+
+def say_what_is_sent(
+    model: Model,
+    tasks: Sequence[Task],
+    origin: dict[str, Any],
+    asked: JobParameters,
+    findings: Iterable[Finding],
+) -> None:
+    """Everything that the submission sends, a line each."""
+    train = sum(not task.heldout for task in tasks)
+    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
+    lines = [
+        ("model", model.model_name),
+        ("tasks", f"{train} to train on{held}, form {form_of(tasks)}"),
+        ("from", f"{origin['loaded_from']} {origin['source']}"),
+        ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
+    ]
+    given = asked.model_dump(exclude_none=True)
+    lines += [(name.replace("_", " "), json.dumps(value)) for name, value in given.items()]
+    lines += [("all else", "as the service has it for this model")]
+    filled = [one.name for one in find_variables(tasks, set_variables())]
+    lines += [("filled in", ", ".join(filled))] if filled else []
+    own = model.training_defaults
+    values = {**(defaults(model) if own is not None else {}), **given}
+    size = cost(values, tasks)
+    rollouts = None if size is None else size.rollouts
+    lines += where_stored(model, asked.steps, rollouts, max_tokens(model, values))
+    lines += [(one.level, one.message) for one in findings if one.level != "ok"]
+    for label, text in lines:
+        print(f"  {label:<{LABEL}} {one_line(text, 200)}", file=sys.stderr, flush=True)
+
+
+async def preflight(client: HudClient, args: argparse.Namespace) -> int:
+    """Check a taskset, and a model for it; exit code 5 where a check failed."""
+    asked = _parameters(args)
+    tasks, origin = await load_source(client, args.source)
+    model, unchosen = await _model(client, args)
+    findings = unchosen + await _findings(client, tasks, model, asked, origin.get("lock"))
+    document: dict[str, Any] = {}
+    if args.sample is not None and model is not None and verdict(findings) != "failure":
+        found, document = await signal(client, args, tasks, origin, asked, model)
+        findings.append(_told(found))
+    emit("preflight", _document(tasks, origin, findings) | document)
+    return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
+
+
+async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
+    """The model's name; else None, with the finding that none is checked.
+
+    Raises:
+        HudUsage: It is wanted for sampling, and it is not clear which.
+    """
+    if args.model:
+        return args.model, []
+    try:
+        return (await choose_model(client, args)).model_name, []
+    except HudUsage as error:
+        if args.sample is not None:
+            raise
+        message = f"{error.message}, so none is checked"
+        return None, [_told(Finding("model", "warning", message, fix=error.hint))]
+
+
+async def run(client: HudClient, args: argparse.Namespace) -> int:
+    """Check, submit once, and with ``--follow`` print events until the run has ended."""
+    require_consent(args, client)
+    asked = _parameters(args)
+    sentry = _sentry(args)
+    tasks, origin = await load_source(client, args.source)
+    model = await choose_model(client, args)
+    client.wire.guard.check(args.command, Change("submit", model.id))
+    asked = completed(model, asked)
+    findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
+    if _fails(args.fail_on, findings):
+        emit("preflight", _document(tasks, origin, findings))
+        return HudPreflightFailed.exit_code
+    if not args.yes:
+        say_what_is_sent(model, tasks, origin, asked, findings)
+    await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
+    body = SubmitJob(
+        model_id=model.id,
+        dataset=JobDataset(tasks=[task.row() for task in tasks]),
+        config=JobConfig(parameters=asked),
+    )
+    if sentry is not None:
+        return await Follower(client, model, sentry).run(body)
+    submission = await submit(client, body)
+    _say_if_found(submission)
+    flags = "--headless --local" if client.settings.local else "--headless"
+    watch = f"hud-tui {flags} status {submission.job_id}"
+    web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
+    said = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
+    emit("job", said | web)
+    return 0
+
+
+def _sentry(args: argparse.Namespace) -> AlarmPrinter | None:
+    """Who watches the run; None where nobody follows it."""
+    alarms = [level for level in ("warn", "critical") if level in args.fail_on]
+    if args.follow:
+        return AlarmPrinter(thresholds(), alarms[0] if alarms else None)
+    if alarms:
+        hint = "add --follow, or use hud-tui watch"
+        raise HudUsage(f"--fail-on {alarms[0]} needs --follow", hint)
+    return None
+
+
+def _parameters(args: argparse.Namespace) -> JobParameters:
+    try:
+        return JobParameters(**parameters(args))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = flag(str(first["loc"][0]))
+        raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
+
+
+def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
+    """Whether it is to end here, as ``--fail-on`` has it."""
+    return verdict(findings) in ("failure", *fail_on)
+
+
+async def _findings(
+    client: HudClient, tasks: list[Task], model: str | None, asked: JobParameters, lock: str | None
+) -> list[Finding]:
+    findings = []
+    async for finding in check(client, tasks, model, asked, lock):
+        findings.append(_told(finding))
+    return findings
+
+
+def _told(finding: Finding) -> Finding:
+    """The finding, once people have been told of it where it is bad."""
+    if finding.level != "ok":
+        where = f" [{finding.where}]" if finding.where else ""
+        fix = f" ({finding.fix})" if finding.fix else ""
+        tell(f"{finding.level}: {finding.message}{where}{fix}")
+    return finding
+
+
+def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]) -> dict[str, Any]:
+    return {
+        **origin,
+        "tasks": len(tasks),
+        "variables": find_variables(tasks, set_variables()),
+        "findings": in_order(findings),
+        "verdict": verdict(findings),
+    }
+
+
+def _page(client: HudClient, job_id: str) -> str:
+    """Where the platform shows a job."""
+    return f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
+
+
+def _say_if_found(submission: Submission) -> None:
+    if submission.found:
+        tell("no answer came to the submission, but the service runs the job")
+
+
+# ``preflight --sample``: whether the tasks teach this model, seen in rollouts.
+
+
+async def signal(
+    client: HudClient,
+    args: argparse.Namespace,
+    tasks: list[Task],
+    origin: dict[str, Any],
+    parameters: JobParameters,
+    model_name: str,
+) -> tuple[Finding, dict[str, Any]]:
+    """Measure the signal; the finding of the whole set, and ``signal`` of the document."""
+    model = await client.model(model_name)
+    asked = await ask_of(client, model, parameters, args.sample)
+    paths = read_paths(args.state_dir, args.data_dir)
+    cache = SignalCache(paths.state / "signal", fresh=args.fresh)
+    taskset_id = None if args.fresh else origin.get("taskset_id")
+    last, shown = None, -1
+    async with aclosing(measure(client, tasks, model, asked, cache, taskset_id)) as measured:
+        async for last in measured:
+            if last.done != shown:
+                _show(last)
+                shown = last.done
+    assert last is not None
+    size = size_of(model, parameters, asked, tasks)
+    if last.trouble:
+        tell(f"a rollout failed: {last.trouble}")
+    found = document(last.signals, size, last.pace, _said(model.model_name, asked))
+    return judge(last.signals, size), {"signal": found}
+
+
+def _said(model: str, asked: Asked) -> dict[str, Any]:
+    return {
+        "model": model,
+        "checkpoint": asked.checkpoint,
+        "sampling": asked.sampling,
+        "groups": asked.groups,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _show(progress: Progress) -> None:
+    """A bar on a terminal's one line; elsewhere the beginning and the end."""
+    done, total = progress.done, progress.total
+    if not sys.stderr.isatty():
+        if done == total:
+            tell(f"{done} of {total} rollouts, {len(progress.signals)} tasks")
+        return
+    filled = round(24 * done / total) if total else 24
+    bar = "█" * filled + "░" * (24 - filled)
+    end = "\n" if done == total else ""
+    print(f"\r\x1b[K{bar} {done}/{total} rollouts", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,587 @@
+"""Lookup: what became of a write when no answer says so; it is never sent again.
+
+A service that keeps keys says it of every call, and refuses the call should it arrive later.
+Elsewhere the client reads what the write would have made, a few times, as it may still arrive.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+from random import random
+from time import monotonic
+from typing import Any, Generic, TypeVar, cast
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from hud_tui.audit_log import Change
+from hud_tui.client.guard import Guard, Writing
+from hud_tui.errors import (
+    START_AGAIN,
+    UNCLEAR,
+    HudError,
+    HudMalformed,
+    HudRefused,
+    HudUnclear,
+    HudUnreachable,
+    refused,
+)
+from hud_tui.rl.text import one_line
+from hud_tui.settings import Settings
+from hud_tui.wire import Request, Settled
+
+# Bodies on the wire, to and from values. Whatever is wrong with one is a `HudMalformed`.
+
+
+T = TypeVar("T")
+DETAIL = 400
+"""Characters of a server's explanation that are kept."""
+
+
+@cache
+def adapter(kind: Hashable) -> TypeAdapter[Any]:
+    """The validator of a type, built when it is first needed."""
+    return TypeAdapter(cast(Any, kind))
+
+
+def parse(kind: type[T], body: bytes, what: str) -> T:
+    """Validate a JSON body.
+
+    Args:
+        kind: A wire model, or a generic alias of one such as ``list[Checkpoint]``.
+        what: The request, for the message, e.g. ``GET /v2/models``.
+
+    Raises:
+        HudMalformed: Not JSON, or not of that kind; the message names the place.
+    """
+    try:
+        value: T = adapter(cast(Hashable, kind)).validate_json(body or b"{}")
+    except ValidationError as error:
+        raise malformed(what, error) from error
+    return value
+
+
+def malformed(what: str, error: ValidationError) -> HudMalformed:
+    """A validation error in one clean line, without the input that caused it."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    problem = one_line(f"{place}: {first['msg']}" if place else first["msg"], DETAIL)
+    return HudMalformed(
+        f"{what}: the answer is not what the wire says: {problem}",
+        "check that the URL belongs to a HUD service, and update hud-tui",
+    )
+
+
+def error_detail(body: bytes, reason: str) -> str:
+    """What an error body says, in one clean line: ``detail`` of HUD, ``error`` of OpenAI."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = body.decode("utf-8", errors="replace").strip()
+    if isinstance(document, dict):
+        document = document.get("detail") or document.get("error") or document
+    if isinstance(document, dict) and "message" in document:
+        document = document["message"]
+    if isinstance(document, list):
+        document = "; ".join(_problem(entry) for entry in document[:5])
+    text = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
+    return one_line(text or reason or "no explanation", DETAIL)
+
+
+def _problem(entry: object) -> str:
+    """One row of a FastAPI-shaped validation list."""
+    if not isinstance(entry, dict):
+        return str(entry)
+    location = entry.get("loc")
+    place = ".".join(str(part) for part in location) if isinstance(location, list) else ""
+    return f"{place}: {entry.get('msg', entry)}" if place else str(entry.get("msg", entry))
+
+
+LOOKS_S = (0.0, 0.5, 1.0, 2.0)
+"""Seconds before each look."""
+ASKS_S = (0.0, 0.5, 1.0)
+"""Seconds before each time that the service is asked; asking again changes nothing."""
+
+
+async def _nothing() -> None:
+    """There is nothing to read that would tell."""
+
+
+@dataclass(frozen=True)
+class Lookup(Generic[T]):
+    """How to find out about one write."""
+
+    settle: str = ""
+    """URL at which the service is asked by the request's key, with ``{}`` for that."""
+    look: Callable[[], Awaitable[T | None]] = _nothing
+    """Reads what the write would have made, as its answer; None where it is not there."""
+    hint: str = ""
+    """What to do where neither tells."""
+
+
+async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
+    """The write's answer, or what stands for it, where it was done.
+
+    Args:
+        wire: What it was sent by.
+        error: How it failed.
+        kind: Of its answer.
+        lookup: How to find out.
+
+    Raises:
+        HudUnclear: It may have happened, and may yet; the hint says what to do.
+        HudUnreachable: It was not done, and never will be.
+    """
+    settled = await _settled(wire, lookup.settle, error.key) if lookup.settle else None
+    if settled is not None and settled.state == "done":
+        return parse(kind, json.dumps(settled.reply).encode(), "its answer")
+    if settled is not None:
+        never = HudUnreachable(f"{error.message}; it was not done", "try again")
+        never.outcome = "not_done"
+        raise never from error
+    for wait_s in LOOKS_S if lookup.look is not _nothing else ():
+        await asyncio.sleep(wait_s)
+        try:
+            found = await lookup.look()
+        except HudError:
+            break  # what was lost is to be told, not that this is lost too
+        if found is not None:
+            return found
+    error.hint = lookup.hint or error.hint
+    raise error
+
+
+async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
+    """What the service knows of the call; None where it keeps no keys, or cannot be asked."""
+    for wait_s in ASKS_S:
+        await asyncio.sleep(wait_s)
+        try:
+            return await wire.write("POST", url.format(key), Settled, None)
+        except HudError as error:
+            if isinstance(error, HudRefused) and (error.status or 0) < 500:
+                return None
+    return None
+
+
+# Answer: what came back for a request, read piece by piece.
+
+
+MAX_BODY = 256 * 1024 * 1024
+"""Bytes of the largest answer that is read."""
+MOST_ETAG = 1000
+"""Characters of a mark that is sent back."""
+SLOWEST = 1000
+"""Bytes a second below which an answer is given up that takes longer than any silence may."""
+Arrived = Callable[[int, int | None], None]
+"""(bytes of the body that have come, how many there will be or None)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes
+    request_id: str
+    """The service's; empty where it has none."""
+    etag: str
+    """Of the body; empty where the service gives none."""
+    unchanged: bool
+    """Whether the body is the one that is known, and was not sent again."""
+
+
+async def read_body(answer: httpx.Response, arrived: Arrived | None) -> bytes:
+    """All of it, or as much as there may be; `arrived` is told of every piece.
+
+    Raises:
+        httpx.ReadTimeout: It comes in drops, each of them in time, and would never end.
+    """
+    patience_s, begun = _patience(answer.request), monotonic()
+    body, length = bytearray(), answer.headers.get("content-length", "")
+    total = int(length) if length.isdecimal() and len(length) < 20 else None
+    async for piece in answer.aiter_bytes():
+        body += piece
+        if len(body) > MAX_BODY:
+            raise httpx.DecodingError(f"the answer is larger than {MAX_BODY >> 20} MB")
+        took_s = monotonic() - begun
+        if took_s > patience_s and answer.num_bytes_downloaded < SLOWEST * took_s:
+            raise httpx.ReadTimeout(f"after {took_s:.0f} s it is not whole, and hardly grows")
+        if arrived is not None:
+            arrived(answer.num_bytes_downloaded, total)
+    return bytes(body)
+
+
+def _patience(request: httpx.Request) -> float:
+    """Seconds that the service may be silent."""
+    timeout: dict[str, float | None] = request.extensions.get("timeout", {})
+    return timeout.get("read") or inf
+
+
+def request_id(answer: httpx.Response) -> str:
+    """By the usual names; empty where the service gives none."""
+    found = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
+    return one_line(next(filter(None, found), ""), 100)
+
+
+def etag_of(answer: httpx.Response) -> str:
+    """Its mark by which it is asked for again; empty where the service gives none."""
+    etag: str = answer.headers.get("etag", "")
+    return etag if len(etag) <= MOST_ETAG and etag.isprintable() and etag.isascii() else ""
+
+
+# When to send a request again, decided without sending anything.
+#
+# Only reads are. A repeated training call counts a batch twice, and a repeated
+# set_head can undo a step that landed in between, so whoever loses the answer to
+# a write reads the checkpoint tree to see what became of it.
+
+
+ATTEMPTS = 4
+LONGEST_S = 30.0
+"""A server that asks for a longer wait than this gets this one."""
+
+
+def retry_delay(
+    method: str, attempt: int, status: int | None, retry_after: float | None = None
+) -> float | None:
+    """Seconds to wait before the next attempt, or None to give up.
+
+    Args:
+        method: The request's HTTP method.
+        attempt: How often it was sent so far, from 1.
+        status: The answer's HTTP status; None where none came.
+        retry_after: Seconds the server asked for.
+    """
+    if method != "GET" or attempt >= ATTEMPTS or not _passing(status):
+        return None
+    if retry_after is not None:
+        return min(LONGEST_S, retry_after)
+    return backoff(attempt)
+
+
+def backoff(attempt: int, longest_s: float = 8.0) -> float:
+    """0.5 s doubling to `longest_s`, less up to a quarter so that clients spread out."""
+    return min(longest_s, 0.5 * 2.0 ** min(attempt - 1, 16)) * (1 - 0.25 * random())
+
+
+def read_retry_after(value: str | None) -> float | None:
+    """Seconds of a Retry-After header; None for a date, a negative or nonsense."""
+    try:
+        seconds = float(value or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _passing(status: int | None) -> bool:
+    """Whether another attempt may fare better: no answer, too busy, or broken."""
+    return status is None or status in (408, 429) or (500 <= status < 600 and status != 501)
+
+
+# What went wrong with a request, named so that a person knows what to do; never with the key.
+
+
+UNSENT = (
+    *(httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError),
+    *(httpx.InvalidURL, httpx.UnsupportedProtocol),
+)
+"""How a request fails of which nothing has been sent."""
+
+
+class Failures:
+    """Of the requests that go out with these settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def refusal(self, answer: httpx.Response, body: bytes) -> HudRefused:
+        """The error for an answer that is not a success."""
+        body = body.replace(self.settings.api_key.encode(), b"***")  # before a cut can halve it
+        detail = self.without_key(error_detail(body, answer.reason_phrase))
+        wait = read_retry_after(answer.headers.get("retry-after"))
+        hint = self._hint(answer.status_code, answer.request.method)
+        error = refused(answer.status_code, detail, hint, wait)
+        error.request_id = request_id(answer)
+        return error
+
+    def unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
+        """The error for a request that no answer came to."""
+        reason = self.without_key(one_line(str(error) or type(error).__name__))
+        message = f"{method} {path_of(url)}: no answer from {origin_of(url)}: {reason}"
+        if method != "GET" and not isinstance(error, UNSENT):
+            return HudUnreachable(message, UNCLEAR)
+        if self.settings.local:
+            return HudUnreachable(message, START_AGAIN)
+        return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
+
+    def without_key(self, text: str) -> str:
+        """The text, which may be the service's, without the key that it may repeat."""
+        return text.replace(self.settings.api_key, "***")
+
+    def _hint(self, status: int, method: str) -> str:
+        if status in (401, 403):
+            return "check HUD_API_KEY" if not self.settings.local else "restart with --local"
+        hints = {
+            402: f"see the billing page of {self.settings.web_url}",
+            413: "send fewer or shorter tasks",
+            429: "wait a little, then try again",
+        }
+        if 300 <= status < 400:
+            return "the URL redirects elsewhere: set HUD_API_URL to where the service is"
+        if status >= 500:
+            return "try again later" if method == "GET" else UNCLEAR
+        return hints.get(status, "")
+
+
+def is_unclear(error: HudError) -> bool:
+    """Whether a write that failed so may have happened: no answer or a broken one; or one that
+    is a fault or a redirection, be it the server's or that of something on the way to it."""
+    if isinstance(error, HudRefused):
+        status = error.status or 0
+        return not 400 <= status < 500 or status == 408
+    return isinstance(error, HudMalformed) or error.hint == UNCLEAR
+
+
+def origin_of(url: str) -> str:
+    """Scheme and host, without credentials, e.g. ``https://api.hud.ai``."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+
+
+def path_of(url: str) -> str:
+    """The path as it is shown."""
+    return one_line(urlsplit(url).path)
+
+
+# Requests on the wire: send, and retry where that is safe.
+
+
+READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
+IDLE_S = 4.0
+"""An idle connection is used no later than this. Servers close theirs after 5 s and more, and
+a write that meets a closing one is lost without anybody knowing whether it happened."""
+
+
+class Connection:
+    """One connection pool for the whole program, and the key that goes with each host."""
+
+    def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
+        self.settings, self.guard = settings, Guard()
+        self.failures = Failures(settings)
+        self.writing = Writing(settings.label, settings.local, self.failures.without_key)
+        hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
+        self._origins = {origin_of(url) for url in hosts}
+        self.http = httpx.AsyncClient(
+            transport=transport,
+            verify=_tls(hosts),
+            trust_env=not settings.local,  # a proxy has no business between two local processes
+            timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
+            limits=httpx.Limits(
+                max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S
+            ),
+            headers={"User-Agent": "hud-tui"},
+        )
+
+    async def get(
+        self, url: str, kind: type[T], params: Mapping[str, str | int] | None = None
+    ) -> T:
+        """Read a JSON body, again where the failure may pass.
+
+        Raises:
+            HudRefused: The server answered with an error.
+            HudMalformed: It answered something that is not of this kind.
+            HudUnreachable: No answer came.
+        """
+        return parse(kind, await self.read(url, params), f"GET {path_of(url)}")
+
+    async def read(self, url: str, params: Mapping[str, str | int] | None = None) -> bytes:
+        """`get`, without looking into the body."""
+        return (await self.fetch(url, params)).body
+
+    async def fetch(
+        self,
+        url: str,
+        params: Mapping[str, str | int] | None = None,
+        etag: str = "",
+        arrived: Arrived | None = None,
+    ) -> Answer:
+        """`read`, with all that came of it.
+
+        Args:
+            url: What to read.
+            params: Of its query.
+            etag: Of the answer that is known; then a service may say that nothing is new.
+            arrived: Is told of every piece of the body.
+        """
+        headers = {"If-None-Match": etag} if etag else {}
+        attempt = 1
+        while True:
+            try:
+                return await self._send_once("GET", url, headers, arrived, params=params)
+            except HudError as error:
+                if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
+                    raise  # it had its minute; three more would only hide that it hangs
+                delay = retry_delay("GET", attempt, error.status, error.retry_after)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    async def write(
+        self,
+        method: str,
+        url: str,
+        kind: type[T],
+        change: Change | None,
+        body: Request | None = None,
+        timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        lookup: Lookup[T] | None = None,
+    ) -> T:
+        """Send once, whatever happens.
+
+        Args:
+            method, url, body, headers: The request.
+            kind: Of the answer.
+            change: What it changes; None for what only has the service compute.
+            timeout_s: Longest wait for the answer; None for `READ_S`.
+            lookup: How to find out what became of a change where no answer says it.
+
+        Raises:
+            HudUnclear: It may have happened.
+            HudError: It did not.
+            HudReadOnly: It may not be sent, and was not.
+            HudProtected: It changes a protected model, and was not sent.
+        """
+        self.guard.check(f"{method} {path_of(url)}", change)
+        content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
+        # Two deliveries of one request are one write, where a service keeps such keys.
+        sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
+        if change is None:
+            return (await self._deliver(method, url, kind, content, sent, timeout_s))[0]
+        key, request_id = sent["Idempotency-Key"], ""
+        written = self.writing.begin(change, method, url, content, key)
+        try:
+            try:
+                answer, request_id = await self._deliver(
+                    method, url, kind, content, sent, timeout_s
+                )
+            except HudError as error:
+                if not is_unclear(error):
+                    error.outcome = "not_done"
+                    raise
+                lost = HudUnclear(error, key)
+                answer = await find_out(self, lost, kind, lookup or Lookup())
+        except BaseException as error:
+            self.writing.failed(written, error)
+            raise
+        self.writing.done(written, answer, change.made, request_id)
+        return answer
+
+    async def _deliver(
+        self,
+        method: str,
+        url: str,
+        kind: type[T],
+        content: bytes,
+        headers: Mapping[str, str],
+        patience_s: float | None,
+    ) -> tuple[T, str]:
+        """The answer to a write, and the service's id of the request."""
+        sent = {"Content-Type": "application/json", **headers}
+        timeout = httpx.Timeout(patience_s or READ_S, connect=CONNECT_S)
+        answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
+        return parse(kind, answer.body, f"{method} {path_of(url)}"), answer.request_id
+
+    @asynccontextmanager
+    async def stream(
+        self, url: str, headers: Mapping[str, str], silence_s: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Open a stream that may stay silent for `silence_s`; the caller looks at its status."""
+        timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
+        sent = {**headers, **self._authorization(url)}
+        try:
+            async with self.http.stream("GET", url, headers=sent, timeout=timeout) as answer:
+                yield answer
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise self.failures.unreachable("GET", url, error) from error
+        except RuntimeError as error:
+            raise self._unless_closed("GET", url, error) from error
+
+    async def _send_once(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        arrived: Arrived | None = None,
+        **more: Any,
+    ) -> Answer:
+        sent = {**headers, **self._authorization(url)}
+        try:
+            async with self.http.stream(method, url, headers=sent, **more) as answer:
+                body = await read_body(answer, arrived)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise self.failures.unreachable(method, url, error) from error
+        except RuntimeError as error:
+            raise self._unless_closed(method, url, error) from error
+        unchanged = answer.status_code == 304 and "If-None-Match" in headers
+        if not answer.is_success and not unchanged:
+            raise self.failures.refusal(answer, body)
+        return Answer(body, request_id(answer), etag_of(answer), unchanged)
+
+    def _authorization(self, url: str) -> dict[str, str]:
+        if origin_of(url) not in self._origins:
+            return {}
+        return {"Authorization": f"Bearer {self.settings.api_key}"}
+
+    def _unless_closed(self, method: str, url: str, error: RuntimeError) -> Exception:
+        """httpx has no class of its own for a request on a client that was closed, or is."""
+        if not self.http.is_closed:
+            return error
+        unsent = method == "GET" or "Cannot send" in str(error)
+        said = f"{method} {path_of(url)}: the connection was closed"
+        return HudUnreachable(said, "do it again" if unsent else UNCLEAR)
+
+
+def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
+    """The default where some host speaks https. Loading certificates takes 20 ms, so else
+    a context that trusts nobody: should it ever be used, the connection fails."""
+    if any(url.startswith("https:") for url in urls):
+        return True
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+# Requests under way at once, of which the first failure is told as it is.
+
+
+@asynccontextmanager
+async def together() -> AsyncIterator[asyncio.TaskGroup]:
+    """A task group; when requests in it fail, the others are cancelled.
+
+    A plain ``except`` on purpose: what leaves an ``except*`` is wrapped in a group again by
+    Python 3.11.0 to 3.11.3 (https://github.com/python/cpython/issues/103590).
+
+    Raises:
+        HudError: The first failure, where nothing but requests failed.
+        BaseExceptionGroup: Something else failed too.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as failures:
+        errors = [error for error in _flat(failures) if isinstance(error, HudError)]
+        if not errors or failures.split(HudError)[1] is not None:
+            raise
+        raise errors[0] from None
+
+
+def _flat(failures: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in failures.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _flat(error)
+        else:
+            yield error

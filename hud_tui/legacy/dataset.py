@@ -1,0 +1,448 @@
+"""The card of a data set of tasks: what the Hub shows, and which files it serves."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from hud_tui.errors import (
+    HudError,
+    HudNoKey,
+    HudUnauthorized,
+    HudUnclear,
+    HudUnreachable,
+    HudUsage,
+    refused,
+)
+from hud_tui.rl.json_tree import parse
+from hud_tui.rl.tasks.checks import (
+    Finding,
+    check_fields,
+    check_rows,
+    check_slugs,
+    count,
+    graded,
+    names,
+)
+from hud_tui.rl.tasks.legacy import SHORTEST_KEY, bare_keys
+from hud_tui.rl.tasks.task import Task, form_of, places
+from hud_tui.rl.text import one_line
+from hud_tui.storage import check_regular
+
+HEAD = """\
+---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/train-*.parquet
+tags:
+- hud
+- reinforcement-learning
+---
+"""
+
+
+def dataset_card(name: str, tasks: Sequence[Task], columns: Sequence[str]) -> str:
+    """
+    Args:
+        name: The data set's.
+        tasks: What it holds.
+        columns: In their order.
+    """
+    envs = sorted({task.env for task in tasks})
+    shown = ", ".join(f"`{_code(env)}`" for env in envs[:10]) + (" …" if len(envs) > 10 else "")
+    loading = f'from datasets import load_dataset\n\nload_dataset("{name}", split="train")'
+    return (
+        f"{HEAD}\n# {one_line(name)}\n\n{count(len(tasks), 'task')} for HUD, in the form "
+        f"{form_of(tasks)}, of {shown}. Every column is text; objects stand there as JSON.\n\n"
+        f"Columns: {', '.join(f'`{_code(column)}`' for column in columns)}.\n\n"
+        f"```python\n{loading}\n```\n"
+    )
+
+
+def _code(text: str) -> str:
+    return one_line(text, 80).replace("`", "'")
+
+
+# Tasks as rows of a Hugging Face data set, whose every column is text, and back.
+#
+# Objects and lists stand there as JSON text, as data sets of HUD tasks have them: Arrow has no
+# column whose rows differ in shape.
+#
+# Source: ``hud hf`` of hud 0.4: id, prompt, mcp_config, setup_tool, evaluate_tool, metadata.
+
+
+Row = dict[str, str | None]
+V4 = ("id", "prompt", "mcp_config", "setup_tool", "evaluate_tool", "metadata")
+"""Columns that a data set of v4 tasks has in any case; the trainers of then wanted them."""
+CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
+TEXTS = frozenset({"id", "prompt", "slug", "name", "scenario", "task_id", "system_prompt"})
+"""Columns that are text and never JSON."""
+EITHER = frozenset({"env", "gym", "description"})
+"""Columns that are a name, or JSON of an object."""
+
+
+def to_rows(tasks: Sequence[Task]) -> tuple[list[str], list[Row]]:
+    """
+    Args:
+        tasks: Of one form, which has been checked.
+
+    Returns:
+        Column names, and for each task its texts; None where it says nothing.
+    """
+    rows = [_row(task) for task in tasks]
+    v4 = bool(tasks) and tasks[0].form == "v4"
+    columns = dict.fromkeys(V4 if v4 else ())
+    columns |= dict.fromkeys(name for row in rows for name in row)
+    return list(columns), [{name: _text(row.get(name)) for name in columns} for row in rows]
+
+
+def from_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Task rows from those of a data set; nulls are left out, JSON text is read.
+
+    Text that is not JSON where JSON should be stays, for the reader of rows to name.
+    """
+    return [
+        {name: _value(name, value) for name, value in row.items() if value is not None}
+        for row in rows
+    ]
+
+
+def _row(task: Task) -> dict[str, Any]:
+    row = task.row()
+    if task.is_older:
+        row["id"] = task.slug
+        row.setdefault("metadata", {})
+    for key in CALLS:
+        calls = row.get(key)
+        if isinstance(calls, list) and len(calls) == 1:
+            row[key] = calls[0]
+    return row
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _value(name: str, value: Any) -> Any:
+    if not isinstance(value, str) or name in TEXTS:
+        return value
+    if name in EITHER and not value.lstrip().startswith("{"):
+        return value
+    parsed = parse(value)
+    return value if parsed.fault else parsed.value
+
+
+# What would make a data set of tasks useless, or give a secret away.
+
+
+NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?", re.ASCII)
+LONGEST = 96
+LEAST = 10
+"""Tasks that a managed run wants; the trainers of hud 0.4 wanted 4."""
+SECRET = re.compile(r"_API_KEY$|_TOKEN$|_SECRET$|PASSWORD|SECRET_ACCESS_KEY$")
+
+
+def check_name(name: str, push: bool) -> None:
+    """
+    Raises:
+        HudUsage: The Hub takes no such name, or pushing needs an owner.
+    """
+    wrong = not NAME.fullmatch(name) or len(name) > LONGEST or name.endswith(".git")
+    if wrong or "--" in name or ".." in name:
+        hint = "letters, digits, -, _ and . only, e.g. my-org/my-tasks"
+        raise HudUsage(f"--name {one_line(name, 100)}: not a data set's name", hint)
+    if push and "/" not in name:
+        hint = f"--name ORG/{name}; or --no-push to keep it on this machine"
+        raise HudUsage(f"--name {name}: pushing needs its owner", hint)
+
+
+def check_dataset(
+    tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
+) -> list[Finding]:
+    """
+    Args:
+        tasks: What the rows were made of.
+        rows: As they are written.
+        values: Variables that are set here; those that hold secrets are looked for.
+    """
+    findings = check_rows(tasks)
+    if not tasks:
+        return findings
+    findings += [*check_slugs(tasks), *check_fields(tasks)]
+    older = [task for task in tasks if task.is_older]
+    findings += graded(older) if older else []
+    if len({task.form for task in tasks}) > 1:
+        forms = names(sorted({task.form for task in tasks}))
+        message = f"tasks of several forms ({forms}) have no columns in common"
+        findings.append(Finding("rows", "failure", message, fix="convert each form by itself"))
+    if len(tasks) < LEAST:
+        message = f"{count(len(tasks), 'task')}: a managed run wants {LEAST}"
+        findings.append(Finding("rows", "warning", message, fix="add tasks before you train on it"))
+    return findings + list(_secrets(tasks, rows, values))
+
+
+def _secrets(
+    tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
+) -> Iterator[Finding]:
+    fix = "write ${NAME} there, and set NAME in the environment or in .env"
+    for place, holders in bare_keys(tasks).items():
+        message = f"what looks like a key stands in the clear in {place}"
+        where = places(holders)
+        yield Finding("variables", "failure", message, where, fix)
+    for name, value in values.items():
+        if not SECRET.search(name) or len(value) < SHORTEST_KEY:
+            continue
+        found = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
+        if found:
+            message = f"the value of {one_line(name, 60)} stands in {count(len(found), 'task')}"
+            yield Finding("variables", "failure", message, places(found), fix)
+
+
+def _holds(row: Row, value: str) -> bool:
+    return any(text is not None and value in text for text in row.values())
+
+
+# Data sets as Parquet files: written by Hugging Face's ``datasets``, read by ``pyarrow``.
+#
+# Both are heavy and optional: the extra ``hf`` installs them.
+
+
+FILE = Path("data") / "train-00000-of-00001.parquet"
+"""Where ``datasets.load_dataset`` looks for the split ``train``."""
+CARD = "README.md"
+MAX_ROWS, MAX_FILE, MAX_MEMORY = 200_000, 64 << 20, 512 << 20
+"""A larger data set is not read: rows, bytes of the file, bytes in memory."""
+EXTRA = "pip install 'hud-tui[hf]'"
+
+
+def quiet() -> None:
+    """Before the first import: nobody is told of it, and nothing draws on the terminal."""
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(name, "1")
+
+
+def write_parquet_folder(
+    folder: Path, columns: Sequence[str], rows: Sequence[Row], card: str
+) -> Path:
+    """Write a data set and its card, replacing one of ours; the Parquet file's path.
+
+    It is read back before it takes its place.
+
+    Raises:
+        HudUsage: The extra is not installed, or the folder holds something else or cannot be
+            written to.
+        HudError: What was written is not what is read back.
+    """
+    _check_folder(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".hud-tui-", dir=folder.parent) as place:
+            draft = Path(place)
+            (draft / FILE).parent.mkdir()
+            _write(draft / FILE, columns, rows)
+            if list(read_parquet(draft / FILE)) != list(rows):
+                raise HudError("the data set is not read back as it was written", "report this")
+            (draft / CARD).write_text(card, "utf-8")
+            for part in (FILE, Path(CARD)):
+                (folder / part).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(draft / part, folder / part)
+    except OSError as error:
+        message = f"{one_line(folder)}: {one_line(error.strerror or error)}"
+        raise HudUsage(message, "-o names another place") from error
+    return folder / FILE
+
+
+def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
+    """A Parquet file's rows.
+
+    Raises:
+        HudUsage: The extra is not installed; or the file is too large, or is none.
+    """
+    quiet()
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise HudUsage("reading Parquet files needs pyarrow", EXTRA) from error
+    name, size = one_line(file), 0
+    try:
+        check_regular(file)
+        if file.stat().st_size > MAX_FILE:
+            raise HudUsage(f"{name}: larger than {MAX_FILE >> 20} MB", "split the data set")
+        with ParquetFile(file) as opened:
+            about = opened.metadata
+            groups = [about.row_group(index) for index in range(about.num_row_groups)]
+            if about.num_rows > MAX_ROWS:
+                raise HudUsage(f"{name}: more than {MAX_ROWS} rows", "split the data set")
+            if sum(group.total_byte_size for group in groups) > MAX_MEMORY:
+                raise HudUsage(f"{name}: larger than it looks", "split the data set")
+            for batch in opened.iter_batches(batch_size=100):
+                size += batch.nbytes
+                if size > MAX_MEMORY:
+                    raise HudUsage(f"{name}: larger than it looks", "split the data set")
+                yield from batch.to_pylist()
+    except (OSError, pyarrow.ArrowException, ValueError) as error:
+        message = f"{name}: not a Parquet file: {one_line(str(error).splitlines()[0], 200)}"
+        raise HudUsage(message, "write it again: hud-tui convert") from error
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The files of the split ``train`` in a data set's folder; empty where it is none."""
+    return sorted((folder / "data").glob("train-*.parquet"))
+
+
+def _write(file: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    quiet()
+    try:
+        from datasets import Dataset, Features, Value, disable_progress_bars
+    except ImportError as error:
+        raise HudUsage("writing a data set needs the datasets library", EXTRA) from error
+    disable_progress_bars()
+    features = Features({name: Value("string") for name in columns})
+    data = {name: [row.get(name) for row in rows] for name in columns}
+    Dataset.from_dict(data, features=features).to_parquet(str(file))
+
+
+def _check_folder(folder: Path) -> None:
+    """Only what this wrote is replaced."""
+    if not folder.exists():
+        return
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
+    if not found <= {"data", CARD, ".gitattributes", ".git"} or (
+        found and not parquet_files(folder)
+    ):
+        message = f"{one_line(folder)} holds something else: {one_line(sorted(found)[0], 60)}"
+        raise HudUsage(message, "-o names another place")
+
+
+# Pushing a data set's folder to the Hugging Face Hub, once.
+
+
+PUSH_S = 900.0
+"""Longest wait for all of it: the library itself waits for ever."""
+UNCLEAR = "it may have happened: look at the Hub before you push again"
+NO_TOKEN = "set HF_TOKEN to a token that may write, or log in: hf auth login"
+
+
+def require_token(token: str | None) -> None:
+    """See to it, before anything is written or asked, that there is a token to push with.
+
+    Args:
+        token: The Hub's, where a variable has it; else the one that its own tools keep.
+
+    Raises:
+        HudUsage: The library is not installed.
+        HudNoKey: There is none. Whether it may write, the Hub says.
+    """
+    try:
+        from huggingface_hub import get_token
+    except ImportError as error:
+        raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
+    if not (token or get_token()):
+        raise HudNoKey("no token for the Hugging Face Hub", NO_TOKEN)
+
+
+def push(folder: Path, name: str, private: bool, token: str | None) -> str:
+    """Create the data set where there is none, and commit the folder to it.
+
+    Args:
+        folder: The data set's.
+        name: Its owner and name on the Hub.
+        private: Whether only its owner may read it; one that is public is then refused.
+        token: The Hub's; None takes the one that its own tools keep.
+
+    Returns:
+        Where it is to be seen.
+
+    Raises:
+        HudUsage: The library is not installed; or a public data set is there already.
+        HudUnauthorized: No token, or one that may not write there.
+        HudRefused: The Hub says no.
+        HudUnclear: No answer, or none in time; or the Hub's own fault.
+    """
+    outcome: list[str | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(_push(folder, name, private, token))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = Thread(target=work, daemon=True)  # one that hangs must not keep the program
+    thread.start()
+    thread.join(PUSH_S)
+    if not outcome:
+        late = HudUnreachable(f"the Hub has not answered for {PUSH_S:.0f} s")
+        raise HudUnclear(late, hint=UNCLEAR)
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
+    quiet()
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+    except ImportError as error:
+        raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+    asked = False
+    try:
+        is_there = _look(api, name, private)
+        asked = True
+        if not is_there:
+            api.create_repo(name, repo_type="dataset", private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            repo_type="dataset",
+            commit_message="Write the tasks with hud-tui convert",
+            allow_patterns=["README.md", "data/*.parquet"],
+        )
+    except HudError:
+        raise
+    except LocalTokenNotFoundError as error:
+        raise HudUnauthorized(401, "no token for the Hugging Face Hub", NO_TOKEN) from error
+    except HfHubHTTPError as error:
+        raise _refusal(error, token) from error
+    except Exception as error:  # whichever HTTP library it has this year
+        reason = _without(token, one_line(str(error) or type(error).__name__))
+        lost = HudUnreachable(f"no answer from the Hugging Face Hub: {reason}", "try again later")
+        raise (HudUnclear(lost, hint=UNCLEAR) if asked else lost) from error
+    return f"{api.endpoint}/datasets/{name}"
+
+
+def _look(api: Any, name: str, private: bool) -> bool:
+    """Whether the data set is there. Raises HudUsage: it is, and is public."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        there = api.repo_info(name, repo_type="dataset")
+    except RepositoryNotFoundError:
+        return False
+    if private and there.private is not True:
+        hint = "make it private on the Hub first, or leave --private out"
+        raise HudUsage(f"the data set {one_line(name)} is there and is public", hint)
+    return True
+
+
+def _refusal(error: Any, token: str | None) -> HudError:
+    status = getattr(getattr(error, "response", None), "status_code", None) or 500
+    said = getattr(error, "server_message", None) or str(error).splitlines()[0]
+    hint = NO_TOKEN if status in (401, 403) else ""
+    failure = refused(status, _without(token, one_line(said, 300)), hint)
+    return failure if status < 500 else HudUnclear(failure, hint=UNCLEAR)
+
+
+def _without(token: str | None, text: str) -> str:
+    return text.replace(token, "***") if token else text

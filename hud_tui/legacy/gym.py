@@ -1,0 +1,382 @@
+"""The configuration of hud-vf-gym: how the words of a model become calls of tools.
+
+An action's arguments may name a ``transform``: Python text that hud-vf-gym evaluates. Here
+it is text, shown and kept as it stands.
+
+Source: the README, the configurations and the parsers of hud-vf-gym (hud-evals, 2025).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from hud_tui.errors import HudUsage
+from hud_tui.legacy.lock_file import Lock, Tool
+from hud_tui.legacy.yaml import Document, KeyPath, field_name, read_yaml, round_trip, writable
+from hud_tui.rl.text import clean, one_line
+
+FIX = "write a new one with hud-tui init, or correct that line"
+TELLING = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
+"""Fields of which a configuration has one at least."""
+MAPPING = re.compile(r"a valid dictionary(?: or instance of \w+)?")
+MOST_PROBLEMS = 10
+"""Of one file; the others are counted."""
+
+
+YES_OR_NO = {"yes": True, "on": True, "no": False, "off": False}
+"""How YAML 1.1, which hud-vf-gym reads, spells a truth value beside true and false."""
+
+
+def _truth(value: object) -> object:
+    return YES_OR_NO.get(value.lower(), value) if isinstance(value, str) else value
+
+
+Truth = Annotated[bool, BeforeValidator(_truth)]
+
+
+class _Part(BaseModel):
+    """Fields that are not known are kept: later versions have more."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, strict=True)
+
+
+class Job(_Part):
+    """How the run is called on HUD."""
+
+    name: str = Field(min_length=1)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    dataset_link: str | None = None
+
+
+class Defaults(_Part):
+    max_turns: int = Field(default=30, ge=1)
+
+
+class Argument(_Part):
+    """Where one argument of the tool comes from."""
+
+    from_arg: str | None = None
+    """The action's own argument that it takes."""
+    static: Any = None
+    transform: str | None = None
+    """Python text; never evaluated here."""
+    default: Any = None
+    use_context: Truth = False
+    """Whether the transform is given the other arguments too."""
+
+
+class ActionParser(_Part):
+    positional: list[str] = Field(default_factory=list)
+    """Names of the arguments that stand in brackets, in order."""
+
+
+class Action(_Part):
+    """One word that the model may use: the tool, and how each of its arguments is made."""
+
+    __pydantic_extra__: dict[str, Argument | str | int | float | bool | list[Any] | None] = Field(
+        init=False
+    )
+    parser: ActionParser = Field(default_factory=ActionParser, alias="_parser")
+    tool: str | None = Field(default=None, alias="_tool")
+    """None for an action that only ends the episode."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """By the tool's own names: an `Argument`, or a value that is always the same."""
+        return self.__pydantic_extra__
+
+
+class Parser(_Part):
+    use_thinking: Truth = True
+    xml_weight: float = Field(default=0.6, ge=0)
+    action_weight: float = Field(default=0.4, ge=0)
+
+
+class Rubric(_Part):
+    weights: dict[str, float] = Field(
+        default_factory=lambda: {
+            "task_completion": 0.8,
+            "tool_execution": 0.1,
+            "format_compliance": 0.1,
+        }
+    )
+
+
+class GymConfig(_Part):
+    """The whole file."""
+
+    job: Job | None = None
+    system_prompt: str = ""
+    defaults: Defaults = Field(default_factory=Defaults)
+    action_mappings: dict[str, Action] = Field(default_factory=dict)
+    allowed_tools: list[str] | None = None
+    """Later versions name the tools here, and have no actions."""
+    parser: Parser = Field(default_factory=Parser)
+    rubric: Rubric = Field(default_factory=Rubric)
+
+    def transforms(self) -> Iterator["Transform"]:
+        """Every Python text in it, to be read by people."""
+        for name, action in self.action_mappings.items():
+            for argument, made in action.arguments.items():
+                if isinstance(made, Argument) and made.transform is not None:
+                    yield Transform(name, argument, made.transform)
+
+    def plain(self) -> dict[str, Any]:
+        """What was set, as a file has it."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A Python text of a configuration."""
+
+    action: str
+    argument: str
+    text: str
+
+
+def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
+    """Read a configuration.
+
+    Returns:
+        It, and what is odd about it.
+
+    Raises:
+        HudUsage: Not one; names file, line and field of everything that is wrong.
+    """
+    document = read_yaml(name, body)
+    if not isinstance(document.value, dict):
+        raise HudUsage(f"{document.name}: expected a mapping at the top", FIX)
+    if not TELLING & set(document.value):
+        raise HudUsage(f"{document.name}: not a configuration of hud-vf-gym", FIX)
+    try:
+        config = GymConfig.model_validate(document.value)
+    except ValidationError as error:
+        raise HudUsage("; ".join(_problems(document, error)), FIX) from None
+    return config, list(_odd(document, config))
+
+
+def _problems(document: Document, error: ValidationError) -> Iterator[str]:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    said: dict[KeyPath, str] = {}
+    for one in found:
+        path = _real(document.value, one["loc"], one["type"] == "missing")
+        said.setdefault(path, _wanted(one["msg"]))
+    # A union is wrong in all its kinds: the one that was meant is wrong further in.
+    inner = [p for p in said if not any(q[: len(p)] == p and q != p for q in said)]
+    for path in inner[:MOST_PROBLEMS]:
+        yield f"{document.where(path)}: field {field_name(path)}: {said[path]}"
+    if len(inner) > MOST_PROBLEMS:
+        yield f"and {len(inner) - MOST_PROBLEMS} more"
+
+
+def _wanted(message: str) -> str:
+    """What pydantic says, in the words of the other files' errors."""
+    said = one_line(message).replace("Input should be ", "expected ")
+    return MAPPING.sub("a mapping", said)
+
+
+def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
+    """The part of a location that is in the file: pydantic adds the names of types."""
+    path: list[str | int] = []
+    for step in loc:
+        held = step in value if isinstance(value, dict) else isinstance(value, list)
+        if held:
+            value = value[step]
+        elif not (missing and step == loc[-1]):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _odd(document: Document, config: GymConfig) -> Iterator[str]:
+    total = sum(config.rubric.weights.values())
+    if config.rubric.weights and abs(total - 1) > 1e-6:
+        at = document.where(("rubric", "weights"))
+        yield f"{at}: the rubric's weights sum to {total:g}, not to 1"
+    for name, action in config.action_mappings.items():
+        path: KeyPath = ("action_mappings", name)
+        made = [a for a in action.arguments.values() if isinstance(a, Argument)]
+        taken = {argument.from_arg for argument in made if argument.from_arg}
+        unused = [arg for arg in action.parser.positional if arg not in taken]
+        with_context = any(argument.use_context for argument in made)
+        if action.tool and unused and not with_context:
+            dropped = ", ".join(map(one_line, unused))
+            yield f"{document.where(path)}: {one_line(name)} takes {dropped}, which goes nowhere"
+    if not config.action_mappings and config.allowed_tools is None:
+        yield f"{document.name}: it has no actions"
+
+
+# A configuration of hud-vf-gym for an environment, from its tools and scenarios.
+#
+# Source: ``hud rl init`` of hud 0.4: one action a tool with its own arguments, the required
+# ones in brackets, and ``done``; ``setup`` and ``evaluate`` are not the model's to call.
+
+
+HIDDEN = ("setup", "evaluate")
+DONE = "done"
+MAX_TURNS = 30
+WORD = re.compile(r"\w+", re.ASCII)
+"""What hud-vf-gym takes for an action's name."""
+MAX_ABOUT = 2000
+"""Characters of one tool's description."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of an environment."""
+
+    name: str
+    tools: Sequence[Tool] = ()
+    scenarios: Sequence[tuple[str, str]] = ()
+    """Name and description."""
+    image: str = ""
+    dataset: str = ""
+
+
+def described(lock: Lock) -> Described:
+    """What a lock file knows of it."""
+    return Described(
+        name=lock.environment or "environment",
+        tools=lock.tools,
+        scenarios=[(name, "") for name in lock.scenarios],
+        image=lock.image,
+        dataset=lock.dataset.name if lock.dataset else "",
+    )
+
+
+def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
+    """The configuration, and what must be looked after by hand."""
+    tools = [tool for tool in env.tools if tool.name not in HIDDEN]
+    actions = {tool.name: _action(tool) for tool in tools}
+    actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
+    metadata = {"environment": env.name, "image": env.image, "dataset": env.dataset}
+    metadata["experiment"] = "baseline"
+    config = GymConfig(
+        job=Job(
+            name=f"RL Training - {one_line(env.name)}",
+            metadata={key: one_line(value, 400) for key, value in metadata.items() if value},
+        ),
+        system_prompt="\n".join(_prompt(tools, env.scenarios)),
+        defaults=Defaults(max_turns=MAX_TURNS),
+        action_mappings=actions,
+        parser=Parser(use_thinking=True, xml_weight=0.6, action_weight=0.4),
+        rubric=Rubric(
+            weights={"task_completion": 0.8, "tool_execution": 0.1, "format_compliance": 0.1}
+        ),
+    )
+    return config, list(_unclear(tools))
+
+
+def _action(tool: Tool) -> Action:
+    properties, required = _schema(tool)
+    arguments: dict[str, Any] = {}
+    for name, schema in properties.items():
+        if name in ("_tool", "_parser"):
+            continue
+        default = schema.get("default") if isinstance(schema, Mapping) else None
+        given = {} if default is None else {"default": default}
+        arguments[name] = Argument(from_arg=name, **given)
+    parser = ActionParser(positional=[name for name in required if name in arguments])
+    return Action(_tool=tool.name, _parser=parser, **arguments)
+
+
+def _prompt(tools: Sequence[Tool], scenarios: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield "You are an agent in a HUD environment."
+    if scenarios:
+        yield "\nYou are given tasks of these kinds:\n"
+        for name, about in scenarios:
+            yield f"- {one_line(name)}" + (f": {one_line(about, MAX_ABOUT)}" if about else "")
+    yield "\nYou have these tools:\n"
+    for tool in tools:
+        properties, required = _schema(tool)
+        signature = ", ".join(_parameter(name, properties[name], required) for name in properties)
+        if tool.input_schema is None:
+            signature = "..."
+        yield f"- {one_line(tool.name)}({signature}): {_about(tool)}"
+        brackets = ", ".join(_example(name, properties.get(name)) for name in required)
+        yield f"  Usage: <tool>{one_line(tool.name)}({brackets})</tool>"
+    if DONE not in (tool.name for tool in tools):
+        yield f"- {DONE}(): Say that the task is complete.\n  Usage: <tool>{DONE}()</tool>"
+    yield "\nThink step by step within <think>...</think>, then call one tool in exactly that form."
+
+
+def _about(tool: Tool) -> str:
+    text = clean(tool.description.strip() or "no description", MAX_ABOUT)
+    return text.replace("\n", "\n  ")
+
+
+def _parameter(name: str, schema: object, required: Sequence[str]) -> str:
+    return f"{one_line(name)}{'' if name in required else '?'}: {_type(schema)}"
+
+
+def _type(schema: object) -> str:
+    """E.g. ``integer``, ``string | null``, or the values of an enumeration."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if isinstance(schema.get("enum"), list):
+        return " | ".join(repr(one_line(value, 40)) for value in schema["enum"][:8])
+    if isinstance(schema.get("anyOf"), list):
+        return " | ".join(dict.fromkeys(_type(part) for part in schema["anyOf"]))
+    kind = schema.get("type", "any")
+    return " | ".join(map(str, kind)) if isinstance(kind, list) else one_line(kind, 40)
+
+
+def _example(name: str, schema: object) -> str:
+    text = isinstance(schema, Mapping) and "string" in str(schema.get("type", ""))
+    return f'"{one_line(name)}"' if text else one_line(name)
+
+
+def _schema(tool: Tool) -> tuple[dict[str, Any], list[str]]:
+    """Its parameters, and the required ones among them."""
+    schema = tool.input_schema or {}
+    properties = schema.get("properties")
+    known = dict(properties) if isinstance(properties, Mapping) else {}
+    required = schema.get("required")
+    wanted = required if isinstance(required, list) else []
+    return known, [name for name in wanted if isinstance(name, str) and name in known]
+
+
+def _unclear(tools: Sequence[Tool]) -> Iterator[str]:
+    if not tools:
+        yield "no tool is known: the model can only answer in text and say done"
+    for tool in tools:
+        name = one_line(tool.name, 80)
+        if tool.input_schema is None:
+            yield f"{name}: its parameters are not known: fill in _parser and arguments by hand"
+        if not WORD.fullmatch(tool.name):
+            yield f"{name}: hud-vf-gym takes letters, digits and _ only: rename that action"
+
+
+# A configuration of hud-vf-gym as YAML that people like to read.
+
+
+COMMENTS = {
+    "job": "How the run is called on HUD",
+    "system_prompt": "What the model is told; keep it in step with the actions below",
+    "action_mappings": "From the model's action to the tool's arguments",
+    "parser": "How an answer's form is scored",
+    "rubric": "What a rollout's reward is made of; the weights sum to 1",
+}
+
+
+def gym_text(config: GymConfig, about: str) -> str:
+    """
+    Args:
+        config: What is written; reading the text gives it again.
+        about: One line for the head of the file.
+    """
+    from ruamel.yaml.comments import CommentedMap
+
+    root = CommentedMap(writable(config.plain()))
+    root.yaml_set_start_comment(about)
+    for key, comment in COMMENTS.items():
+        if key in root:
+            root.yaml_set_comment_before_after_key(key, before="\n" + comment)
+    out = StringIO()
+    round_trip().dump(root, out)
+    return out.getvalue()

@@ -1,0 +1,643 @@
+"""Lock files on disk: found beside the tasks or here, read, and changed in one place only."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from hud_tui.errors import HudUsage
+from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, read_yaml, round_trip
+from hud_tui.rl.tasks.checks import Finding, count, names
+from hud_tui.rl.tasks.task import Task, kind_of, places
+from hud_tui.rl.text import one_line
+from hud_tui.storage import check_regular, open_regular
+
+# ``hud.lock.yaml``: what ``hud build`` wrote of an environment.
+#
+# Its ``environment.variables.provided`` holds values of secrets; only their names are kept.
+#
+# Source: the files of hud 0.4.0 to 0.5 (versions 1.0, 1.1, 1.2, 1.3) as they lie in public
+# repositories; ``primary_dataset`` as ``hud hf`` of 0.4 wrote it.
+
+
+LOCK_NAME = "hud.lock.yaml"
+VERSIONS = ("1.0", "1.1", "1.2", "1.3")
+FIX = "build the environment again: hud build"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool of the environment."""
+
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] | None = None
+    """JSON Schema of its arguments; None where the lock file has none (version 1.0)."""
+    internal: tuple[str, ...] = ()
+    """Functions that it calls by name, e.g. those of ``setup`` and ``evaluate``."""
+
+
+@dataclass(frozen=True)
+class PrimaryDataset:
+    """The data set that was made of the environment's tasks."""
+
+    name: str
+    task_count: int | None = None
+    updated_at: str = ""
+    path: str = ""
+    """Where hud-tui wrote it, seen from the lock file; empty where others did."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What a lock file says."""
+
+    file: str
+    version: str
+    image: str
+    """The image to run: where it was pushed to, else the local one."""
+    pushed: bool
+    """Whether the image is in a registry, so that others can run it."""
+    environment: str
+    """The environment's name: its directory's, else its image's."""
+    tools: tuple[Tool, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    """Names of the variables that it needs or was given."""
+    dataset: PrimaryDataset | None = None
+    notes: tuple[str, ...] = field(default=())
+    """What was read with doubt."""
+
+    def tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def image_name(image: str) -> str:
+    """E.g. ``hud-text-2048`` of ``hudpython/hud-text-2048:0.1@sha256:…``."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+# A lock file's text as a `Lock`; every wrong field is an error that names its line.
+
+
+def read_lock(name: str, body: bytes) -> Lock:
+    """Read a lock file of any version.
+
+    Raises:
+        HudUsage: Not one; names file, line, field and what to do.
+    """
+    document = read_yaml(name, body)
+    reader = _Reader(document)
+    root = reader.mapping(())
+    if not {"version", "image", "images", "tools"} & set(root):
+        raise HudUsage(f"{document.name}: not a lock file of HUD", FIX)
+    version = str(root.get("version", "1.0"))
+    notes = [] if version in VERSIONS else [f"version {version[:20]} is newer than this reader"]
+    image, pushed = reader.image()
+    hubs = {name: reader.names(("hubTools", name)) for name in reader.mapping(("hubTools",))}
+    return Lock(
+        file=document.name,
+        version=version[:20],
+        image=image,
+        pushed=pushed,
+        environment=reader.text(("build", "directory")) or image_name(image),
+        tools=reader.tools(hubs),
+        scenarios=reader.names(("scenarios",)),
+        variables=reader.variables(),
+        dataset=reader.dataset(),
+        notes=tuple(notes),
+    )
+
+
+class _Reader:
+    """Fields of the document, each with its type, or an error that names its line."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def get(self, path: KeyPath) -> Any:
+        node = self.document.value
+        for step in path:
+            node = node.get(step) if isinstance(node, dict) else None
+        return node
+
+    def mapping(self, path: KeyPath) -> dict[str, Any]:
+        value = self.get(path)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self._expected(path, "a mapping", value)
+        return value
+
+    def text(self, path: KeyPath) -> str:
+        value = self.get(path)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self._expected(path, "text", value)
+        return value
+
+    def names(self, path: KeyPath) -> tuple[str, ...]:
+        """Names in a list: of text, or of mappings with a ``name``."""
+        value = self.get(path)
+        if isinstance(value, dict):
+            return tuple(value)
+        if value is not None and not isinstance(value, list):
+            raise self._expected(path, "a list of names", value)
+        parts = [part.get("name") if isinstance(part, dict) else part for part in value or []]
+        for index, part in enumerate(parts):
+            if not isinstance(part, str):
+                raise self._expected((*path, index), "a name", part)
+        return tuple(map(str, parts))
+
+    def image(self) -> tuple[str, bool]:
+        """The image to run, and whether it was pushed."""
+        pushed = self.text(("images", "pushed")) or self.text(("push", "image_with_tag"))
+        if pushed:
+            return pushed, True
+        image = self.text(("image",))
+        if image:
+            return image, bool(self.mapping(("push",))) or _has_registry(image)
+        return self.text(("images", "full")) or self.text(("images", "local")), False
+
+    def tools(self, hubs: dict[str, tuple[str, ...]]) -> tuple[Tool, ...]:
+        value = self.get(("tools",))
+        if value is not None and not isinstance(value, list):
+            raise self._expected(("tools",), "a list of tools", value)
+        tools = [self._tool(index, part, hubs) for index, part in enumerate(value or [])]
+        named = {tool.name for tool in tools}
+        hidden = [Tool(hub, internal=parts) for hub, parts in hubs.items() if hub not in named]
+        return (*tools, *hidden)
+
+    def _tool(self, index: int, tool: object, hubs: dict[str, tuple[str, ...]]) -> Tool:
+        path: KeyPath = ("tools", index)
+        if isinstance(tool, str):
+            return Tool(tool, internal=hubs.get(tool, ()))
+        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+            raise self._expected(path, "a tool: {name, description}", tool)
+        schema, description = tool.get("inputSchema"), tool.get("description")
+        if schema is not None and not isinstance(schema, dict):
+            raise self._expected((*path, "inputSchema"), "a JSON Schema", schema)
+        if description is not None and not isinstance(description, str):
+            raise self._expected((*path, "description"), "text", description)
+        internal = tool.get("internalTools")
+        if internal is not None and not _is_names(internal):
+            raise self._expected((*path, "internalTools"), "a list of names", internal)
+        known = tuple(internal or hubs.get(tool["name"], ()))
+        return Tool(tool["name"], description or "", schema, known)
+
+    def variables(self) -> tuple[str, ...]:
+        path: KeyPath = ("environment", "variables")
+        kinds = [self.names((*path, kind)) for kind in ("required", "optional", "provided")]
+        return tuple(dict.fromkeys(_flat(kinds)))
+
+    def dataset(self) -> PrimaryDataset | None:
+        path: KeyPath = ("primary_dataset",)
+        value = self.get(path)
+        if value is None or isinstance(value, str):
+            return PrimaryDataset(value) if value else None
+        name = self.mapping(path).get("name")
+        if not isinstance(name, str) or not name:
+            raise self._expected((*path, "name"), "the data set's name", name)
+        count = self.get((*path, "task_count"))
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+            raise self._expected((*path, "task_count"), "a whole number", count)
+        texts = (self.text((*path, key)) for key in ("updated_at", "path"))
+        return PrimaryDataset(name, count, *texts)
+
+    def _expected(self, path: KeyPath, wanted: str, value: object) -> HudUsage:
+        return self.document.wrong(path, f"expected {wanted}, found {kind_of(value)}", FIX)
+
+
+def _has_registry(image: str) -> bool:
+    """Whether an image's name has an owner, as those in a registry do."""
+    return "/" in image.partition("@")[0] and not image.startswith("local/")
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+
+
+def _flat(lists: Iterable[Iterable[str]]) -> list[str]:
+    return [part for one in lists for part in one]
+
+
+# A lock file's text with another ``primary_dataset``; nothing else changes, not even by a space.
+#
+# Only that block is written anew, by ruamel.yaml, which keeps the comments within it. A file
+# that is one flow mapping (JSON) is written anew as a whole.
+
+
+KEY = "primary_dataset"
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line as YAML 1.2 counts them (5.4): other breaks of Unicode's are text."""
+
+
+def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
+    """
+    Args:
+        name: The file's, for messages.
+        text: The lock file's.
+        entry: Its new ``primary_dataset``; keys that the block has besides stay.
+
+    Raises:
+        HudUsage: The text is not YAML, or of a kind that cannot be written again.
+    """
+    from ruamel.yaml.error import YAMLError
+
+    document = read_yaml(name, text.encode())
+    try:
+        return _changed(document, name, text, entry)
+    except (YAMLError, NotImplementedError) as error:  # it reads what it cannot write
+        what = f"{document.name}: {KEY} cannot be changed in what stands there"
+        raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
+
+
+def _changed(document: Document, name: str, text: str, entry: Mapping[str, str | int]) -> str:
+    wanted = {**document.value, KEY: {**_block(document), **entry}}
+    spliced = _spliced(document, entry)
+    if spliced is not None and _same(name, spliced, wanted):
+        return spliced
+    root = document.source
+    root[KEY] = {**_block(document), **entry}
+    return _dump(root)
+
+
+def _block(document: Document) -> dict[str, Any]:
+    """What stands there now; empty where it is a bare name."""
+    block = document.value.get(KEY)
+    return block if isinstance(block, dict) else {}
+
+
+def _spliced(document: Document, entry: Mapping[str, str | int]) -> str | None:
+    """The text with the block replaced or added; None where the root is a flow mapping."""
+    root, text = document.source, document.text
+    if root.fa.flow_style():
+        return None
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = LINE.findall(text)
+    if KEY not in root:
+        return _appended(lines, newline, {KEY: dict(entry)})
+    first = root.lc.key(KEY)[0]
+    last = _end(root, first, lines)
+    block = round_trip().load("".join(lines[first:last]).replace("\r\n", "\n"))
+    held: Any = block[KEY]
+    if isinstance(held, dict):
+        for key, value in entry.items():
+            held[key] = value
+    else:
+        block[KEY] = dict(entry)
+    return "".join([*lines[:first], _dump(block, newline), *lines[last:]])
+
+
+def _appended(lines: list[str], newline: str, block: dict[str, Any]) -> str:
+    """At the end, or before the line that ends the document."""
+    end = next((i for i, line in enumerate(lines) if line.rstrip() == "..."), len(lines))
+    before = "".join(lines[:end])
+    if before and not before.endswith("\n"):
+        before += newline
+    return before + _dump(block, newline) + "".join(lines[end:])
+
+
+def _end(root: Any, first: int, lines: list[str]) -> int:
+    """The line after the block: comments and blank lines at its end are not part of it."""
+    starts = [root.lc.key(key)[0] for key in root if key in root.lc.data]
+    last = min((line for line in starts if line > first), default=len(lines))
+    while last > first + 1 and _is_between(lines[last - 1]):
+        last -= 1
+    return last
+
+
+def _is_between(line: str) -> bool:
+    stripped = line.rstrip()
+    return not stripped or stripped.startswith("#") or stripped == "..."
+
+
+def _same(name: str, text: str, wanted: Mapping[str, Any]) -> bool:
+    """Whether a text says this. An anchor in the block, say, may have gone with it."""
+    try:
+        return bool(read_yaml(name, text.encode()).value == wanted)
+    except HudUsage:
+        return False
+
+
+def _dump(root: Any, newline: str = "\n") -> str:
+    out = StringIO()
+    round_trip().dump(root, out)
+    return out.getvalue().replace("\n", newline)
+
+
+def find_lock(*directories: Path) -> Path | None:
+    """The first lock file of these directories; what is no file is found too, to be refused."""
+    files = (directory / LOCK_NAME for directory in directories)
+    return next((file for file in files if file.exists() and not file.is_dir()), None)
+
+
+def load_lock(file: Path) -> Lock:
+    """Read a lock file.
+
+    Raises:
+        HudUsage: It cannot be read, or is none.
+    """
+    return read_lock(str(file), read_bounded(file))
+
+
+def primary_source(directory: Path) -> str:
+    """Where the tasks are that a directory's lock file calls its primary data set: the folder
+    that it names, where that is still there, else the data set's name.
+
+    Raises:
+        HudUsage: No lock file, or it names none.
+    """
+    file = find_lock(directory)
+    if file is None:
+        raise HudUsage(
+            "give SOURCE: a file, a directory or a taskset", f"there is no {LOCK_NAME} here"
+        )
+    dataset = load_lock(file).dataset
+    if dataset is None:
+        hint = "hud-tui convert makes a data set, and notes it there"
+        raise HudUsage(f"give SOURCE: {one_line(file)} names no primary_dataset", hint)
+    folder = file.parent / dataset.path
+    return str(folder) if dataset.path and folder.exists() else dataset.name
+
+
+def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
+    """A file's bytes, at most one more than `most`.
+
+    Raises:
+        HudUsage: It cannot be read, or is no file.
+    """
+    try:
+        with open_regular(file) as opened:
+            return opened.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise HudUsage(f"{one_line(file)}: {one_line(reason)}", "check the path") from error
+
+
+def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folder: Path) -> None:
+    """Note a data set as the primary one; everything else in the file stays as it is.
+
+    Args:
+        file: The lock file.
+        name: The data set's, on Hugging Face.
+        task_count: Its rows.
+        updated_at: When it was made, as ISO 8601.
+        folder: Where it lies on this machine; noted as it is seen from the lock file.
+
+    Raises:
+        HudUsage: The file cannot be read or written, or is no lock file.
+    """
+    body = read_bounded(file)
+    read_lock(str(file), body)
+    text = body.decode("utf-8")
+    entry: dict[str, str | int] = {"name": name, "task_count": task_count}
+    entry |= {"updated_at": updated_at, "path": os.path.relpath(folder, file.parent)}
+    replace_file(file, with_dataset(str(file), text, entry).encode())
+
+
+def replace_file(file: Path, body: bytes) -> None:
+    """Write a file whole or not at all; a link keeps pointing where it did.
+
+    Raises:
+        HudUsage: It cannot be written, or something else than a file has its place.
+    """
+    target = file.resolve()
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        mode = _mode(target)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+            out.write(body)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        message = f"{one_line(file)}: {one_line(error.strerror or error)}"
+        raise HudUsage(message, "choose a place that can be written to") from error
+
+
+def _mode(target: Path) -> int:
+    """The mode of the file that is replaced; that of a new one where there is none."""
+    if not target.exists():
+        return 0o644
+    check_regular(target)
+    return target.stat().st_mode & 0o777
+
+
+# The MCP servers of a v4 task, inferred from a lock file's image.
+#
+# A pushed image runs on HUD, which the key is for: it stands there as ``${HUD_API_KEY}``,
+# never as itself. An image that only this machine has runs in its Docker.
+#
+# Source: ``hud hf`` and ``hud run`` of hud 0.4; the host is that of 0.5.
+
+
+URL = "${HUD_MCP_URL:https://mcp.hud.ai/v3/mcp}"
+HEADER = "Mcp-Image"
+
+
+def infer_servers(lock: Lock) -> dict[str, Any] | None:
+    """A task's ``mcp_config``; None where the lock file names no image."""
+    if not lock.image:
+        return None
+    if lock.pushed:
+        headers = {"Authorization": "Bearer ${HUD_API_KEY}", HEADER: lock.image}
+        return {"hud": {"url": URL, "headers": headers}}
+    wanted = [word for name in lock.variables for word in ("-e", name)]
+    command = {"command": "docker", "args": ["run", "--rm", "-i", *wanted, lock.image]}
+    return {"local": command}
+
+
+def images_of(servers: object) -> Iterator[str]:
+    """Images that an ``mcp_config`` runs: of the header, or the last word of ``docker run``."""
+    if not isinstance(servers, Mapping):
+        return
+    for server in servers.values():
+        if not isinstance(server, Mapping):
+            continue
+        headers, args = server.get("headers"), server.get("args")
+        if isinstance(headers, Mapping):
+            yield from (
+                value
+                for name, value in headers.items()
+                if str(name).casefold() == HEADER.casefold() and isinstance(value, str)
+            )
+        if server.get("command") == "docker" and isinstance(args, list) and "run" in args:
+            image = _docker_image(args)
+            if image:
+                yield image
+
+
+def _docker_image(args: list[Any]) -> str | None:
+    """The first word of ``docker run`` that is neither a flag nor a flag's value."""
+    words = iter(args[args.index("run") + 1 :])
+    for word in words:
+        if not isinstance(word, str):
+            return None
+        if not word.startswith("-"):
+            return word
+        if "=" not in word and word not in (
+            "--rm",
+            "-i",
+            "-t",
+            "-it",
+            "-d",
+            "--init",
+            "--privileged",
+        ):
+            next(words, None)
+    return None
+
+
+# Whether tasks and the lock file beside them speak of the same environment.
+
+
+CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
+
+
+def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
+    """
+    Args:
+        lock: The lock file beside the tasks.
+        tasks: Of any form; those of other environments are not judged by it.
+
+    Returns:
+        A finding for each disagreement, or one that there is none. None fails a run: the
+        service's registry, not this file, decides what can run.
+    """
+    older = [task for task in tasks if task.form == "v4"]
+    same = [task for task in tasks if not task.is_older and _normal(task.env) in _called(lock)]
+    own = [task for task in older if _is_of(lock, task)]
+    found = [*_images(lock, own), *_tools(lock, own), *_scenarios(lock, same)]
+    found += [Finding("lock", "warning", note, lock.file, FIX) for note in lock.notes]
+    if older and not own and not same:
+        return [*found, _another(lock, older)]
+    if found or not (own or same):
+        return found
+    what = names([part for part in (lock.environment, lock.image) if part])
+    return [Finding("lock", "ok", f"the lock file agrees: {what}", lock.file)]
+
+
+def lock_findings(file: Path, tasks: Sequence[Task]) -> list[Finding]:
+    """`check_lock` of a file; one that cannot be read is a finding too."""
+    try:
+        return check_lock(load_lock(file), tasks)
+    except HudUsage as error:
+        return [Finding("lock", "warning", error.message, one_line(file), error.hint)]
+
+
+def _is_of(lock: Lock, task: Task) -> bool:
+    """Whether a v4 task runs the lock file's image, of any build; one that names none does."""
+    images = [image_name(image) for image in images_of(task.more.get("mcp_config"))]
+    return not images or not lock.image or image_name(lock.image) in images
+
+
+def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
+    """All of the tasks run something else."""
+    images = (image for task in tasks for image in images_of(task.more.get("mcp_config")))
+    message = f"no task runs {one_line(lock.image, 90)}, which the lock file names:"
+    message += f" they run {names(list(dict.fromkeys(images)))}"
+    fix = "name the image that is meant in mcp_config, or keep the tasks beside their own lock file"
+    return Finding("lock", "warning", message, places(tasks), fix)
+
+
+def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Tasks that run another build of the lock file's image."""
+    if not lock.image:
+        return
+    name = image_name(lock.image)
+    others: dict[str, list[Task]] = {}
+    for task in tasks:
+        for image in images_of(task.more.get("mcp_config")):
+            if image_name(image) == name and image != lock.image:
+                others.setdefault(image, []).append(task)
+    for image, rows in others.items():
+        message = f"{count(len(rows), 'task')} run {one_line(image, 90)}"
+        message += f", the lock file names {one_line(lock.image, 90)}"
+        fix = "name the image that is meant in mcp_config, or build again: hud build"
+        yield Finding("lock", "warning", message, places(rows), fix)
+
+
+def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Tools that calls name and the environment has not."""
+    if not lock.tools:
+        return
+    missing: dict[str, list[Task]] = {}
+    for task in tasks:
+        for name in _unknown(lock, task):
+            missing.setdefault(name, []).append(task)
+    for name, rows in missing.items():
+        message = f"the lock file has no tool {one_line(name, 80)}"
+        has = names([tool.name for tool in lock.tools])
+        yield Finding("lock", "warning", message, places(rows), f"it has {has}; or {FIX}")
+
+
+def _unknown(lock: Lock, task: Task) -> Iterator[str]:
+    for key in CALLS:
+        for call in task.more.get(key) or ():
+            tool = lock.tool(call["name"])
+            inner = call["arguments"].get("name")
+            if tool is None:
+                yield call["name"]
+            elif tool.internal and isinstance(inner, str) and inner not in tool.internal:
+                yield f"{call['name']}.{inner}"
+
+
+def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Scenarios that tasks of this environment name and the lock file has not."""
+    known = {name.rpartition(":")[2] for name in lock.scenarios}
+    unknown = [task for task in tasks if task.scenario.rpartition(":")[2] not in known]
+    if known and unknown:
+        missing = sorted({task.scenario for task in unknown})
+        message = f"the lock file has no scenario {names(missing)}"
+        fix = f"it has {names(sorted(known))}; or {FIX}"
+        yield Finding("lock", "warning", message, places(unknown), fix)
+
+
+def _called(lock: Lock) -> set[str]:
+    """What the environment may be called in a task."""
+    return {_normal(name) for name in (lock.environment, image_name(lock.image)) if name}
+
+
+def _normal(name: str) -> str:
+    return name.strip().casefold().replace("_", "-").replace(" ", "-")
+
+
+# Task rows completed from the lock file beside them, which is read only if a row needs it.
+
+
+GRADED_CALLS = ("setup_tool", "evaluate_tool")
+
+
+class Completion:
+    """Gives v4 rows without MCP servers those of the lock file's image."""
+
+    def __init__(self, lock: Path | None) -> None:
+        self._lock = lock
+        self.used = 0
+        """Rows that were completed."""
+
+    def __call__(self, row: Any) -> Any:
+        """A row as it should have been written; others as they are.
+
+        Raises:
+            HudUsage: The lock file is needed and cannot be read.
+        """
+        if self._lock is None or not isinstance(row, dict) or row.get("mcp_config"):
+            return row
+        if not row.get("prompt") or not any(row.get(key) for key in GRADED_CALLS):
+            return row
+        if self.servers is None:
+            return row
+        self.used += 1
+        return {**row, "mcp_config": self.servers}
+
+    @cached_property
+    def servers(self) -> dict[str, Any] | None:
+        return infer_servers(load_lock(self._lock)) if self._lock else None

@@ -1,0 +1,290 @@
+"""A parser of YAML that counts before anything is built, and refuses what could do harm.
+
+Aliases can make a small file enormous ("billion laughs"), tags can name code to run, and
+nesting can exhaust the stack.
+
+Source: YAML 1.2.2, sections 3.2.2.2 (anchors and aliases) and 10.3 (the core schema).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from math import isfinite
+from typing import Any
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.text import has_surrogate, one_line
+
+MAX_DEPTH = 50
+MAX_NODES = 20_000
+"""Values and keys, each alias counted as large as what it stands for: a second of parsing.
+A lock file of 300 tools has some 15 000."""
+MAX_MERGES = 200
+"""Keys ``<<``: the time of each grows with all before it."""
+PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
+
+
+class Refused(Exception):
+    """Why a document is refused, and the line."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@cache
+def guarded_parser() -> type:
+    """ruamel's parser, which counts before anything is built."""
+    from ruamel.yaml.events import (
+        AliasEvent,
+        CollectionEndEvent,
+        CollectionStartEvent,
+        NodeEvent,
+        ScalarEvent,
+    )
+    from ruamel.yaml.parser import RoundTripParser
+
+    class Guarded(RoundTripParser):  # type: ignore[misc, unused-ignore]
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.budget = _Budget()
+
+        def get_event(self) -> Any:
+            event = super().get_event()
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            if isinstance(event, AliasEvent):
+                self.budget.alias(line, event.anchor)
+            elif isinstance(event, CollectionStartEvent):
+                self.budget.tag(line, event.tag, ("seq", "map"))
+                self.budget.begin(line, event.anchor)
+            elif isinstance(event, CollectionEndEvent):
+                self.budget.end(line)
+            elif isinstance(event, ScalarEvent):
+                self.budget.tag(line, event.tag, ())
+                self.budget.scalar(line, event.anchor)
+                if event.value == "<<":
+                    self.budget.merge(line)
+            elif isinstance(event, NodeEvent):
+                raise Refused(line, "a node of an unknown kind")
+            return event
+
+    return Guarded
+
+
+@cache
+def exact_constructor() -> type:
+    """ruamel's constructor with plain floats: its own, which keep how they were written, lose
+    their last digit when they are written again."""
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor
+
+    class Exact(RoundTripConstructor):  # type: ignore[misc, unused-ignore]
+        pass
+
+    Exact.add_constructor("tag:yaml.org,2002:float", SafeConstructor.construct_yaml_float)
+    return Exact
+
+
+class _Budget:
+    """How large the document becomes, aliases written out."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        """Of what each anchor stands for."""
+        self.open: list[tuple[str | None, int]] = []
+        """Anchor and size so far of each collection that is open."""
+        self.merges = 0
+
+    def begin(self, line: int, anchor: str | None) -> None:
+        if len(self.open) >= MAX_DEPTH:
+            raise Refused(line, f"nested more than {MAX_DEPTH} deep")
+        self.open.append((anchor, 1))
+
+    def end(self, line: int) -> None:
+        anchor, size = self.open.pop()
+        self._add(line, anchor, size)
+
+    def scalar(self, line: int, anchor: str | None) -> None:
+        self._add(line, anchor, 1)
+
+    def merge(self, line: int) -> None:
+        self.merges += 1
+        if self.merges > MAX_MERGES:
+            raise Refused(line, f"more than {MAX_MERGES} merges (<<)")
+
+    def alias(self, line: int, anchor: str) -> None:
+        size = self.sizes.get(anchor)
+        if size is None:
+            raise Refused(line, f"the alias *{one_line(anchor, 40)} stands for nothing before it")
+        self._add(line, None, size)
+
+    def tag(self, line: int, tag: object, also: tuple[str, ...]) -> None:
+        known = PLAIN | {f"tag:yaml.org,2002:{kind}" for kind in also}
+        if tag not in (None, "!", *known):
+            raise Refused(line, f"the tag {one_line(tag, 80)} is not read: it could run code")
+
+    def _add(self, line: int, anchor: str | None, size: int) -> None:
+        if anchor:
+            self.sizes[anchor] = size
+        if self.open:
+            outer, so_far = self.open[-1]
+            self.open[-1] = (outer, size := so_far + size)
+        if size > MAX_NODES:
+            raise Refused(line, f"more than {MAX_NODES} values, aliases written out")
+
+
+# YAML that anybody may have written, read within bounds.
+#
+# Nothing in it is executed or constructed but plain values: tags are refused, and so are
+# aliases that would make it larger than it looks ("billion laughs"), as their size is
+# counted where they stand, before anything is built.
+#
+# Source: YAML 1.2.2, sections 3.2.2.2 (anchors and aliases) and 10.3 (the core schema).
+
+
+MAX_BYTES = 1 << 19
+"""Bytes of a file. Real ones have some 20 kB. The parser's time grows with the square of a
+comment's length; a file of this size that is one comment takes it a second."""
+KeyPath = tuple[str | int, ...]
+"""Keys and indices from the root."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document."""
+
+    name: str
+    """The file's, for messages."""
+    text: str
+    value: Any
+    """Dicts with text keys, lists, text, finite numbers, booleans and None."""
+    source: Any
+    """The same with ruamel's positions and comments."""
+
+    def where(self, path: KeyPath = ()) -> str:
+        """E.g. ``hud.lock.yaml line 3``; the nearest part that has a line of its own."""
+        node: Any = self.source
+        line = 0
+        for step in path:
+            try:
+                held = node.lc.item(step) if isinstance(step, int) else node.lc.key(step)
+                line, node = held[0], node[step]
+            except (AttributeError, KeyError, IndexError, TypeError):
+                break
+        return f"{self.name} line {line + 1}"
+
+    def wrong(self, path: KeyPath, message: str, fix: str = "") -> HudUsage:
+        """The error for one field."""
+        return HudUsage(f"{self.where(path)}: field {field_name(path)}: {message}", fix)
+
+
+def read_yaml(name: str, body: bytes) -> Document:
+    """Read one document.
+
+    Args:
+        name: The file's, for messages.
+        body: At most one byte more than `MAX_BYTES`.
+
+    Raises:
+        HudUsage: Too large, too deep, not UTF-8, not YAML, or with tags or values that
+            JSON has not; names file, line and what to do.
+    """
+    name = one_line(name)
+    if len(body) > MAX_BYTES:
+        raise HudUsage(f"{name}: larger than {MAX_BYTES >> 10} kB", "it is not such a file")
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise HudUsage(f"{name}: byte {error.start}: not UTF-8", "save it as UTF-8") from error
+    source = _load(name, text)
+    document = Document(name, text, None, source)
+    return Document(name, text, _plain(document, source, ()), source)
+
+
+def field_name(path: KeyPath) -> str:
+    """E.g. ``tools[0].name``."""
+    parts = [f"[{step}]" if isinstance(step, int) else f".{one_line(step, 60)}" for step in path]
+    return "".join(parts).removeprefix(".") or "(the whole)"
+
+
+def round_trip() -> Any:
+    """A ruamel.yaml that keeps comments and order, and refuses what `read_yaml` refuses."""
+    from ruamel.yaml import YAML  # 80 ms that only older files need pay
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.Parser = guarded_parser()
+    yaml.Constructor = exact_constructor()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 16
+    return yaml
+
+
+def writable(value: Any) -> Any:
+    """A value that is read back as it is: text with line breaks other than \\n, which YAML
+    would fold, goes into double quotes; other text of several lines into a literal block."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+    if isinstance(value, dict):
+        return {writable(key): writable(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [writable(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    if not value.replace("\n", "").isprintable():
+        return DoubleQuotedScalarString(value)
+    lines = value.split("\n")
+    plain = all(line == line.rstrip() for line in lines) and lines[0] == lines[0].lstrip()
+    return LiteralScalarString(value) if len(lines) > 1 and lines[0] and plain else value
+
+
+def _load(name: str, text: str) -> Any:
+    from ruamel.yaml.constructor import DuplicateKeyError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return round_trip().load(text)
+    except Refused as error:
+        hint = "write it out plainly and try again"
+        raise HudUsage(f"{name} line {error.line}: {error}", hint) from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f"{name} line {mark.line + 1} column {mark.column + 1}" if mark else name
+        problem = one_line(error.problem or error.context or "cannot be read")
+        if isinstance(error, DuplicateKeyError):
+            problem = "a key stands twice"  # ruamel's words have the values, which may be secret
+        raise HudUsage(f"{at}: not YAML: {problem}", "correct that line and try again") from None
+    except YAMLError as error:
+        message = f"{name}: not YAML: {one_line(error)}"
+        raise HudUsage(message, "correct it and try again") from None
+    except NotImplementedError as error:  # ruamel.yaml's word for comments on one another's place
+        message = f"{name}: a comment or blank line within a key, which is not read"
+        raise HudUsage(message, "write each key on a line of its own") from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        message = f"{name}: a number or date that cannot be read ({type(error).__name__})"
+        raise HudUsage(message, "put that value in quotes") from None
+
+
+def _plain(document: Document, value: Any, path: KeyPath) -> Any:
+    """Python's own types, as JSON has them."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise document.wrong(path, "a key of it is not text", "put that key in quotes")
+        return {str(key): _plain(document, part, (*path, str(key))) for key, part in value.items()}
+    if isinstance(value, str):
+        if has_surrogate(value):
+            raise document.wrong(path, "half of a surrogate pair: it is not text", "correct it")
+        return str(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_plain(document, part, (*path, index)) for index, part in enumerate(value)]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise document.wrong(path, "expected a finite number", "give a number")
+        return float(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise document.wrong(path, f"expected text or a number, found {type(value).__name__}")

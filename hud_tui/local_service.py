@@ -1,0 +1,300 @@
+"""The embedded service of this machine: found where it runs, started where it does not.
+
+A lock in the state directory makes two programs that start at once end with one service.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+from pydantic import ValidationError
+
+from hud_tui.audit_log import CommandLog
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
+from hud_tui.rl.text import one_line
+from hud_tui.service_file import (
+    alive,
+    forget,
+    named,
+    offer,
+    same_directory,
+    serving_pid,
+    usable_directories,
+)
+from hud_tui.settings import Paths, local_settings
+from hud_tui.storage import open_or_make, open_regular
+from hud_tui.wire import ServiceReady
+
+# A service of this machine is spawned, and waited for until it can be called.
+
+
+Progress = Callable[[str], None]
+START_S = 60.0
+"""Longest wait for a service to start; the first start on a slow machine takes some seconds."""
+LOG_LINES = 5
+
+
+async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
+    """Start a service in the background, and wait until it can be called.
+
+    Raises:
+        HudUnreachable: It does not start; the message ends with what it logged last.
+    """
+    logged = _size(paths.service_log)
+    spawned = _begin(paths)
+    try:
+        ready = ServiceReady.model_validate_json(await _first_line(spawned, progress))
+    except ValidationError as error:
+        raise _no_start(paths, "it ended before it was ready", logged) from error
+    except TimeoutError as error:
+        _end_group(spawned)
+        raise _no_start(paths, f"it was not ready after {START_S:.0f} s", logged) from error
+    except BaseException:  # cancelled: nobody would know of it
+        _end_group(spawned)
+        raise
+    return ready
+
+
+def _begin(paths: Paths) -> subprocess.Popen[bytes]:
+    """Start a service that is nobody's child, in a session of its own.
+
+    The shell starts it and ends, so it outlives this program and leaves no zombie to it.
+    """
+    for directory in (paths.state, paths.data):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    service = [sys.executable, "-P", "-m", "hud_tui.service"]
+    with paths.service_log.open("ab") as log:
+        return subprocess.Popen(
+            ["sh", "-c", '"$@" &', "sh", *service, "--data-dir", str(paths.data), "--port", "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=paths.data,
+            start_new_session=True,
+        )
+
+
+def _end_group(spawned: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(spawned.pid, signal.SIGTERM)
+
+
+async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> bytes:
+    """The line that a service prints when it can be called; empty where it ended before."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), spawned.stdout
+    )
+    waiting = asyncio.ensure_future(reader.readline())
+    began = monotonic()
+    try:
+        while not waiting.done():
+            passed = monotonic() - began
+            if passed > START_S:
+                raise TimeoutError
+            progress(f"starting the embedded service … {passed:.0f} s")
+            await asyncio.wait([waiting], timeout=1.0)
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        transport.close()
+        await asyncio.to_thread(spawned.wait)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
+    """`logged` is how large the log was before: what stands there was said by others."""
+    try:
+        with open_regular(paths.service_log) as opened:
+            opened.seek(max(logged, os.fstat(opened.fileno()).st_size - 4096))
+            lines = opened.read(4096).decode("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    said = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
+    message = f"the embedded service did not start: {why}" + (f": {said}" if said else "")
+    return HudUnreachable(message, f"its whole log is {one_line(paths.service_log)}")
+
+
+STOP_S = 30.0
+LOOK_S = 0.1
+"""Between two looks for a service that another program starts."""
+ANSWER_S = 15.0
+"""A service that has not answered for so long does not; one that trains answers in far less."""
+
+
+async def connect_local(paths: Paths, progress: Progress) -> HudClient:
+    """A client of the embedded service, which is started in the background where none runs.
+
+    What it changes is kept in the command log of `paths`.
+
+    Raises:
+        HudUnreachable: It does not start, and the message ends with what it logged last; or
+            one lives that does not answer.
+        HudUsage: The directories cannot be used, or a service.json in them is not ours.
+    """
+    ready = await _running(paths)
+    if ready is None:
+        with usable_directories():
+            async with _lock(paths, progress):
+                ready = await _running(paths) or await _start(paths, progress)
+    client = _client(ready)
+    client.wire.writing.observe = CommandLog(paths.state, "python").add
+    return client
+
+
+async def stop(paths: Paths, anywhere: bool = True) -> int | None:
+    """Stop the service of the data directory, and wait until it has ended.
+
+    Args:
+        paths: Where it is looked for.
+        anywhere: Whether that of the state directory is meant where the data directory has none.
+
+    Returns:
+        The process it was, or None where none ran.
+
+    Raises:
+        HudUnreachable: It does not answer, so it may be another program, or it did not end in
+            time. It is not killed, for it may be saving.
+        HudUsage: A service.json there is not ours.
+    """
+    if not named(paths):
+        return None
+    with usable_directories():
+        async with _lock(paths, lambda text: None):
+            return await _stop(paths, anywhere)
+
+
+async def _stop(paths: Paths, anywhere: bool) -> int | None:
+    """End the first that answers; those that are gone are forgotten."""
+    for file, ready in named(paths):
+        if not (anywhere or same_directory(ready, paths.data)):
+            continue
+        answers = await _answers(ready)
+        if answers:
+            with suppress(ProcessLookupError):
+                os.kill(ready.pid, signal.SIGTERM)
+            await _ended(ready.pid)
+        for one in (file, paths.service_file, paths.serving_file):
+            forget(one, ready.pid)
+        if answers:
+            return ready.pid
+    return None
+
+
+async def _start(paths: Paths, progress: Progress) -> ServiceReady:
+    try:
+        ready = await spawn(paths, progress)
+    except HudUnreachable:
+        other = await _of_another_start(paths, progress)
+        if other is None:
+            raise
+        return other
+    offer(paths.service_file, ready)
+    return ready
+
+
+async def _of_another_start(paths: Paths, progress: Progress) -> ServiceReady | None:
+    """The service that a program with another state directory is starting on this data."""
+    until = monotonic() + START_S
+    while (pid := serving_pid(paths.data)) is not None and alive(pid) and monotonic() < until:
+        if (ready := await _running(paths)) is not None:
+            return ready
+        progress("another hud-tui is starting the embedded service …")
+        await asyncio.sleep(LOOK_S)
+    return None
+
+
+def _client(ready: ServiceReady) -> HudClient:
+    return HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url))
+
+
+async def _running(paths: Paths) -> ServiceReady | None:
+    """The service of the data directory, wherever it was started; None where none runs."""
+    for _, ready in named(paths):
+        if same_directory(ready, paths.data) and await _answers(ready):
+            return ready
+    return None
+
+
+async def _answers(ready: ServiceReady) -> bool:
+    """Whether the service that a service.json names lives, and takes that key.
+
+    Raises:
+        HudUnreachable: The process lives, and something holds the service's port, but no
+            answer comes: it may be stopped or very busy.
+    """
+    if not alive(ready.pid):
+        return False
+    client = _client(ready)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await client.whoami()
+    except (HudError, TimeoutError) as error:
+        if _is_another(error) or not alive(ready.pid):
+            return False
+        raise HudUnreachable(
+            f"the embedded service, process {ready.pid}, does not answer",
+            "try again later; if it is suspended, continue it: kill -CONT, else end it yourself",
+        ) from error
+    finally:
+        await client.aclose()
+    return True
+
+
+def _is_another(error: Exception) -> bool:
+    """Whether the process is not the service any more: nothing listens where the service did,
+    or what answers is not it, or does not take its key."""
+    from httpx import ConnectError  # after the client, which keeps httpx's own commands out
+
+    if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
+        return True
+    return isinstance(error.__cause__, ConnectError)
+
+
+@asynccontextmanager
+async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
+    """Hold the state directory's lock; another program that starts a service holds it briefly.
+
+    The service's own is service.lock in the data directory, which may be the same directory.
+    """
+    import fcntl
+
+    paths.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    until = monotonic() + START_S + STOP_S
+    lock = paths.state / "starting.lock"
+    held = open_or_make(lock)
+    try:
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() > until:
+                    hint = f"end the program that holds {one_line(lock)}"
+                    raise HudUnreachable("another hud-tui is starting the service", hint) from None
+                progress("another hud-tui is starting the embedded service …")
+                await asyncio.sleep(0.1)
+        yield
+    finally:
+        os.close(held)
+
+
+async def _ended(pid: int) -> None:
+    until = monotonic() + STOP_S
+    while alive(pid):
+        if monotonic() > until:
+            raise HudUnreachable(f"the service, process {pid}, does not end", "try again later")
+        await asyncio.sleep(0.05)

@@ -1,0 +1,435 @@
+"""Curves of runs that go well, and the noise on them: the same numbers every time."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import exp, inf, nan, sin
+
+from hud_tui.errors import HudUsage
+from hud_tui.events import CheckpointAdded, Event, HeadMoved, JobChanged, StepTaken, TreeRead
+from hud_tui.rl.alarms.statistics import Row
+from hud_tui.rl.recording import Moment, Recording
+from hud_tui.rl.text import one_line
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+
+STEP_S = 2.0
+"""Seconds of a usual step."""
+
+
+def noise(seed: int) -> float:
+    """A number in [−1, 1] that looks random and never changes."""
+    mixed = (seed * 2_654_435_761 + 1_013_904_223) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 15)) * 2_246_822_519) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 13)) * 3_266_489_917) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 16)) / 0x7FFFFFFF - 1
+
+
+def after(step: int, onset: int, steps: float) -> float:
+    """How far something has come that begins at `onset`: from 0 towards 1 in about `steps`."""
+    return 0.0 if step < onset else 1 - exp(-(step - onset + 1) / steps)
+
+
+def learnt(step: int) -> float:
+    """A mean reward that rises from .3 towards .8."""
+    return 0.8 - 0.5 * exp(-step / 90)
+
+
+def healthy(step: int) -> dict[str, float]:
+    """The metrics of a step of a run that learns as it should, from step 1.
+
+    A held-out reward comes with every fifth step, and no metric is without noise.
+    """
+    reward = learnt(step) + 0.03 * noise(step)
+    found = {
+        "reward_mean": reward,
+        "reward_std": 0.36 + 0.03 * noise(step + 11),
+        "reward_min": 0.0,
+        "reward_max": 1.0,
+        "loss:sum": 3 * noise(step + 13),
+        "kl_sample_train": 0.002 + 0.001 * noise(step + 17),
+        "kl_reference": 0.02 + 0.06 * after(step, 0, 150) + 0.005 * noise(step + 19),
+        "ratio_max": 1.3 + 0.2 * noise(step + 23),
+        "clip_fraction": 0.08 + 0.03 * noise(step + 29),
+        "entropy": 0.5 + 0.7 * exp(-step / 120) + 0.04 * noise(step + 31),
+        "grad_norm": 0.8 + 0.25 * noise(step + 37),
+        "learning_rate": 3e-4,
+        "frac_groups_zero_spread": 0.15 + 0.06 * noise(step + 41),
+        "frac_groups_all_good": 0.09 + 0.03 * noise(step + 43),
+        "completion_length_mean": 60 + 6 * sin(step / 30) + 4 * noise(step + 47),
+        "truncated_share": 0.01 + 0.01 * noise(step + 53),
+        "staleness_mean": 1 + 0.5 * noise(step + 59),
+        "errored_share": 0.01 + 0.01 * noise(step + 61),
+        "reward/correct": 0.9 * reward + 0.05 * noise(step + 67),
+        "reward/format": 0.1 + 0.004 * noise(step + 71),
+        "rollout_s": 0.7 * STEP_S * (1 + 0.1 * noise(step + 73)),
+        "train_s": 0.3 * STEP_S * (1 + 0.1 * noise(step + 79)),
+        "num_traces": 96.0,
+        "num_tokens": 5800.0,
+    }
+    found["frac_groups_all_bad"] = found["frac_groups_zero_spread"] - found["frac_groups_all_good"]
+    if step % 5 == 0:
+        found["heldout_reward"] = learnt(step) - 0.04 + 0.02 * noise(step + 83)
+    return found
+
+
+def with_heldout(step: int, heldout: float, others: Mapping[str, float]) -> dict[str, float]:
+    """Other metrics, and a held-out reward where the step has one."""
+    return {**others, "heldout_reward": heldout} if step % 5 == 0 else dict(others)
+
+
+# Faults: what differs from a healthy run, step by step, in each way to go wrong.
+
+
+def entropy_collapse(step: int) -> Mapping[str, float]:
+    if step < 150:
+        return {}
+    found = {"reward_mean": 0.66 + 0.03 * noise(step), "entropy": 0.7 * exp(-(step - 150) / 25)}
+    return with_heldout(step, 0.62 + 0.02 * noise(step), found)
+
+
+def zero_spread(step: int) -> Mapping[str, float]:
+    bad = 0.06 + 0.86 * after(step, 120, 20) + 0.02 * noise(step)
+    return {"frac_groups_zero_spread": bad + 0.05, "frac_groups_all_bad": bad}
+
+
+def saturation(step: int) -> Mapping[str, float]:
+    good = 0.09 + 0.85 * after(step, 100, 30) + 0.02 * noise(step)
+    reward = min(1.0, learnt(step) + 0.22 * after(step, 100, 30))
+    found = {
+        "reward_mean": reward,
+        "frac_groups_zero_spread": good + 0.03,
+        "frac_groups_all_good": good,
+        "frac_groups_all_bad": 0.03,
+    }
+    return with_heldout(step, reward - 0.04, found)
+
+
+def kl_blow_up(step: int) -> Mapping[str, float]:
+    return {"kl_reference": 0.08 * exp(0.045 * max(0, step - 140)) + 0.005 * noise(step)}
+
+
+def off_policy(step: int) -> Mapping[str, float]:
+    drift = after(step, 130, 30)
+    return {
+        "kl_sample_train": 0.002 + 0.09 * drift + 0.001 * noise(step),
+        "ratio_max": 1.3 + 40 * drift,
+        "clip_fraction": 0.08 + 0.4 * drift + 0.02 * noise(step),
+        "staleness_mean": 1 + 10 * drift + 0.5 * noise(step),
+    }
+
+
+def length_hack(step: int) -> Mapping[str, float]:
+    paid = after(step, 110, 60)
+    found = {
+        "completion_length_mean": 60 + 240 * paid + 4 * noise(step),
+        "truncated_share": 0.01 + 0.3 * after(step, 160, 40),
+        "reward_mean": learnt(min(step, 110)) + 0.2 * paid + 0.01 * noise(step),
+    }
+    return with_heldout(step, learnt(min(step, 110)) - 0.04, found)
+
+
+def reward_hacking(step: int) -> Mapping[str, float]:
+    found = {"reward_mean": learnt(step) + 0.15 * after(step, 130, 40) + 0.02 * noise(step)}
+    return with_heldout(step, learnt(step) - 0.04 - 0.45 * after(step, 130, 50), found)
+
+
+def gradient_explosion(step: int) -> Mapping[str, float]:
+    if step < 170:
+        return {}
+    size = 0.8 * exp(0.5 * min(40, step - 169))
+    return {"grad_norm": size, "reward_mean": max(0.0, learnt(170) - 0.02 * (step - 170))}
+
+
+def nan_loss(step: int) -> Mapping[str, float]:
+    if step < 180:
+        return {"grad_norm": inf} if step == 179 else {}
+    return {"loss:sum": nan, "grad_norm": nan, "entropy": nan, "kl_sample_train": nan}
+
+
+def dead_reward(step: int) -> Mapping[str, float]:
+    if step < 100:
+        return {}
+    found = {"reward_mean": 0.0, "reward_std": 0.0, "reward_max": 0.0, "grad_norm": 0.0}
+    groups = {"frac_groups_zero_spread": 1.0, "frac_groups_all_bad": 1.0}
+    return with_heldout(step, 0.0, found | groups | {"frac_groups_all_good": 0.0})
+
+
+def forgetting(step: int) -> Mapping[str, float]:
+    return with_heldout(step, learnt(step) - 0.04 - 0.5 * after(step, 150, 40), {})
+
+
+def reward_collapse(step: int) -> Mapping[str, float]:
+    reward = learnt(step) - 0.55 * after(step, 180, 25)
+    found = {"reward_mean": reward + 0.03 * noise(step)}
+    return with_heldout(step, reward - 0.04, found)
+
+
+def format_dominates(step: int) -> Mapping[str, float]:
+    return {
+        "reward/correct": 0.4 + 0.01 * noise(step),
+        "reward/format": 0.3 + 0.2 * noise(step + 1),
+    }
+
+
+def broken_environment(step: int) -> Mapping[str, float]:
+    return {"errored_share": 0.01 + 0.4 * after(step, 140, 15)}
+
+
+def plateau(step: int) -> Mapping[str, float]:
+    found = {
+        "reward_mean": 0.5 - 0.2 * exp(-step / 20) + 0.02 * noise(step),
+        "entropy": 1.2 - 0.0022 * step,
+    }
+    return with_heldout(step, 0.46 - 0.2 * exp(-step / 20), found)
+
+
+def slow_steps(step: int) -> Mapping[str, float]:
+    slower = 1 + 2.2 * after(step, 150, 20)
+    return {"rollout_s": 0.7 * STEP_S * slower, "train_s": 0.3 * STEP_S}
+
+
+# Pathologies: runs that go wrong in ways that have names, as curves.
+#
+# Each is healthy until its onset, and trips the detectors that it names.
+
+
+Curves = Callable[[int], Mapping[str, float]]
+"""A step, from 1, to what differs from a healthy run in it; NaN where that is meant."""
+BEGAN = 1_780_000_000.0
+"""When the runs begin, Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Pathology:
+    """One way to go wrong."""
+
+    name: str
+    about: str
+    """What happens, in a sentence."""
+    trips: tuple[str, ...]
+    """The detectors that must go off; others may follow."""
+    onset: int
+    """The step at which it begins."""
+    differs: Curves
+    steps: int = 300
+    silent_from: int | None = None
+    """The step after which nothing comes any more."""
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """A step's metrics, from 1."""
+        return healthy(step) | dict(self.differs(step))
+
+    def rows(self, steps: int | None = None) -> list[Row]:
+        """The run as detectors read it."""
+        count = steps or self.steps
+        return [row(step, self.metrics(step)) for step in range(1, count + 1)]
+
+
+def row(step: int, metrics: Mapping[str, float]) -> Row:
+    return Row(step - 1, metrics, step, f"c{step}", BEGAN + step * STEP_S)
+
+
+_ALL = (
+    Pathology(
+        "entropy-collapse",
+        "Entropy falls to nothing and the reward stands still.",
+        ("entropy_collapse",),
+        150,
+        entropy_collapse,
+    ),
+    Pathology(
+        "zero-spread",
+        "More and more groups are never solved, so they teach nothing.",
+        ("zero_spread",),
+        120,
+        zero_spread,
+    ),
+    Pathology(
+        "saturation",
+        "Nearly all groups are solved every time.",
+        ("zero_spread",),
+        100,
+        saturation,
+    ),
+    Pathology(
+        "kl-blowup",
+        "The policy runs away from its reference.",
+        ("kl_reference",),
+        140,
+        kl_blow_up,
+    ),
+    Pathology(
+        "off-policy",
+        "Rollouts grow stale, ratios drift, and the clip cuts most of them.",
+        ("kl_sampler", "staleness", "clip_fraction"),
+        130,
+        off_policy,
+    ),
+    Pathology(
+        "length-hack",
+        "Rollouts grow because length is paid, until they are cut off.",
+        ("length_blow_up", "truncation"),
+        110,
+        length_hack,
+    ),
+    Pathology(
+        "reward-hacking",
+        "The training reward rises while the held-out reward falls.",
+        ("heldout_gap",),
+        130,
+        reward_hacking,
+    ),
+    Pathology(
+        "gradient-explosion",
+        "The gradient doubles every step or two, and the reward with it falls.",
+        ("grad_norm",),
+        170,
+        gradient_explosion,
+    ),
+    Pathology("nan-loss", "The loss becomes NaN.", ("non_finite", "grad_norm"), 179, nan_loss),
+    Pathology(
+        "dead-reward",
+        "Every rollout gets 0 from one step on: the grader is broken.",
+        ("zero_spread", "zero_gradient", "reward_collapse"),
+        100,
+        dead_reward,
+    ),
+    Pathology(
+        "forgetting",
+        "What is not trained on is forgotten.",
+        ("heldout_collapse",),
+        150,
+        forgetting,
+    ),
+    Pathology(
+        "reward-collapse",
+        "The reward falls back to where it began.",
+        ("reward_collapse",),
+        180,
+        reward_collapse,
+    ),
+    Pathology(
+        "format-dominates",
+        "The format bonus is most of what tells rollouts apart.",
+        ("component_dominance",),
+        1,
+        format_dominates,
+    ),
+    Pathology(
+        "broken-environment",
+        "Rollouts end in errors.",
+        ("errored_rollouts",),
+        140,
+        broken_environment,
+    ),
+    Pathology("plateau", "The reward stands still early.", ("reward_plateau",), 60, plateau),
+    Pathology("slow-steps", "Steps take three times as long.", ("throughput",), 150, slow_steps),
+    Pathology(
+        "stall",
+        "A run that is said to run says nothing any more.",
+        ("stall",),
+        200,
+        lambda step: {},
+        silent_from=200,
+    ),
+)
+PATHOLOGIES = {pathology.name: pathology for pathology in _ALL}
+HEALTHY = Pathology("healthy", "A run that goes well.", (), 1, lambda step: {})
+
+
+# Demo: a pathology as the events of a run, to be played like a recording.
+
+
+TASKS, SIZE = 12, 8
+"""Groups of a step, and rollouts of a group."""
+MODEL = "demo"
+
+
+def demo_names() -> list[str]:
+    return [HEALTHY.name, *PATHOLOGIES]
+
+
+def demo(name: str, ended: float | None = None) -> Recording:
+    """The run that goes wrong in this way.
+
+    Args:
+        name: One of `demo_names`.
+        ended: Unix seconds at which all its steps are over; None dates it the same every time.
+
+    Raises:
+        HudUsage: There is no such way.
+    """
+    pathology = HEALTHY if name == HEALTHY.name else PATHOLOGIES.get(name)
+    if pathology is None:
+        names = ", ".join(demo_names())
+        raise HudUsage(f"--demo {one_line(name, 40)}: there is no such demo", f"one of {names}")
+    began = BEGAN if ended is None else ended - pathology.steps * STEP_S
+    model = Model(id=MODEL, model_name=f"demo/{name}", is_trainable=True, created_at=_iso(began))
+    moments = [Moment(0.0, MODEL, TreeRead(checkpoints=()))]
+    moments.append(Moment(0.0, MODEL, _job(pathology, 0, began)))
+    last = pathology.silent_from or pathology.steps
+    for step in range(1, last + 1):
+        moments += [Moment(step * STEP_S, MODEL, one) for one in _step(pathology, step, began)]
+    return Recording((model,), tuple(moments), began)
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
+    at, metrics = began + step * STEP_S, pathology.metrics(step)
+    groups = _groups(step, metrics)
+    node = Checkpoint(
+        id=f"c{step}",
+        name=f"step-{step:06d}",
+        prev_model_checkpoint_id=f"c{step - 1}" if step > 1 else None,
+        created_at=_iso(at),
+        num_traces=TASKS * SIZE,
+        num_tokens=int(metrics["num_tokens"]),
+        learning_rate=metrics["learning_rate"],
+        mean_reward=metrics["reward_mean"],
+        loss_fn="importance_sampling",
+        metrics=metrics,
+        step=step,
+        groups=groups,
+    )
+    previous = node.prev_model_checkpoint_id
+    return [
+        CheckpointAdded(at=at, checkpoint=node),
+        HeadMoved(at=at, checkpoint_id=node.id, previous=previous, cause="step"),
+        StepTaken(at=at, step=step, checkpoint_id=node.id, metrics=metrics, groups=groups),
+        _job(pathology, step, began),
+    ]
+
+
+def _job(pathology: Pathology, step: int, began: float) -> JobChanged:
+    over = step >= pathology.steps and pathology.silent_from is None
+    job = JobStatus(
+        status="succeeded" if over else "running",
+        id=f"demo-{pathology.name}",
+        name=pathology.about,
+        model_id=MODEL,
+        step=step,
+        steps=pathology.steps,
+        created_at=began,
+        parameters={"group_size": SIZE, "tasks_per_step": TASKS},
+    )
+    return JobChanged(at=began + step * STEP_S, job=job)
+
+
+def _groups(step: int, metrics: dict[str, float]) -> list[Group]:
+    """Groups whose shares without spread are about those of the metrics."""
+    good = round(TASKS * metrics["frac_groups_all_good"])
+    bad = round(TASKS * metrics["frac_groups_all_bad"])
+    return [
+        Group(task_slug=f"task-{task:02d}", rewards=_rewards(step, task, good, bad, metrics))
+        for task in range(TASKS)
+    ]
+
+
+def _rewards(step: int, task: int, good: int, bad: int, metrics: dict[str, float]) -> list[float]:
+    if task < bad or task >= TASKS - good:
+        return [0.0 if task < bad else 1.0] * SIZE
+    solved = min(SIZE - 1, max(1, round(SIZE * metrics["reward_mean"] + noise(step + 97 * task))))
+    return [1.0] * solved + [0.0] * (SIZE - solved)

@@ -1,0 +1,97 @@
+"""Notify: what is told beyond the screen, and how often. The table ``[notify]`` of the config."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from urllib.parse import urlsplit
+
+from hud_tui.options import BadTuning
+from hud_tui.rl.alarms.alarm import Alarm, Level
+from hud_tui.rl.text import one_line
+
+LEVELS = (Level.WARN, Level.CRITICAL)
+MOST_S = 7 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Notify:
+    """How alarms, and the end of a run, reach somebody who does not look."""
+
+    bell: bool = True
+    """Ring the terminal's bell."""
+    osc9: bool = True
+    """Send the terminal a desktop notification (OSC 9); those without it ignore that."""
+    webhook: str = ""
+    """POST a JSON document here; empty for nowhere."""
+    level: Level = Level.WARN
+    """The least level of an alarm that is told."""
+    cooldown_s: float = 300.0
+    """Seconds before the same detector is told again, unless it is worse."""
+
+
+def read_notify(given: object) -> Notify:
+    """The table as typed values; what it leaves out is as it comes.
+
+    Raises:
+        BadTuning: With the name of what cannot be used.
+    """
+    if not isinstance(given, Mapping):
+        raise BadTuning("", "expected a table")
+    known = {one.name for one in fields(Notify)}
+    for name in given:
+        if name not in known:
+            raise BadTuning(str(name), f"not known; there are {', '.join(sorted(known))}")
+    for name in ("bell", "osc9"):
+        if not isinstance(given.get(name, True), bool):
+            raise BadTuning(name, "expected true or false")
+    values = dict(given)
+    values["webhook"] = _url(given.get("webhook", ""))
+    values["level"] = _level(given.get("level", Level.WARN))
+    values["cooldown_s"] = _seconds(given.get("cooldown_s", Notify.cooldown_s))
+    return Notify(**values)
+
+
+def _url(value: object) -> str:
+    try:
+        parts = urlsplit(value if isinstance(value, str) else "x:")
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    printable = isinstance(value, str) and value.isascii() and value.isprintable()
+    if value == "" or (usable and printable and " " not in str(value)):
+        return str(value)
+    raise BadTuning("webhook", "expected an http or https URL")
+
+
+def _level(value: object) -> Level:
+    if value not in LEVELS:
+        raise BadTuning("level", "expected warn or critical")
+    return Level(str(value))
+
+
+def _seconds(value: object) -> float:
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1.0
+    if not 0 <= number <= MOST_S:
+        raise BadTuning("cooldown_s", f"expected seconds, at most {MOST_S:g}")
+    return float(number)
+
+
+class Cooldown:
+    """Lets each name through once in a while; again at once where it is worse."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def passes(self, name: str, rank: int, now: float) -> bool:
+        """Whether this may be told now, by a clock's seconds; then it counts as told."""
+        at, before = self._told.get(name, (-MOST_S, 0))
+        if now - at < self._seconds and rank <= before:
+            return False
+        self._told[name] = (now, rank)
+        return True
+
+
+def alarm_said(alarm: Alarm, model: str) -> str:
+    """An alarm in one line."""
+    said = f"{alarm.level}: {alarm.title} since step {alarm.onset} of {model}: {alarm.said}"
+    return one_line(said, 300)

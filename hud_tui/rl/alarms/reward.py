@@ -1,0 +1,421 @@
+"""The detector of one part of the reward that drowns the others."""
+
+import re
+from array import array
+from collections.abc import Iterator
+from math import nan
+
+from hud_tui.rl.alarms.alarm import Evidence, Skipped
+from hud_tui.rl.alarms.detector import BELOW_CRITICAL, BELOW_WARN, Context, Detector, Episode
+from hud_tui.rl.alarms.statistics import (
+    ALL_BAD,
+    ALL_GOOD,
+    ENTROPY,
+    ERRORED,
+    HELDOUT,
+    KL_REFERENCE,
+    LEFT_OUT,
+    MIXED,
+    REWARD,
+    REWARD_STD,
+    TRACES,
+    TRUNCATED,
+    ZERO_SPREAD,
+    Early,
+    Ema,
+    Lag,
+    Row,
+    Window,
+    block_means,
+    bounded,
+    grade,
+    theil_sen,
+)
+from hud_tui.rl.alarms.thresholds import Collapse, Limits, Plateau
+
+_PART = re.compile(r"^(?:rewards?|reward_component|critic/rewards)/([^/]{1,80})(?:/(mean|std))?$")
+_WHOLE = frozenset({"total", "mean", "std", "min", "max"})
+_AUXILIARY = re.compile(r"format|length|len_|style|penalty|bonus|brevity|verbos|syntax", re.I)
+"""Parts that only help; that correctness dominates is as it should be."""
+WEIGHT = 0.99
+
+
+class _Part:
+    """One part's variance: between rollouts where that is told, else between steps."""
+
+    def __init__(self) -> None:
+        self._mean, self._between, self._within = Ema(WEIGHT), Ema(WEIGHT), Ema(WEIGHT)
+
+    def push(self, value: float, is_std: bool) -> None:
+        if is_std:
+            self._within.push(value * value)
+            return
+        before = self._mean.value if self._mean.seen else value
+        self._between.push((value - before) * (value - self._mean.push(value)))
+
+    @property
+    def variance(self) -> float:
+        told = self._within if self._within.seen else self._between
+        return max(0.0, told.value) if told.seen else 0.0
+
+
+class ComponentDominance(Detector[Limits]):
+    """An auxiliary part of the reward makes up most of its variance."""
+
+    NAME, TITLE = "component_dominance", "one reward part dominates"
+    NEEDS = "reward/<part> for two parts or more"
+    READS = REWARD
+    MEANING = (
+        "Most of what tells a good rollout from a bad one is an auxiliary part of the reward "
+        "(format, length, style), so that is what is learnt."
+    )
+    ADVICE = "Give that part a smaller weight, or end it once it is learnt."
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._parts: dict[str, _Part] = {}
+        self._share = nan
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        for name, value, is_std in parts_of(row):
+            self._parts.setdefault(name, _Part()).push(value, is_std)
+        if len(self._parts) < 2:
+            return None
+        variances = {name: part.variance for name, part in self._parts.items()}
+        total = sum(variances.values())
+        auxiliary = [v for name, v in variances.items() if _AUXILIARY.search(name)]
+        self._share = max(auxiliary, default=0.0) / total if total > 0 else 0.0
+        return grade(self._share, self.tuning)
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (Evidence("share of the variance", self._share, self.tuning.warn),)
+
+
+def parts_of(row: Row) -> Iterator[tuple[str, float, bool]]:
+    """A row's reward parts: name, value, and whether the value is a standard deviation."""
+    for key, raw in row.metrics.items():
+        if not key.startswith(("reward", "critic/rewards")):
+            continue
+        found, value = _PART.match(key), bounded(raw)
+        if found is not None and value is not None and found[1] not in _WHOLE:
+            yield found[1], value, found[2] == "std"
+
+
+# Detectors of the reward: collapse, plateau, and what is only rewarded in training.
+
+
+BLOCKS = 40
+"""Parts of a plateau whose slope is looked at."""
+LOOK, LOOK_SHARE = 10, 0.02
+"""Steps from one look for a plateau to the next: so many, or this share of the run."""
+
+
+class RewardCollapse(Detector[Collapse]):
+    """A reward that fell clearly below its best."""
+
+    NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
+    READS = REWARD
+    MEANING = "The reward has fallen clearly below the best that this run had reached."
+    ADVICE = (
+        "Set the head to the last checkpoint before it and go on with a lower learning rate; "
+        "compare its rollouts with today's to see what was lost."
+    )
+    WEIGHT, SETTLED = 0.9, 10
+    """Of the moving average; and values after which its peak counts."""
+
+    def __init__(self, tuning: Collapse) -> None:
+        super().__init__(tuning)
+        self._ema, self._start, self._noise = Ema(self.WEIGHT), Early(5), Window(64)
+        self._peak, self._peak_step, self._need = nan, 0, nan
+        self._near = self._last_good = 0
+        """The last row whose average, and whose value, was near the peak."""
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        value = self.READS.read(row)
+        if value is None:
+            return None
+        if self._ema.seen:
+            self._noise.push(value - self._ema.value)
+        smooth = self._ema.push(value)
+        self._start.push(value)
+        if self._ema.seen < min(self.SETTLED, self.tuning.warmup):
+            return 0.0
+        if not self._peak >= smooth:
+            self._peak, self._peak_step = smooth, row.step
+        noise = self._noise.sigma if len(self._noise) > 3 else 0.0
+        self._need = max(self.tuning.sigmas * noise, self.tuning.least * abs(self._peak), 1e-9)
+        if self._peak - smooth <= self._need / 2:
+            self._near = row.place
+        if self._peak - value <= self._need / 2:
+            self._last_good = row.place
+        return self._fall(smooth)
+
+    def _fall(self, smooth: float) -> float:
+        """2 where it has fallen as far as to warn, 3 where it is back at its start."""
+        fall, gained = self._peak - smooth, self._peak - self._start.value
+        if fall < self._need:
+            return 2 * fall / self._need
+        whole = 0.9 * gained if gained > self._need else 2 * self._need
+        return 2 + min(1.0, fall / whole)
+
+    def onset(self, episode: Episode) -> int:
+        """The row after it was last near its peak: an average falls later than what it is of,
+        and one value may be near the peak by chance."""
+        near = min(self._near, self._last_good)
+        return near + 1 if near < episode.raised else episode.onset
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (
+            Evidence(f"{self.NEEDS} (ema)", self._ema.value, self._peak - self._need),
+            Evidence("peak", self._peak),
+            Evidence("at step", float(self._peak_step)),
+            Evidence("at the start", self._start.value),
+        )
+
+
+class HeldoutCollapse(RewardCollapse):
+    """Tasks that are never trained on get worse: the policy forgets."""
+
+    NAME, TITLE, NEEDS = "heldout_collapse", "forgetting", "heldout_reward"
+    READS = HELDOUT
+    MEANING = "The held-out reward has fallen clearly below its best: what was learnt is lost."
+    ADVICE = (
+        "Set the head to the last checkpoint before it; train on a wider mix of tasks, with a "
+        "lower learning rate or a KL penalty."
+    )
+    WEIGHT, SETTLED = 0.7, 3
+
+
+class RewardPlateau(Detector[Plateau]):
+    """No slope in the last part of the run, although there is more to be had."""
+
+    NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
+    READS = REWARD
+    MEANING = (
+        "The reward has not moved for a good part of the run. Where entropy or KL move "
+        "meanwhile, the policy is changing without getting better."
+    )
+    ADVICE = "See how many groups still have spread; give other tasks, or end the run here."
+
+    def __init__(self, tuning: Plateau) -> None:
+        super().__init__(tuning)
+        self._rewards, self._entropy, self._kl = array("d"), array("d"), array("d")
+        self._next, self._began, self._drift, self._moved = 2 * BLOCKS, 0, nan, nan
+        self._places = array("q")
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        reward = REWARD.read(row)
+        if reward is None:
+            return None
+        self._rewards.append(reward)
+        self._places.append(row.place)
+        for role, column in ((ENTROPY, self._entropy), (KL_REFERENCE, self._kl)):
+            value = role.read(row)
+            column.append(nan if value is None else value)
+        seen = len(self._rewards)
+        if seen < self._next:
+            return None
+        self._next = seen + max(LOOK, int(LOOK_SHARE * seen))
+        return self._look(context)
+
+    def _look(self, context: Context) -> float:
+        first = len(self._rewards) - int(self.tuning.share * len(self._rewards))
+        means = block_means(self._rewards[first:], BLOCKS)
+        slope = theil_sen(means)
+        middle = sum(means) / len(means)
+        line = [middle + slope * (i - (len(means) - 1) / 2) for i in range(len(means))]
+        noise = sorted(abs(m - at) for m, at in zip(means, line, strict=True))[len(means) // 2]
+        self._drift, self._began = slope * (len(means) - 1), self._places[first]
+        if context.solved or abs(self._drift) > max(self.tuning.gain * abs(middle), 1.5 * noise):
+            return 0.0
+        self._moved = max(_change(self._entropy[first:]), _change(self._kl[first:]))
+        return 3.0 if self._moved > self.tuning.moving else 2.0
+
+    def onset(self, episode: Episode) -> int:
+        return self._began
+
+    def skipped(self) -> Skipped | None:
+        return None if self._rewards else super().skipped()
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (
+            Evidence("drift of the reward", self._drift),
+            Evidence("mean reward", context.reward.value),
+            Evidence("entropy or KL moved by", self._moved, self.tuning.moving),
+        )
+
+
+class HeldoutGap(Detector[Limits]):
+    """The reward in training runs away from that on tasks that are never trained on."""
+
+    NAME, TITLE, NEEDS = "heldout_gap", "train and held-out part", "heldout_reward"
+    READS = HELDOUT
+    MEANING = (
+        "Training tasks are rewarded better than held-out ones: the policy memorises, or it has "
+        "found what the grader pays for without doing the task (reward hacking)."
+    )
+    ADVICE = (
+        "Read the rollouts with the highest reward; tighten the grader, add tasks, and go back "
+        "to the last checkpoint before the gap opened."
+    )
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._gap = Ema(0.5)
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        if HELDOUT.read(row) is None or not context.reward.known:
+            return None
+        gap = self._gap.push(context.reward.value - context.heldout.value)
+        severity = grade(gap, self.tuning)
+        if context.heldout.climbing:  # it is behind, and follows
+            return min(severity, BELOW_WARN)
+        return severity
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (
+            Evidence("gap", self._gap.value, self.tuning.warn),
+            Evidence("mean reward", context.reward.value),
+            Evidence("held-out", context.heldout.value),
+        )
+
+
+def _change(values: "array[float]") -> float:
+    """Relative change from the first fifth to the last; 0 where it is not known."""
+    known = [value for value in values if value == value]
+    if len(known) < 10:
+        return 0.0
+    fifth = len(known) // 5
+    first, last = sum(known[:fifth]) / fifth, sum(known[-fifth:]) / fifth
+    return abs(last - first) / max(abs(first), 1e-9)
+
+
+# Detectors of the groups and rollouts that a step is trained on.
+
+
+RESIDUE = 1e-3
+"""A standard deviation below this is rounding, not spread (NVIDIA-NeMo/RL#4161)."""
+
+
+class ZeroSpread(Detector[Limits]):
+    """Groups whose rewards are all equal: their advantages are 0, so they teach nothing."""
+
+    NAME, TITLE = "zero_spread", "zero-spread groups"
+    NEEDS = "frac_groups_zero_spread"
+    READS = ZERO_SPREAD
+    MEANING = (
+        "Many groups have rewards that are all equal, so they carry no gradient: the rollouts "
+        "are paid for and teach nothing."
+    )
+    ADVICE = ""
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._flat, self._good, self._bad = Ema(0.7), Ema(0.7), Ema(0.7)
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        good, bad = ALL_GOOD.read(row), ALL_BAD.read(row)
+        flat = _share(row)
+        if flat is None:
+            return None
+        if good is not None and bad is not None:
+            self._good.push(good)
+            self._bad.push(bad)
+        severity = grade(self._flat.push(flat), self.tuning)
+        return min(severity, BELOW_CRITICAL) if self._too_easy else severity
+
+    @property
+    def _too_easy(self) -> bool:
+        """Whether most flat groups are solved: that is the end of learning, not harm."""
+        return self._good.value > self._bad.value
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (
+            Evidence("groups without spread", self._flat.value, self.tuning.warn),
+            Evidence("all good", self._good.value),
+            Evidence("all bad", self._bad.value),
+        )
+
+    def advice(self) -> str:
+        if self._too_easy:
+            return "Most of them are solved every time: give harder tasks, or leave these out."
+        return (
+            "Most of them are never solved: give easier tasks, a larger group, or leave these "
+            "out. Preflight's sampling shows which tasks teach."
+        )
+
+
+def _share(row: Row) -> float | None:
+    """The share of groups without spread, by whatever says it."""
+    flat, mixed, spread = ZERO_SPREAD.read(row), MIXED.read(row), REWARD_STD.read(row)
+    good, bad = ALL_GOOD.read(row), ALL_BAD.read(row)
+    if flat is not None:
+        return flat
+    if good is not None and bad is not None:
+        return good + bad
+    if mixed is not None:
+        return 1 - mixed
+    return None if spread is None else float(spread < RESIDUE)
+
+
+class Truncation(Detector[Limits]):
+    """Rollouts cut off at the token limit; not while their share falls by itself."""
+
+    NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
+    READS = TRUNCATED
+    MEANING = (
+        "Rollouts are cut off before they end, so they are graded on an answer that is not "
+        "finished, and length is punished or rewarded by accident."
+    )
+    ADVICE = (
+        "Raise max_tokens, or penalise length; if it began at once, set the head to the last "
+        "checkpoint before it and lower the learning rate."
+    )
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._share, self._lag = Ema(0.8), Lag(10)
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        share = TRUNCATED.read(row)
+        if share is None:
+            return None
+        smooth = self._share.push(share)
+        falling = smooth < 0.8 * self._lag.push(smooth)
+        severity = grade(smooth, self.tuning)
+        return min(severity, BELOW_WARN) if falling else severity
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (Evidence("truncated", self._share.value, self.tuning.warn),)
+
+
+class ErroredRollouts(Detector[Limits]):
+    """Rollouts that ended in an error or could not be trained on."""
+
+    NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
+    READS = ERRORED
+    MEANING = (
+        "Rollouts fail instead of being graded. What is left of their groups is a biased "
+        "sample, and a partial group must not be trained on."
+    )
+    ADVICE = "Read the failed rollouts in Jobs; mend the environment before going on."
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._share = nan
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        shares = [share for share in (ERRORED.read(row), _lost(row)) if share is not None]
+        if not shares:
+            return None
+        self._share = max(0.0, min(1.0, max(shares)))
+        return grade(self._share, self.tuning)
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (Evidence("errored", self._share, self.tuning.warn),)
+
+
+def _lost(row: Row) -> float | None:
+    """Traces that could not be trained on, by those that were."""
+    lost, kept = LEFT_OUT.read(row), TRACES.read(row)
+    return lost / kept if lost is not None and kept is not None and kept > 0 else None

@@ -1,0 +1,165 @@
+"""Detectors of what rollouts cost: their length, and the time of a step."""
+
+from math import nan
+
+from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
+from hud_tui.rl.alarms.detector import BELOW_WARN, Context, Detector
+from hud_tui.rl.alarms.statistics import (
+    LENGTH,
+    REWARD,
+    ROLLOUT_S,
+    STEP_S,
+    TRAIN_S,
+    TRUNCATED,
+    Correlation,
+    Early,
+    Ema,
+    Row,
+    Window,
+    grade,
+)
+from hud_tui.rl.alarms.thresholds import Length, Limits, Stall
+
+
+class LengthBlowUp(Detector[Length]):
+    """Rollouts that grow because length pays; growing with the held-out reward is fine."""
+
+    NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
+    READS = LENGTH
+    MEANING = (
+        "Rollouts grow, the reward grows with their length, and tasks that are never trained "
+        "on do not get better: the policy is paid for length."
+    )
+    ADVICE = (
+        "Look at the longest rollouts with the highest reward; penalise length in the grader, "
+        "and set the head to the last checkpoint before it began."
+    )
+
+    def __init__(self, tuning: Length) -> None:
+        super().__init__(tuning)
+        self._length, self._start, self._with_reward = Ema(0.9), Early(10), Correlation(0.98)
+        self._truncated = nan
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        length, reward = LENGTH.read(row), REWARD.read(row)
+        if length is None:
+            return None
+        truncated = TRUNCATED.read(row)
+        self._truncated = nan if truncated is None else truncated
+        smooth, start = self._length.push(length), self._start.push(length)
+        if reward is not None:
+            self._with_reward.push(length, reward)
+        if not start > 0:
+            return 0.0
+        severity = 2 * (smooth / start - 1) / self.tuning.growth
+        paid = self._with_reward.value > self.tuning.correlation and not context.heldout.climbing
+        if not paid:
+            return min(severity, BELOW_WARN)
+        if severity >= 2 and self._truncated > self.tuning.truncated:
+            return 3.0
+        return min(severity, 2.0)
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        limit = self._start.value * (1 + self.tuning.growth)
+        return (
+            Evidence("length (ema)", self._length.value, limit),
+            Evidence("at the start", self._start.value),
+            Evidence("correlation with reward", self._with_reward.value, self.tuning.correlation),
+            Evidence("held-out reward", context.heldout.value),
+            Evidence("truncated", self._truncated, self.tuning.truncated),
+        )
+
+
+class Throughput(Detector[Limits]):
+    """Steps that take longer than they did."""
+
+    NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
+    READS = STEP_S
+    MEANING = "A step takes much longer than at the start of the run: it will cost more time."
+    ADVICE = (
+        "See whether rollouts grew longer (length), the environment slowed down, or another "
+        "run shares the machine."
+    )
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._early, self._recent = Early(20), Window(9)
+        self._before: float | None = None
+
+    def judge(self, row: Row, context: Context) -> float | None:
+        step_s = self._seconds(row)
+        if step_s is None or step_s <= 0:
+            return None
+        self._recent.push(step_s)
+        ratio = self._recent.median / self._early.push(step_s)
+        return grade(ratio, self.tuning) if ratio == ratio else 0.0
+
+    def _seconds(self, row: Row) -> float | None:
+        """Of this step, as the trainer says, else since the one before."""
+        before, self._before = self._before, row.at if row.at is not None else self._before
+        told = STEP_S.read(row)
+        if told is not None:
+            return told
+        rollout, train = ROLLOUT_S.read(row), TRAIN_S.read(row)
+        if rollout is not None and train is not None:
+            return rollout + train
+        return None if before is None or row.at is None else row.at - before
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        recent, early = self._recent.median, self._early.value
+        ratio = recent / early if early else nan
+        return (
+            Evidence("seconds a step", recent),
+            Evidence("at the start", early),
+            Evidence("ratio", ratio, self.tuning.warn),
+        )
+
+
+# Stall: a run that has gone silent. It is judged by the clock, not by the rows.
+
+
+MEANING = "The run is said to be running, and nothing has come from it for far longer than usual."
+ADVICE = (
+    "Look at the job's state and its newest rollouts; if they hang, cancel the run and resume it."
+)
+
+
+def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall) -> Alarm | None:
+    """The alarm of a run without news; None while all is well.
+
+    Args:
+        last: The newest step; None before the first.
+        silent_s: Seconds since the run's last event.
+        step_s: Its usual step; None before two steps.
+        tuning: From when on it is said.
+    """
+    if not tuning.enabled or silent_s < tuning.floor_s:
+        return None
+    severity = grade(silent_s / step_s, tuning) if step_s else 0.0
+    if silent_s >= tuning.critical_s:
+        severity = 3.0
+    if severity < 2:
+        return None
+    place, step = (0, 0) if last is None else (last.place, last.step)
+    known = None if last is None else last.checkpoint_id
+    evidence = [Evidence("seconds without an event", silent_s)]
+    if step_s:
+        evidence.append(Evidence("usual step, seconds", step_s))
+        evidence.append(Evidence("ratio", silent_s / step_s, tuning.warn))
+    return Alarm(
+        name="stall",
+        title="stalled",
+        level=Level.CRITICAL if severity >= 3 else Level.WARN,
+        active=True,
+        row=place,
+        onset=step,
+        checkpoint_id=known,
+        before_id=known,
+        shown=step,
+        shown_id=known,
+        raised=step,
+        ended=None,
+        evidence=tuple(evidence),
+        meaning=MEANING,
+        advice=ADVICE,
+    )

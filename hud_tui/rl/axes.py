@@ -1,0 +1,270 @@
+"""Where a run's steps stand on a chart's x axis."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, floor, isfinite, log10
+
+from hud_tui.rl.metrics import short
+from hud_tui.rl.run import Run
+from hud_tui.rl.series import Series
+from hud_tui.rl.text import seconds
+
+# Scale: a chart's y axis, from any values, with round numbers beside it.
+#
+# Source: the 1–2–5 steps of Heckbert 1990 ("Nice numbers for graph labels", Graphics Gems I).
+
+
+FLAT = 1e-9
+"""A range this small beside its values is one value."""
+HUGE = 1e300
+TINY = 1e-300
+"""Beyond these the arithmetic of a range leaves the doubles; values are held inside."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A y axis. `share` says how high a value stands."""
+
+    low: float
+    high: float
+    """Above `low`; both above 0 on a log scale."""
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    """Values to be labelled, rising, all within [low, high]."""
+
+    def share(self, value: float) -> float:
+        """Where a value stands, from 0 at `low` to 1 at `high`; held to that range.
+
+        To nine digits, so that values which differ by rounding alone share a row.
+        """
+        return round(self._share(min(self.high, max(self.low, value))), 9)
+
+    def _share(self, value: float) -> float:
+        if self.log:
+            bottom, top = log10(self.low), log10(self.high)
+            return min(1.0, max(0.0, (log10(value) - bottom) / (top - bottom)))
+        return (value - self.low) / (self.high - self.low)
+
+    @property
+    def labels(self) -> list[str]:
+        """The ticks as text, as short as keeps them apart."""
+        for spell in (short, "{:.4g}".format, "{:.7g}".format):
+            texts = [spell(tick) for tick in self.ticks]
+            if len(set(texts)) == len(texts):
+                return texts
+        return [repr(tick) for tick in self.ticks]
+
+
+def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Scale:
+    """A scale that holds [low, high].
+
+    Args:
+        low: The least value; NaN where there is none.
+        high: The greatest.
+        log: Ask for a log scale; one that starts at or below 0 cannot be had, and is linear.
+        intervals: How many steps of a round size the axis is long, at least 1; it starts on
+            a round value and need not end on one, so that labels stand evenly on a
+            terminal's rows. 0: the axis is just [low, high], without ticks.
+    """
+    if not (isfinite(low) and isfinite(high)):
+        return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
+    if log and low > 0:
+        wanted = max(3, ceil(intervals)) if intervals else 0
+        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), wanted)
+    low, high = _widen(min(HUGE, max(-HUGE, low)), min(HUGE, max(-HUGE, high)))
+    if not intervals:
+        return Scale(low, high)
+    step = round_step((high - low) / intervals, halves=True)
+    while (first := floor(low / step + FLAT)) * step + intervals * step < high - FLAT * step:
+        step = round_step(1.2 * step, halves=True)
+    ticks = [(first + n) * step for n in range(floor(intervals) + 1)]
+    return Scale(ticks[0], max(ticks[0] + intervals * step, high), ticks=tuple(ticks))
+
+
+def _widen(low: float, high: float) -> tuple[float, float]:
+    """A constant stands in the middle of twice itself, and 0 at the foot of 1."""
+    size = max(abs(low), abs(high))
+    if size < TINY:
+        return 0.0, 1.0
+    if high - low > FLAT * size:
+        return low, high
+    return (0.0, 2 * high) if high > 0 else (2 * low, 0.0)
+
+
+def round_step(least: float, halves: bool = False) -> float:
+    """The smallest of 1, 2, 5 (and 2.5, with `halves`) times a power of ten from `least` on."""
+    power = 10.0 ** floor(log10(least))
+    sizes = (1, 2, 2.5, 5, 10) if halves else (1, 2, 5, 10)
+    return next(m * power for m in sizes if m * power >= least * (1 - FLAT))
+
+
+def _log(low: float, high: float, ticks: int) -> Scale:
+    if not high > low * (1 + FLAT):
+        low, high = low / 2, high * 2
+    if not ticks:
+        return Scale(low, high, log=True)
+    marks = _log_marks(low, high, ticks)
+    if len(marks) < 3:  # within a decade, linear values are the rounder ones
+        marks = tuple(mark for mark in fit(low, high, intervals=ticks).ticks if low <= mark <= high)
+    return Scale(low, high, log=True, ticks=marks if len(marks) > 1 else (low, high))
+
+
+def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
+    """Powers of ten within [low, high], thinned; with values between them where they are few."""
+    first, last = ceil(log10(low)), floor(log10(high))
+    if last - first >= 2:
+        apart = ceil((last - first) / ticks)
+        powers = [10.0**exponent for exponent in range(first, last + 1, apart)]
+        return tuple(power for power in powers if low <= power <= high)
+    powers = [10.0**exponent for exponent in range(first - 1, last + 1)]
+    for parts in ((1, 2, 5), (1, 3)):
+        marks = [m * power for power in powers for m in parts if low <= m * power <= high]
+        if len(marks) <= 2 * ticks:
+            break
+    return tuple(marks)
+
+
+TOKENS = "num_tokens"
+"""The metric that the token axis adds up."""
+ROOM = tuple(int(m * 10**e) for e in range(1, 8) for m in (1, 1.5, 2, 3, 4, 6, 8))
+"""Lengths of a growing chart's step axis: it is rescaled now and then, not each step."""
+UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+ROUND_TIMES = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10_800,
+    21_600,
+    43_200,
+)
+"""Seconds that divide a clock evenly."""
+
+
+class Axis(StrEnum):
+    """What the x axis measures."""
+
+    STEP = "step"
+    TIME = "time"
+    TOKENS = "tokens"
+
+    @property
+    def following(self) -> "Axis":
+        """The next one, in turn."""
+        axes = list(Axis)
+        return axes[(axes.index(self) + 1) % len(axes)]
+
+
+class Positions:
+    """The x of every step of a run's lineage, extended as the lineage grows."""
+
+    def __init__(self) -> None:
+        self._series = Series()
+        self._origin: float | None = None
+        self._columns: dict[Axis, array[float]] = {}
+
+    def of(self, run: Run, axis: Axis) -> Sequence[float]:
+        """One x a step, shape (≥ n,), never falling; not to be changed.
+
+        Steps count from 1; time is seconds since the first step; tokens are those
+        generated up to a step, its own included.
+        """
+        series = run.series
+        if axis is Axis.STEP:
+            return range(1, series.length + 1)
+        if not series.same_rows(self._series):
+            self._columns, self._origin = {}, None
+        self._series = series
+        column = self._columns.setdefault(axis, array("d"))
+        if axis is Axis.TOKENS:
+            self._add_tokens(column, series)
+        else:
+            self._add_times(column, run)
+        return column
+
+    def _add_tokens(self, column: "array[float]", series: Series) -> None:
+        counts, total = series.column(TOKENS), column[-1] if column else 0.0
+        for row in range(len(column), series.length):
+            total += counts[row] if isfinite(counts[row]) else 0.0
+            column.append(total)
+
+    def _add_times(self, column: "array[float]", run: Run) -> None:
+        elapsed = column[-1] if column else 0.0
+        for stamp in _stamps(run, run.series.length - len(column)):
+            if stamp is not None:
+                self._origin = stamp if self._origin is None else self._origin
+                elapsed = max(elapsed, stamp - self._origin)
+            column.append(elapsed)
+
+
+def room(length: int, most: int | None) -> int:
+    """The steps that the step axis has room for.
+
+    Args:
+        length: Steps taken.
+        most: Steps there will be; None where nothing goes on, so that the chart fills up.
+    """
+    if most is None or most <= length:
+        return length
+    return min(most, next((size for size in ROOM if size >= length), length))
+
+
+def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, str]]:
+    """About `count` round values in [low, high] and how they are written, rising."""
+    for wanted in (count, 2 * count):
+        values = _marked(axis, low, high, max(1, wanted))
+        if len(values) > 1:
+            break
+    return list(zip(values, _written(axis, values), strict=True))
+
+
+def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:
+    least = max(high - low, 1.0) / count
+    step = round_step(least) if axis is not Axis.TIME else _round_time(least)
+    step = max(step, 1.0)
+    values = [n * step for n in range(ceil(low / step), int(high / step) + 1)]
+    if axis is Axis.STEP and values[:1] != [low]:
+        values = [low, *(value for value in values if value - low >= step / 2)]
+    return values
+
+
+def _written(axis: Axis, values: Sequence[float]) -> list[str]:
+    """The values as text, as short as keeps them apart."""
+    texts = [time_said(value) if axis is Axis.TIME else short(value) for value in values]
+    for digits in range(4, 16):
+        if len(set(texts)) == len(texts):
+            break
+        plain = f"{{:.{digits}g}}".format
+        texts = [time_said(v, digits) if axis is Axis.TIME else plain(v) for v in values]
+    return texts
+
+
+def _round_time(least: float) -> float:
+    return next((float(t) for t in ROUND_TIMES if t >= least), ceil(least / 86_400) * 86_400.0)
+
+
+def time_said(value: float, digits: int = 3) -> str:
+    """Seconds since the start in the largest unit that fits, e.g. ``90 s`` as ``1.5m``."""
+    size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, "s"))
+    return f"{value / size:.{digits}g}{unit}" if value else "0"
+
+
+def _stamps(run: Run, count: int) -> list[float | None]:
+    """When the newest `count` steps were taken, oldest first, in Unix seconds."""
+    stamps: list[float | None] = []
+    lineage = run.tree.lineage(run.tree.head)
+    while len(stamps) < count and (position := next(lineage, None)) is not None:
+        stamps.append(seconds(run.tree[position].created_at))
+    return stamps[::-1]

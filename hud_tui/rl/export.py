@@ -1,0 +1,284 @@
+"""Sheet: a table to be written as CSV or as JSON, a piece at a time.
+
+CSV goes to spreadsheets, which run what looks like a formula: a text that begins like one
+gets an apostrophe before it, and characters that act on a terminal become pictures. Numbers
+are written so that they read back as the same double. JSON has every text as it came, with
+all but ASCII escaped.
+
+Source: RFC 4180 (CSV); OWASP, "CSV Injection", for what begins a formula.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from hud_tui.rl.alarms.alarm import Alarm, Report
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.groups import group_stats
+from hud_tui.rl.metrics import ranked
+from hud_tui.rl.own_numbers import NONE, Own
+from hud_tui.rl.rollouts import RolloutGroup
+from hud_tui.rl.run import Run
+from hud_tui.rl.series import metrics_of
+from hud_tui.rl.text import one_line
+from hud_tui.wire import Checkpoint, Job, Model
+
+Cell = str | int | float | bool | None
+SCHEMA = "hud-tui/1"
+MOST = 20_000
+"""Characters of one text in CSV; JSON has all of it."""
+FORMULA = (*"=+-@|%", *map(chr, (0xFF1D, 0xFF0B, 0xFF0D, 0xFF20)))
+"""What a formula may begin with; the last, of full width, are read as the first."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of cells under names. It is written once: the rows may be made on the way."""
+
+    name: str
+    """What it has, in a word for a file's name: ``metrics``."""
+    columns: Sequence[str]
+    rows: Iterable[Sequence[Cell]]
+    """Each as long as `columns`; None where there is nothing."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What holds for all of it, such as the model; for JSON."""
+
+
+def csv_pieces(sheet: Sheet) -> Iterator[str]:
+    """The file, line by line: the names, then the rows."""
+    yield _line([csv_text(name) for name in sheet.columns])
+    for row in sheet.rows:
+        yield _line([csv_cell(cell) for cell in row])
+
+
+def json_pieces(sheet: Sheet) -> Iterator[str]:
+    """The file as one document, a row a line; NaN and infinities, which JSON lacks, are null."""
+    head = {"schema": SCHEMA, "kind": "export", "what": sheet.name, **sheet.facts}
+    yield json.dumps(head)[:-1] + f', "columns": {json.dumps(list(sheet.columns))}, "rows": ['
+    between = "\n"
+    for row in sheet.rows:
+        named = {
+            name: None if isinstance(cell, float) and not isfinite(cell) else cell
+            for name, cell in zip(sheet.columns, row, strict=True)
+        }
+        yield between + json.dumps(named, allow_nan=False)
+        between = ",\n"
+    yield "\n]}\n"
+
+
+def csv_cell(cell: Cell) -> str:
+    """One cell; nothing at all for None."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, str):
+        return csv_text(cell)
+    return repr(cell)
+
+
+def csv_text(text: str) -> str:
+    """A text in quotes, in one line, that no spreadsheet takes for a formula."""
+    safe = one_line(text, MOST)
+    if safe.lstrip().startswith(FORMULA):
+        safe = "'" + safe
+    return '"' + safe.replace('"', '""') + '"'
+
+
+def _line(cells: Sequence[str]) -> str:
+    return ",".join(cells) + "\r\n"
+
+
+# The tables of each view: what is on the screen, all of it and in full precision.
+
+
+OWN = ("own_reward", "own_heldout_reward", "sampled")
+"""What a checkpoint's own weights scored, and in how many training rollouts; the metrics
+beside them are what its step reports."""
+STEP = ("step", "checkpoint", "checkpoint_id", "created_at", *OWN)
+NODE = (
+    *("id", "name", "step", "parent_id", "depth", "is_head", "is_best", *OWN, "created_at"),
+    *("loss_fn", "job_id", "state", "pinned", "note"),
+)
+GROUP = (
+    *("step", "checkpoint_id", "task_slug", "rollouts", "mean", "spread", "teaches", "tokens"),
+    *("rewards", "trace_ids"),
+)
+MODEL = (
+    *("id", "model_name", "name", "is_trainable", "provider", "base_model", "forked_from"),
+    *("created_at", "checkpoints", "head", "head_own_reward", "head_own_heldout_reward"),
+)
+JOB = (
+    *("id", "name", "status", "created_at", "model", "taskset", "step", "steps", "group_size"),
+    *("rollouts", "reason"),
+)
+ROLLOUT = (
+    *("trace_id", "job_id", "task_slug", "step", "attempt", "rollout", "heldout", "reward"),
+    *("advantage", "tokens", "status", "stop_reason", "error", "completion"),
+)
+ALARM = (
+    *("name", "level", "active", "onset", "shown", "raised", "ended", "checkpoint_id"),
+    *("before_id", "evidence", "meaning", "advice"),
+)
+
+
+def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
+    """Every metric of every step of the head's lineage, oldest first, and what the checkpoint
+    that the step made scored.
+
+    Args:
+        run: The run.
+        order: Keys of the metrics that come first.
+    """
+    keys = [key for key in order if key in run.series.keys]
+    keys += ranked([key for key in run.series.keys if key not in keys])
+    tree = run.tree
+    rows = ((*_step(tree, at), *_metrics(tree[at], keys)) for at in tree.path(tree.head))
+    return Sheet("metrics", (*STEP, *_columns(keys, STEP)), rows, _facts(run))
+
+
+def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
+    """Every checkpoint of the tree, oldest first; `notes` are the user's, by id."""
+    tree = run.tree
+    keys = ranked(list(dict.fromkeys(key for node in tree for key in metrics_of(node))))
+    rows = (
+        (*_node(tree, position, notes), *_metrics(tree[position], keys))
+        for position in range(len(tree))
+    )
+    return Sheet("checkpoints", (*NODE, *_columns(keys, NODE)), rows, _facts(run))
+
+
+def groups_sheet(run: Run) -> Sheet:
+    """Every group of the head's lineage, oldest first; rewards and trace ids between spaces."""
+    return Sheet("groups", GROUP, _groups(run), _facts(run))
+
+
+def alarms_sheet(run: Run) -> Sheet:
+    """What the detectors said of the head's lineage, and of those that it has left."""
+    report: Report = run.alarms
+    rows = (_alarm(alarm) for alarm in (*report.alarms, *report.left))
+    return Sheet("alarms", ALARM, rows, _facts(run))
+
+
+def models_sheet(models: Iterable[Model], heads: Mapping[str, tuple[str, int, Own]]) -> Sheet:
+    """The catalog; `heads` are name, steps and own numbers of the heads that are known, by id."""
+    return Sheet("models", MODEL, (_model(model, heads.get(model.id)) for model in models))
+
+
+def jobs_sheet(jobs: Iterable[Job]) -> Sheet:
+    """Jobs, as they were listed."""
+    return Sheet("jobs", JOB, map(_job, jobs))
+
+
+def rollouts_sheet(groups: Iterable[RolloutGroup]) -> Sheet:
+    """The rollouts of some groups, a row each."""
+    return Sheet("rollouts", ROLLOUT, _rollouts(groups))
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    model, head = run.model, run.head
+    return {
+        "model": None if model is None else model.model_name,
+        "model_id": None if model is None else model.id,
+        "head_id": None if head is None else head.id,
+    }
+
+
+def _columns(keys: Iterable[str], taken: Sequence[str]) -> list[str]:
+    """Metrics under their own names, unless a column is called so."""
+    names = dict.fromkeys(taken)
+    for key in keys:
+        name = key
+        while name in names:
+            name = f"metrics.{name}"
+        names[name] = None
+    return list(names)[len(taken) :]
+
+
+def _metrics(node: Checkpoint, keys: Iterable[str]) -> Iterator[Cell]:
+    metrics = metrics_of(node)
+    return (metrics.get(key) for key in keys)
+
+
+def _step(tree: Tree, position: int) -> tuple[Cell, ...]:
+    node = tree[position]
+    return node.step, node.name, node.id, node.created_at, *_own(tree, position)
+
+
+def _own(tree: Tree, position: int) -> tuple[Cell, ...]:
+    own = tree.own(position)
+    return own.reward, own.heldout, own.sampled
+
+
+def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ...]:
+    node = tree[position]
+    return (
+        *(node.id, node.name, node.step, node.prev_model_checkpoint_id, tree.depth(position)),
+        *(position == tree.head, position == tree.best, *_own(tree, position), node.created_at),
+        *(node.loss_fn, node.job_id, node.state, node.pinned, notes.get(node.id)),
+    )
+
+
+def _groups(run: Run) -> Iterator[Sequence[Cell]]:
+    for position in run.tree.path(run.tree.head):
+        node = run.tree[position]
+        for group in node.groups:
+            if group.rewards:
+                stats = group_stats(group.rewards)
+                yield (
+                    *(node.step, node.id, group.task_slug, stats.size, stats.mean, stats.spread),
+                    *(stats.teaches, sum(group.num_tokens) if group.num_tokens else None),
+                    " ".join(map(repr, group.rewards)),
+                    " ".join(group.trace_ids),
+                )
+
+
+def _alarm(alarm: Alarm) -> tuple[Cell, ...]:
+    return (
+        *(alarm.name, str(alarm.level), alarm.active, alarm.onset, alarm.shown, alarm.raised),
+        *(
+            alarm.ended,
+            alarm.checkpoint_id,
+            alarm.before_id,
+            alarm.said,
+            alarm.meaning,
+            alarm.advice,
+        ),
+    )
+
+
+def _model(model: Model, head: tuple[str, int, Own] | None) -> tuple[Cell, ...]:
+    name, steps, own = head or (None, model.checkpoint_count, NONE)
+    provider = None if model.provider is None else model.provider.name
+    return (
+        *(model.id, model.model_name, model.name, model.is_trainable, provider),
+        *(model.base_model, model.forked_from, model.created_at, steps, name),
+        *(own.reward, own.heldout),
+    )
+
+
+def _job(job: Job) -> tuple[Cell, ...]:
+    more = job.metadata or {}
+    return (
+        *(job.id, job.name, job.status, job.created_at, _said(more.get("model"))),
+        *(job.taskset_name, _said(more.get("step")), _said(more.get("steps")), job.group_size),
+        *(job.num_traces, _said(more.get("reason"))),
+    )
+
+
+def _rollouts(groups: Iterable[RolloutGroup]) -> Iterator[Sequence[Cell]]:
+    for group in groups:
+        for one in group.rollouts:
+            trace = one.trace
+            yield (
+                *(trace.id, trace.job_id, trace.task_slug, trace.step, trace.attempt),
+                *(trace.rollout, trace.heldout, trace.reward, one.advantage, trace.num_tokens),
+                *(trace.status, trace.stop_reason, _said(trace.error), trace.completion),
+            )
+
+
+def _said(value: object) -> Cell:
+    """A value that may be anything."""
+    return value if isinstance(value, str | int | float | None) else str(value)

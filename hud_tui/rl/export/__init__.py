@@ -1,1 +1,0 @@
-"""What is written to files for other programs and people: tables, charts and a report."""

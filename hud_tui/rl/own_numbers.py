@@ -1,0 +1,242 @@
+"""Own numbers: what a checkpoint's own weights scored, and what only its step did.
+
+A step is trained on rollouts and then makes a checkpoint. So what it reports of those
+rollouts (reward, held-out reward, entropy, KL, length) was measured on the weights before
+it: those numbers are the **step's**, and of the checkpoint that sampled them. The **own**
+numbers of a checkpoint are those of the rollouts sampled from it: the training rollouts of
+the steps taken from it, and its evaluations. The newest checkpoint of a run that trains has
+none yet.
+
+Nobody says which weights sampled a step's rollouts. HUD's loop and the embedded service
+sample from the head and take one step, so they are taken for the parent's. A loop that
+takes several steps on one batch is recognised where the steps carry their rewards by task:
+the same rewards of the same tasks, and ratios that are off-policy, are the same rollouts,
+sampled by whatever sampled the first of these steps. A loop that trains on older rollouts
+otherwise is not told apart; `staleness_mean` says how far off it is.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from hud_tui.rl.metrics import of_weights, spelling
+from hud_tui.rl.series import metrics_of
+from hud_tui.wire import Checkpoint, Evaluation, Group
+
+REWARD, HELDOUT = "reward_mean", "heldout_reward"
+NOBODY = -1
+"""The position of what sampled the rollouts of a step from the base weights."""
+MOST = 10**9
+"""More rollouts than any step has."""
+OFF_POLICY = 1e-4
+"""An importance ratio that differs from 1 by more is of other weights than those that sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What one checkpoint's own weights scored; all None where nobody sampled it yet."""
+
+    reward: float | None = None
+    """Mean over its training rollouts, in the taskset's reward unit."""
+    sampled: int = 0
+    """How many those are; 0 where none, or where the service does not count them."""
+    heldout: float | None = None
+    """Mean on held-out tasks: of its newest evaluation, else as the steps from it report it."""
+    heldout_rollouts: int | None = None
+    """How many rollouts that is of; None where the service does not say."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was sampled from it."""
+        return self.reward is not None or self.heldout is not None
+
+    @property
+    def score(self) -> tuple[bool, float] | None:
+        """What makes one checkpoint better than another: held-out before any training reward."""
+        if self.heldout is not None:
+            return True, self.heldout
+        return None if self.reward is None else (False, self.reward)
+
+
+NONE = Own()
+
+
+class Sampled:
+    """Which steps were trained on rollouts of which checkpoint, and what those scored.
+
+    Sums by position, so that a step costs the same in a tree of any size or shape.
+    """
+
+    def __init__(self) -> None:
+        self.sources = array("q")
+        """Position of the checkpoint that sampled each step's rollouts, or NOBODY."""
+        self._newest, self._before = array("q"), array("q")
+        """The newest step sampled from a position, and of a step the one before it."""
+        self._rewards, self._weights = array("d"), array("d")
+        self._counts = array("q")
+        self._heldout, self._heldout_steps = array("d"), array("q")
+        self._evaluations: dict[int, Evaluation] = {}
+        """The newest one on held-out tasks, by position."""
+
+    def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
+        """Take in the next node; the position of what sampled its step's rollouts.
+
+        Args:
+            checkpoint: The node.
+            parent: Its parent's position, or NOBODY.
+            above: The parent itself.
+        """
+        position = len(self.sources)
+        again = above is not None and _same_batch(above, checkpoint)
+        source = self.sources[parent] if again else parent
+        self.sources.append(source)
+        self._newest.append(NOBODY)
+        self._before.append(NOBODY if source == NOBODY else self._newest[source])
+        for sums in (self._rewards, self._weights, self._heldout):
+            sums.append(0.0)
+        for counts in (self._counts, self._heldout_steps):
+            counts.append(0)
+        if source != NOBODY:
+            self._newest[source] = position
+        self._count(position, checkpoint, 1)
+        return source
+
+    def renew(self, position: int, old: Checkpoint, new: Checkpoint) -> None:
+        """Something was said anew of a node."""
+        self._count(position, old, -1)
+        self._count(position, new, 1)
+
+    def own(self, position: int) -> Own:
+        """The numbers of one position."""
+        weight, steps = self._weights[position], self._heldout_steps[position]
+        reward = _finite(self._rewards[position] / weight) if weight > 0 else None
+        evaluation = self._evaluations.get(position)
+        if reward is None and not steps and evaluation is None:
+            return NONE
+        if evaluation is not None:
+            heldout, count = evaluation.mean_reward, evaluation.num_traces
+            return Own(reward, self._counts[position], heldout, count)
+        heldout_mean = _finite(self._heldout[position] / steps) if steps else None
+        return Own(reward, self._counts[position], heldout_mean)
+
+    def steps(self, position: int) -> Iterator[int]:
+        """The steps that were trained on rollouts of a position, newest first."""
+        step = self._newest[position]
+        while step != NOBODY:
+            yield step
+            step = self._before[step]
+
+    def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
+        """Add what a node says to who is meant by it, or take it off again."""
+        self._evaluate(position, checkpoint)
+        source = self.sources[position]
+        if source == NOBODY:
+            return
+        reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
+        if reward is not None and isfinite(reward):
+            weight = sign * max(1, rollouts)
+            self._rewards[source] += weight * reward
+            self._weights[source] += weight
+            self._counts[source] += sign * rollouts
+        heldout = heldout_of(checkpoint)
+        if heldout is not None and isfinite(heldout):
+            self._heldout[source] += sign * heldout
+            self._heldout_steps[source] += sign
+
+    def _evaluate(self, position: int, checkpoint: Checkpoint) -> None:
+        newest = last_evaluation(checkpoint.evaluations)
+        if newest is not None:
+            self._evaluations[position] = newest
+        else:
+            self._evaluations.pop(position, None)
+
+
+def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
+    """What tells of a checkpoint's weights, by the vocabulary's keys.
+
+    Args:
+        nodes: The steps that were trained on its rollouts.
+        own: Its own rewards.
+
+    Returns:
+        Means over the steps, weighted by their rollouts; empty where nobody sampled it.
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, int] = {}
+    for node in nodes:
+        weight = max(1, count_rollouts(node))
+        for key, value in metrics_of(node).items():
+            if of_weights(key) and isfinite(value):
+                sums[key] = sums.get(key, 0.0) + weight * value
+                weights[key] = weights.get(key, 0) + weight
+    found = {key: total / weights[key] for key, total in sums.items()}
+    told = {REWARD: own.reward, HELDOUT: own.heldout}
+    return found | {key: value for key, value in told.items() if value is not None}
+
+
+def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
+    """One of them, by the very name that the steps have it under."""
+    having = [node for node in nodes if key in node.metrics]
+    told = [(node.metrics[key], max(1, count_rollouts(node))) for node in having]
+    total = sum(weight for _, weight in told)
+    return sum(value * weight for value, weight in told) / total if total else None
+
+
+def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
+    """The rollouts of a checkpoint by task, those of all steps trained on them together."""
+    found: dict[str, list[float]] = {}
+    for node in nodes:
+        for group in node.groups:
+            found.setdefault(group.task_slug, []).extend(group.rewards)
+    return [Group(task_slug=slug, rewards=rewards) for slug, rewards in found.items()]
+
+
+def count_rollouts(checkpoint: Checkpoint) -> int:
+    """How many rollouts a step was trained on; 0 where the service does not say."""
+    if checkpoint.num_traces is not None:
+        return max(0, min(checkpoint.num_traces, MOST))
+    return sum(len(group.rewards) for group in checkpoint.groups)
+
+
+def reward_of(checkpoint: Checkpoint) -> float | None:
+    """The mean reward that a step was trained on, whatever its trainer calls it."""
+    if checkpoint.mean_reward is not None:
+        return checkpoint.mean_reward
+    return _told(checkpoint.metrics, REWARD)
+
+
+def heldout_of(checkpoint: Checkpoint) -> float | None:
+    """The held-out reward that a step reports, whatever its trainer calls it."""
+    return _told(checkpoint.metrics, HELDOUT)
+
+
+def _told(metrics: Mapping[str, float], key: str) -> float | None:
+    name = key if key in metrics else spelling(tuple(metrics), key)
+    return None if name is None else metrics[name]
+
+
+def last_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """The newest on held-out tasks; None where there is none."""
+    held = (e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward))
+    return next(held, None)
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _same_batch(above: Checkpoint, checkpoint: Checkpoint) -> bool:
+    """Whether a step was trained on its parent's very rollouts."""
+    if not checkpoint.groups or len(above.groups) != len(checkpoint.groups):
+        return False
+    ratio = checkpoint.metrics.get("ratio_max")
+    if ratio is None or abs(ratio - 1) <= OFF_POLICY:
+        return False
+    return all(map(_same_rollouts, above.groups, checkpoint.groups))
+
+
+def _same_rollouts(one: Group, other: Group) -> bool:
+    return (one.task_slug, one.rewards, one.num_tokens) == (
+        *(other.task_slug, other.rewards, other.num_tokens),
+    )

@@ -1,0 +1,568 @@
+"""A run as a page of Markdown with its charts beside it, for people who were not there.
+
+Every text of the service's stands in a code span or is escaped, so that a name can be
+neither a link nor a heading nor a cell.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from math import inf, isfinite
+from statistics import median
+
+from hud_tui.rl.alarms.alarm import Alarm
+from hud_tui.rl.axes import Axis, Scale, fit, marks
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.rl.curves import Ema
+from hud_tui.rl.groups import AT_ONCE, Waste
+from hud_tui.rl.head import Move
+from hud_tui.rl.metrics import METRICS, healthy, metric, ranked, short, title
+from hud_tui.rl.names import code, escaped, plain_name
+from hud_tui.rl.own_numbers import HELDOUT
+from hud_tui.rl.run import Run, is_active, reason
+from hud_tui.rl.text import counted, one_line, seconds, spaced
+from hud_tui.rl.tree_layout import Segments
+
+# A metric's curve as SVG: small, the same for the same numbers, and legible on any page.
+#
+# The picture brings its own paper, light or dark as the reader prefers, so that no page can
+# make its lines vanish. A line is a bias-corrected moving average over the range of the raw
+# values; a metric that only some steps have is drawn as it is.
+
+
+WIDTH, HEIGHT = 720, 220
+LEFT, RIGHT, TOP, BOTTOM = 60, 16, 34, 26
+"""Room around the curves, in pixels."""
+MOST_POINTS = 330
+"""Points of a line; two pixels each."""
+WEIGHT = 0.8
+"""Of the past in each step of the average."""
+LETTER = 7.3
+"""Pixels of a letter, about."""
+SMOOTHED_FROM = 20
+"""Steps from which there is something to average."""
+STYLE = """\
+.p{fill:#fff}.i{fill:#1f2328;font-weight:bold}.f{fill:#59636e}.g{stroke:#d1d9e0}.a{stroke:#0969da}.b{stroke:#bc4c00}
+.ea{fill:#0969da}.eb{fill:#bc4c00}.m{stroke:#cf222e}.t{fill:#cf222e}
+@media(prefers-color-scheme:dark){.p{fill:#0d1117}.i{fill:#f0f6fc}.f{fill:#9198a1}.g{stroke:#3d444d}
+.a{stroke:#58a6ff}.b{stroke:#f0883e}.ea{fill:#58a6ff}.eb{fill:#f0883e}.m{stroke:#ff7b72}.t{fill:#ff7b72}}
+text{font:12px ui-monospace,Menlo,Consolas,monospace}.l{fill:none;stroke-width:1.6}"""
+_INVALID = re.compile(r"[\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric."""
+
+    name: str
+    values: Sequence[float]
+    """One a step, shape (N,); NaN where a step has none."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An upright line at a step."""
+
+    row: int
+    """From 0."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """Some steps of a line, drawn as one point."""
+
+    row: int
+    """The last of them that has a number."""
+    low: float
+    high: float
+    value: float
+
+
+def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()) -> str:
+    """Draw one line or two over the same steps.
+
+    Args:
+        title: What stands above it.
+        about: What it shows, for who cannot see it.
+        lines: Of the same length; those without any number are left out.
+        at: Steps to be pointed out.
+    """
+    drawn = [(line, points(line.values)) for line in lines]
+    drawn = [(line, found) for line, found in drawn if found]
+    lows = [point.low for _, found in drawn for point in found]
+    highs = [point.high for _, found in drawn for point in found]
+    steps = max((len(line.values) for line, _ in drawn), default=1)
+    scale = fit(min(lows), max(highs), intervals=4) if drawn else fit(0.0, 1.0, intervals=4)
+    plot = Plot(scale, steps)
+    named = list(zip("ab", drawn, strict=False))
+    body = [
+        f'<rect class="p" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
+        *plot.frame(),
+        *(part for mark in at for part in plot.mark(mark)),
+        *(part for name, (_, found) in named for part in plot.line(name, found)),
+        *_names(title, [line.name for line, _ in drawn] if len(drawn) > 1 else []),
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" height="{HEIGHT}" role="img">\n'
+        f"<title>{xml(title)}</title>\n<desc>{xml(about)}</desc>\n<style>{STYLE}</style>\n"
+        + "\n".join(body)
+        + "\n</svg>\n"
+    )
+
+
+def points(values: Sequence[float]) -> list[Point]:
+    """A line in at most MOST points, each with the range of its steps."""
+    known = sum(map(isfinite, values))
+    smooth = known >= max(SMOOTHED_FROM, len(values) / 2)
+    average = Ema(WEIGHT if smooth else 0.0)
+    average.extend(values, len(values))
+    count = min(len(values), MOST_POINTS)
+    edges = [place * len(values) // count for place in range(count + 1)] if count else []
+    found = []
+    for start, stop in pairwise(edges):
+        rows = [row for row in range(start, stop) if isfinite(values[row])]
+        if rows:
+            part = [values[row] for row in rows]
+            value = average.at(values, rows[-1])
+            found.append(Point(rows[-1], min(*part, value), max(*part, value), value))
+    return found
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Where steps and values stand."""
+
+    scale: Scale
+    steps: int
+
+    def x(self, row: int) -> str:
+        share = row / (self.steps - 1) if self.steps > 1 else 0.5
+        return _px(LEFT + share * (WIDTH - LEFT - RIGHT))
+
+    def y(self, value: float) -> str:
+        return _px(HEIGHT - BOTTOM - self.scale.share(value) * (HEIGHT - TOP - BOTTOM))
+
+    def frame(self) -> Iterator[str]:
+        """The grid and what its lines are worth."""
+        for tick, said in zip(self.scale.ticks, self.scale.labels, strict=True):
+            y = self.y(tick)
+            yield f'<path class="g" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
+            yield _text("f", LEFT - 8, float(y) + 4, "end", said)
+        for step, said in marks(Axis.STEP, 1, self.steps, 8):
+            yield _text("f", float(self.x(round(step) - 1)), HEIGHT - 8, "middle", said)
+
+    def mark(self, mark: Mark) -> Iterator[str]:
+        x, foot = self.x(mark.row), HEIGHT - BOTTOM
+        yield f'<path class="m" stroke-dasharray="3 3" d="M{x} {TOP}V{foot}">'
+        yield f"<title>{xml(mark.text)}</title></path>"
+        yield f'<path class="t" d="M{x} {TOP}l7 4-7 4z"/>'
+
+    def line(self, name: str, found: Sequence[Point]) -> Iterator[str]:
+        """The range behind the line, and the line; a step alone is a dot."""
+        for part in _unbroken(found):
+            top = [f"{self.x(p.row)} {self.y(p.high)}" for p in part]
+            foot = [f"{self.x(p.row)} {self.y(p.low)}" for p in reversed(part)]
+            if any(point.low < point.high for point in part):
+                edge = "L".join(top + foot)
+                yield f'<path class="e{name}" fill-opacity=".18" d="M{edge}Z"/>'
+            places = [f"{self.x(point.row)} {self.y(point.value)}" for point in part]
+            yield f'<path class="l {name}" d="M{"L".join(places)}"/>'
+            if len(part) == 1:
+                x, y = places[0].split()
+                yield f'<circle class="e{name}" cx="{x}" cy="{y}" r="2.5"/>'
+
+
+def _unbroken(found: Sequence[Point]) -> list[list[Point]]:
+    """The parts of a line between its gaps: where far more is missing than is usual for it."""
+    apart = [later.row - point.row for point, later in pairwise(found)]
+    most = 2.5 * median(apart) if apart else 0
+    parts = [[found[0]]]
+    for gap, point in zip(apart, found[1:], strict=True):
+        if gap > most:
+            parts.append([])
+        parts[-1].append(point)
+    return parts
+
+
+def _names(title: str, names: Sequence[str]) -> Iterator[str]:
+    yield _text("i", LEFT, 22, "start", title)
+    x = float(WIDTH - RIGHT)
+    for name, said in reversed(list(zip("ab", names, strict=False))):
+        yield _text(f"e{name}", x, 22, "end", said)
+        x -= LETTER * (len(said) + 2)
+
+
+def _text(kind: str, x: float, y: float, anchor: str, said: str) -> str:
+    place = f'x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}"'
+    return f'<text class="{kind}" {place}>{xml(said)}</text>'
+
+
+def xml(text: object) -> str:
+    """A text inside an element."""
+    safe = allowed(one_line(text, 200))
+    return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def allowed(text: str) -> str:
+    """A text without the characters that no XML may have, where control characters are gone."""
+    return _INVALID.sub("?", text)
+
+
+def _px(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+# Which charts a report has, and what they are called.
+
+
+REWARD = "reward_mean"
+MOST_CHARTS = 60
+"""Charts of a report; metrics beyond are in its table only."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture."""
+
+    file: str
+    alt: str
+    """Its name, escaped for Markdown."""
+    svg: str
+
+
+def charts(run: Run) -> list[Chart]:
+    """A chart a metric that changes, the reward with the held-out one first."""
+    marks = [
+        Mark(alarm.row, f"{alarm.title} since step {alarm.onset}")
+        for alarm in run.alarms.alarms
+        if alarm.row < run.series.length
+    ]
+    keys = [key for key in ranked(run.series.keys) if _changes(run, key)]
+    if REWARD in keys and HELDOUT in keys:
+        keys.remove(HELDOUT)
+    found: dict[str, Chart] = {}
+    for key in keys[:MOST_CHARTS]:
+        file, number = f"{plain_name(key)}.svg", 2
+        while file.lower() in found:  # some disks take a and A for one name
+            file, number = f"{plain_name(key)}-{number}.svg", number + 1
+        found[file.lower()] = _chart(run, key, file, marks)
+    return list(found.values())
+
+
+def _chart(run: Run, key: str, file: str, marks: Sequence[Mark]) -> Chart:
+    shown = [key]
+    if key == REWARD and _changes(run, HELDOUT):
+        shown.append(HELDOUT)
+    lines = [Line(title(one), run.series.values(one)) for one in shown]
+    alt = escaped(title(key)) if key in METRICS else plain_name(key)
+    return Chart(file, alt, chart(title(key), metric(key).meaning, lines, marks))
+
+
+def _changes(run: Run, key: str) -> bool:
+    if key not in run.series.keys:
+        return False
+    finite = [value for value in run.series.values(key) if isfinite(value)]
+    return bool(finite) and min(finite) < max(finite)
+
+
+# A checkpoint tree in a few lines: each straight run of it as one row of a table.
+
+
+MOST = 60
+"""Straight runs that are listed; of more, the newest."""
+
+
+def lineage_lines(tree: Tree) -> Iterator[str]:
+    """The lines of a Markdown table, the oldest run first."""
+    segments = Segments()
+    for position in range(len(tree)):
+        segments.add(tree.parent(position))
+    order = sorted(range(len(segments.nodes)), key=lambda segment: segments.nodes[segment][0])
+    serving = {segment for segment, _ in segments.lineage(tree.head)}
+    if len(order) > MOST:
+        yield f"{len(order) - MOST} of {len(order)} straight runs are left out.\n"
+    yield "| from | first | last | steps | own reward | |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for segment in order[-MOST:]:
+        nodes, below = segments.nodes[segment], segments.below[segment]
+        parent = "the base" if below == ROOT else code(label(tree[segments.nodes[below][-1]]), 40)
+        first, last = (code(label(tree[position]), 40) for position in (nodes[0], nodes[-1]))
+        said = "; ".join(_said(tree, nodes, segment in serving))
+        rewards = " → ".join(short(tree.reward(position)) for position in (nodes[0], nodes[-1]))
+        yield f"| {parent} | {first} | {last} | {len(nodes)} | {rewards} | {said} |"
+
+
+def _said(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]:
+    held = frozenset(nodes)
+    if tree.head in held and tree.head is not None:
+        yield f"▶ the head is {code(label(tree[tree.head]), 40)}"
+    elif serving:
+        yield "on the way to the head"
+    if tree.best in held and tree.best is not None:
+        yield f"★ the best is {code(label(tree[tree.best]), 40)}"
+    if pins := len(held & tree.pinned):
+        yield f"{pins} pinned"
+
+
+# Pieces of a page of Markdown: sections, tables, numbers and times.
+
+
+def section(name: str, parts: Iterable[str]) -> str:
+    """A heading and its paragraphs; nothing at all without any."""
+    found = list(parts)
+    return "\n\n".join([f"## {name}", *found]) if found else ""
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the cells are escaped already."""
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def scored(tree: Tree, position: int | None) -> str:
+    """A checkpoint and what its own weights scored."""
+    if position is None:
+        return "the base weights"
+    own = tree.own(position)
+    said = [f"held-out {_of(own.heldout, own.heldout_rollouts)}"] if own.heldout is not None else []
+    said += [f"reward {_of(own.reward, own.sampled)}"] if own.reward is not None else []
+    return f"{code(label(tree[position]), 60)} ({', '.join(said) or 'not sampled yet'})"
+
+
+def _of(value: float, rollouts: int | None) -> str:
+    """A mean, and how many rollouts it is of where that is known."""
+    return f"{number(value)} of {counted(rollouts, 'rollout')}" if rollouts else number(value)
+
+
+def duration(length: float) -> str:
+    """Seconds in words, e.g. ``2 h 05 min``."""
+    whole = int(max(0.0, min(length, 1e12)))
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {whole % 60:02} s"
+
+
+def moment(stamp: float) -> str:
+    """Unix seconds as a date and a time; a dash where unknown."""
+    if not 0 < stamp < 2e11:
+        return "–"
+    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def number(value: float) -> str:
+    """A number to five digits."""
+    if abs(value) == inf:
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.5g}"
+
+
+# The parts of a report that tell what went wrong, and what people did about it.
+
+
+WORST = 10
+"""Tasks of the table of waste."""
+MOST_LISTED = 100
+"""Alarms, moves and notes that are listed; the rest is counted."""
+
+
+def waste_part(run: Run) -> str:
+    """What was sampled without effect, and on which tasks."""
+    waste = Waste()
+    while not waste.follow(run, AT_ONCE):
+        pass
+    total, tasks = waste.total(), [task for task in waste.tasks() if task.idle]
+    if not total.rollouts:
+        return ""
+    about = "" if waste.exact else "about "
+    said = (
+        f"{total.share:.1%} of {total.rollouts:.0f} rollouts and {about}{total.token_share:.1%} of "
+        f"{total.tokens:.0f} tokens had no gradient: all rewards of their group were equal."
+    )
+    rows = [
+        (
+            *(code(task.task_slug, 80), f"{task.share:.0%}", f"{task.idle} of {task.rollouts}"),
+            *(f"{task.idle_tokens:.0f}", str(task.all_good), str(task.all_bad)),
+        )
+        for task in tasks[:WORST]
+    ]
+    names = ("task", "no gradient", "rollouts", "tokens", "groups all good", "groups all bad")
+    worst = [f"The worst of {len(tasks)} such tasks:", table(names, rows)] if rows else []
+    return section("Waste", [said, *worst])
+
+
+def alarms_part(run: Run) -> str:
+    """What the detectors said, with evidence and advice."""
+    report = run.alarms
+    listed = [*report.alarms, *report.left]
+    parts = [_alarm(alarm, alarm in report.left) for alarm in listed[:MOST_LISTED]]
+    if len(listed) > MOST_LISTED:
+        parts.append(f"And {len(listed) - MOST_LISTED} more.")
+    if not listed:
+        parts.append(f"None in {report.steps} steps.")
+    if report.skipped:
+        said = ", ".join(f"{code(one.name)} ({escaped(one.needs, 80)})" for one in report.skipped)
+        parts.append(f"Detectors without their data: {said}.")
+    return section("Alarms", parts)
+
+
+def _alarm(alarm: Alarm, left: bool) -> str:
+    seen = f" (first seen at step {alarm.shown})" if alarm.shown != alarm.onset else ""
+    until = "now" if alarm.active else "–" if alarm.ended is None else f"step {alarm.ended}"
+    where = ", on steps that the head has left" if left else f", until {until}"
+    return (
+        f"### {alarm.level}: {escaped(alarm.title, 80)}\n\n"
+        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.said)}.\n\n"
+        f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
+    )
+
+
+def moves_part(run: Run, moves: Sequence[Move]) -> str:
+    """Where the head was set."""
+    if not moves:
+        said = "Not set by hand, as far as this machine knows; steps move it too."
+        return section("Where the head was set", [said])
+    rows = [
+        (
+            *(moment(move.at), _called(run, move.before), _called(run, move.after)),
+            "here" if move.ours else "by somebody else",
+        )
+        for move in moves[-MOST_LISTED:]
+    ]
+    return section("Where the head was set", [table(("when", "from", "to", "by"), rows)])
+
+
+def kept_part(run: Run, notes: Mapping[str, str]) -> str:
+    """Notes and pins, by checkpoint."""
+    tree = run.tree
+    rows = [
+        (scored(tree, position), "pinned" if position in tree.pinned else "", escaped(note))
+        for position in range(len(tree))
+        if (note := notes.get(tree[position].id, "")) or position in tree.pinned
+    ]
+    more = [f"And {len(rows) - MOST_LISTED} more."] if len(rows) > MOST_LISTED else []
+    listed = table(("checkpoint", "", "note"), rows[:MOST_LISTED])
+    return section("Notes and pins", [listed, *more] if rows else [])
+
+
+def _called(run: Run, checkpoint_id: str | None) -> str:
+    position = run.tree.find(checkpoint_id)
+    if position is None and checkpoint_id is not None:
+        return code(checkpoint_id[:8])
+    return code(label(None if position is None else run.tree[position]))
+
+
+FILE = "report.md"
+BY_STEP = (
+    "By step. What a step reports of its rollouts (rewards, entropy, KL, lengths) was sampled "
+    "before its update, so it tells of the checkpoint before."
+)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the service does not know."""
+
+    service: str = ""
+    """What it is called, e.g. ``HUD local``."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """The user's, by the checkpoint's id."""
+    moves: Sequence[Move] = ()
+    """Where the head was set, oldest first, as far as this machine knows."""
+
+
+def report_files(run: Run, kept: Kept, now: float) -> dict[str, str]:
+    """The files of a report, by name: `FILE`, and its charts.
+
+    Args:
+        run: The run, judged by the detectors.
+        kept: What this machine knows beside it.
+        now: Unix seconds.
+    """
+    pictures = charts(run)
+    parts = [
+        _head(run, kept, now),
+        _configuration(run),
+        _summary(run),
+        section("Charts", (f"![{chart.alt}]({chart.file})" for chart in pictures)),
+        waste_part(run),
+        alarms_part(run),
+        moves_part(run, kept.moves),
+        kept_part(run, kept.notes),
+        section("Lineage", ["\n".join(lineage_lines(run.tree))] if len(run.tree) else []),
+    ]
+    files = {FILE: "\n\n".join(part for part in parts if part) + "\n"}
+    return files | {chart.file: chart.svg for chart in pictures}
+
+
+def _head(run: Run, kept: Kept, now: float) -> str:
+    model, tree = run.model, run.tree
+    name = "base" if model is None else model.model_name
+    rows = [
+        ("model", code(name)),
+        ("id", code(None if model is None else model.id)),
+        ("base", code(None if model is None else model.base_model)),
+        ("forked from", code(None if model is None else model.forked_from)),
+        ("head", scored(tree, tree.head)),
+        (f"best by {title(tree.best_by)}", "–" if tree.best is None else scored(tree, tree.best)),
+        ("checkpoints", str(len(tree))),
+        ("steps of the head's lineage", str(run.series.length)),
+        *_job(run),
+        ("from the lineage's first step to its last", _span(run)),
+    ]
+    said = f"As of {moment(now)}" + (
+        f", from {escaped(kept.service, 60)}." if kept.service else "."
+    )
+    return f"# Run of {code(name, 80)}\n\n{said}\n\n" + table(("", ""), rows)
+
+
+def _job(run: Run) -> Iterator[tuple[str, str]]:
+    job = run.job
+    if job is None:
+        return
+    yield "job", f"{code(job.name or job.id)} {escaped(job.status, 40)}"
+    if why := reason(job):
+        yield "why", escaped(why)
+    yield "steps", f"{job.step if job.step is not None else '–'} of {job.steps or '–'}"
+    if job.created_at is not None:
+        end = job.finished_at
+        took = f", took {duration(end - job.created_at)}" if end is not None else ""
+        yield "submitted", moment(job.created_at) + took
+    if job.trained_tokens is not None:
+        yield "trained tokens", spaced(job.trained_tokens)
+    if is_active(job.status):
+        yield "note", "The run was going on when this was written."
+
+
+def _configuration(run: Run) -> str:
+    given = (run.job.parameters if run.job is not None else None) or {}
+    rows = [(code(name, 60), code(value)) for name, value in given.items()]
+    return section("Configuration", [table(("parameter", "value"), rows)] if rows else [])
+
+
+def _summary(run: Run) -> str:
+    rows = [_metric(run, key) for key in ranked(run.series.keys)]
+    rows_table = table(("metric", "first", "last", "best", "at step", "healthy"), rows)
+    return section("Metrics", [BY_STEP, rows_table] if rows else ["No step has been taken."])
+
+
+def _metric(run: Run, key: str) -> tuple[str, ...]:
+    known, values = metric(key), run.series.values(key)
+    finite = [(value, row) for row, value in enumerate(values) if isfinite(value)]
+    name = escaped(title(key)) if key in METRICS else code(key, 80)
+    if not finite:
+        return name, "–", "–", "–", "–", healthy(known)
+    best, at = "", ""
+    if known.better > 0:
+        value, row = max(finite, key=lambda one: (one[0], -one[1]))
+        best, at = number(value), str(row + 1)
+    return name, number(finite[0][0]), number(finite[-1][0]), best, at, healthy(known)
+
+
+def _span(run: Run) -> str:
+    path = run.tree.path(run.tree.head)
+    stamps = [seconds(run.tree[p].created_at) for p in (path[0], path[-1])] if path else []
+    known = [stamp for stamp in stamps if stamp is not None]
+    return duration(known[1] - known[0]) if len(known) == 2 else "–"

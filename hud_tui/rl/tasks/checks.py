@@ -1,0 +1,574 @@
+"""Checks of the model that a run is to train.
+
+Source: ``hud rl run`` (hud 0.5) takes a model that is trainable, ready and not public; the
+``hud`` SDK 0.6.21 samples a trainable one through its openai_compatible agent only.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_variable
+from hud_tui.rl.tasks.task import NAMED, Task, digest, judge_of, places
+from hud_tui.rl.text import count_unsafe, one_line
+from hud_tui.wire import JobParameters, JobStatus, Model
+
+# Preflight: what would spoil a run, found before anything is spent.
+#
+# Each check is a function from what was looked up to findings; nothing is looked up here.
+#
+# Source: the order and the rules of ``hud rl run`` (hud 0.5): rows load, a model that is
+# trainable and not shared, each environment exists, each scenario is among its own.
+
+
+Check = Literal[
+    "key",
+    "rows",
+    "train",
+    "fields",
+    "slugs",
+    "duplicates",
+    "count",
+    "vision",
+    "runtime",
+    "lock",
+    "signal",
+    "model",
+    "ready",
+    "tokens",
+    "group_size",
+    "disk",
+    "environments",
+    "scenarios",
+    "args",
+    "graded",
+    "variables",
+    "remote",
+]
+DIGITS = re.compile(r"(\d+)")
+Level = Literal["ok", "warning", "failure"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    check: Check
+    level: Level
+    message: str
+    where: str = ""
+    """Rows or names concerned, e.g. ``tasks.jsonl line 3``."""
+    fix: str = ""
+    """What to do about it."""
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """The same order whenever they came: of the checks, then of the places."""
+    order = {check: number for number, check in enumerate(get_args(Check))}
+    return sorted(
+        findings, key=lambda one: (order[one.check], _counted(one.where), _counted(one.message))
+    )
+
+
+def _counted(text: str) -> list[tuple[int, str]]:
+    """A key that sorts ``line 9`` before ``line 10``."""
+    parts = [part.lstrip("0") if part.isdecimal() else part for part in DIGITS.split(text)]
+    return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
+
+
+def verdict(findings: Iterable[Finding]) -> Level:
+    """The worst level of all."""
+    levels = {finding.level for finding in findings}
+    return "failure" if "failure" in levels else "warning" if "warning" in levels else "ok"
+
+
+def check_rows(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether there is anything to train on: rows at all, and rows that are not held out."""
+    if not tasks:
+        fix = "add rows, or choose another taskset"
+        return [Finding("rows", "failure", "the taskset is empty", fix=fix)]
+    train = sum(not task.heldout for task in tasks)
+    forms = Counter(task.form for task in tasks)
+    mixed = ", ".join(f"{number} {form}" for form, number in sorted(forms.items()))
+    said = mixed if len(forms) > 1 else next(iter(forms))
+    fix = "write all of them in one form" if len(forms) > 1 else ""
+    rows = Finding(
+        "rows",
+        "warning" if len(forms) > 1 else "ok",
+        f"{count(len(tasks), 'task')}, {said}",
+        fix=fix,
+    )
+    if not train:
+        fix = 'remove "split": "heldout" from the columns of some tasks'
+        return [rows, Finding("train", "failure", "every task is held out", fix=fix)]
+    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
+    return [rows, Finding("train", "ok", f"{count(train, 'task')} to train on{held}")]
+
+
+def check_fields(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether rows have fields that nothing reads: mostly one that is misspelt."""
+    holders: dict[str, list[Task]] = {}
+    for task in tasks:
+        for name in task.unknown:
+            holders.setdefault(one_line(name, 40), []).append(task)
+    fix = "remove it, or correct its name; what a task says beside its args goes into columns"
+    return [
+        Finding("fields", "warning", f"no form of task row has {name}", places(rows), fix)
+        for name, rows in list(holders.items())[:NAMED]
+    ]
+
+
+def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether each task can be told from the others."""
+    counts = Counter(task.slug for task in tasks)
+    twice = {slug for slug, count in counts.items() if count > 1}
+    if not twice:
+        return [Finding("slugs", "ok", "every slug is used once")]
+    where = places([task for task in tasks if task.slug in twice])
+    message = f"used more than once: {names(sorted(twice))}"
+    return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
+
+
+def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Finding]:
+    """Whether an environment has the scenarios that its tasks name.
+
+    Args:
+        env: The environment's name.
+        offered: Its scenarios' names as the service lists them; not a list where it cannot.
+        tasks: The tasks of this environment.
+    """
+    if not isinstance(offered, list):
+        message = f"{one_line(env)} does not list its scenarios, so they are not checked"
+        return [Finding("scenarios", "warning", message, one_line(env))]
+    known = {str(name).removeprefix(f"{env}:") for name in offered}
+    unknown = [task for task in tasks if task.scenario not in known]
+    wanted = {task.scenario for task in tasks}
+    if not unknown:
+        message = f"{one_line(env)} has {count(len(wanted), 'scenario')} of {len(wanted)} asked for"
+        return [Finding("scenarios", "ok", message, one_line(env))]
+    message = f"{one_line(env)} has no {names(sorted(wanted - known))}"
+    fix = f"it has {names(sorted(known))}" if known else "it has no scenarios at all"
+    return [Finding("scenarios", "failure", message, places(unknown), fix)]
+
+
+def missing_environment(env: str, tasks: Sequence[Task], close: str = "") -> Finding:
+    """The failure for an environment that does not exist; `close` says what may be meant."""
+    message = f"no environment is called {one_line(env)}"
+    fix = close or "correct env in those rows, or deploy that environment"
+    return Finding("environments", "failure", message, places(tasks), fix)
+
+
+def check_args(
+    env: str, schemas: Mapping[str, Mapping[str, Any]], tasks: Sequence[Task]
+) -> list[Finding]:
+    """Whether each task's args fit its scenario, where that publishes a schema.
+
+    Args:
+        env: The environment's name.
+        schemas: JSON Schema of the args, by scenario.
+        tasks: The tasks of this environment.
+    """
+    checked = [task for task in tasks if task.scenario in schemas]
+    judges = {name: judge_of(schemas[name]) for name in {task.scenario for task in checked}}
+    judged = [(task, judges[task.scenario](task.args)) for task in checked]
+    wrong = [(task, problem) for task, problem in judged if problem]
+    if not checked:
+        return []
+    if not wrong:
+        return [Finding("args", "ok", f"args fit in {one_line(env)}", one_line(env))]
+    first, problem = wrong[0]
+    message = f"{count(len(wrong), 'task')} of {one_line(env)} cannot be asked: {problem}"
+    fix = f"see what {one_line(first.scenario)} takes and correct those rows"
+    return [Finding("args", "failure", message, places([task for task, _ in wrong]), fix)]
+
+
+def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
+    """Tasks by their environment's name, in the order of first mention; those up to v4, which
+    name none, are left out."""
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.is_older:
+            continue
+        found.setdefault(task.env, []).append(task)
+    return found
+
+
+def names(found: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return ", ".join(one_line(name, 80) for name in found[:NAMED]) + more
+
+
+def count(number: int, what: str) -> str:
+    """E.g. ``1 task`` and ``2 tasks``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def check_model(model: Model) -> list[Finding]:
+    """Whether the model can be trained, by us."""
+    name = one_line(model.model_name)
+    if is_shared(model):
+        fix = f"fork it: hud-tui fork {name} --name NAME"
+        return [Finding("model", "failure", f"{name} is a shared base", name, fix)]
+    if not model.is_trainable:
+        fix = "choose a model that is trainable: hud-tui models"
+        return [Finding("model", "failure", f"{name} is not trainable", name, fix)]
+    return [Finding("model", "ok", f"{name} is trainable", name)]
+
+
+def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:
+    """Whether it can be trained now; empty where the service does not say.
+
+    Args:
+        model: Its row of the catalog.
+        job: A run that trains it, if there is one.
+    """
+    name, status = one_line(model.model_name), (model.model_extra or {}).get("status")
+    if job is not None:
+        which = one_line(job.id or job.name or "", 60)
+        message = f"a run trains {name} already: {which or job.status}"
+        fix = "wait for its end, or end it: hud-tui jobs JOB --cancel"
+        return [Finding("ready", "warning", message, which, fix)]
+    if status == "ready":
+        return [Finding("ready", "ok", f"{name} is ready", name)]
+    if not isinstance(status, str):
+        return []
+    message = f"{name} is {one_line(status, 40)}, not ready"
+    return [Finding("ready", "failure", message, name, "wait until it is, or choose another")]
+
+
+def check_tokens(model: Model) -> list[Finding]:
+    """Whether its agent type can record the tokens that it samples, which are trained on."""
+    name, kind = one_line(model.model_name), model.sdk_agent_type
+    if kind == "openai_compatible":
+        return [Finding("tokens", "ok", "its agent type records token ids", name)]
+    message = f"the agent type is {one_line(kind or 'not stated', 40)}"
+    fix = "choose a model whose sdk_agent_type is openai_compatible: only its token ids are kept"
+    return [Finding("tokens", "failure" if kind else "warning", message, name, fix)]
+
+
+def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
+    """Whether the service defines what a run is asked for; empty where it does.
+
+    HUD's reference has reasoning_effort only; the embedded service, which publishes what a run
+    starts from, takes the rest.
+    """
+    given = asked.model_dump(exclude_none=True).keys() - {"reasoning_effort"}
+    if model.training_defaults is not None or not given:
+        return []
+    listed = ", ".join(name for name in JobParameters.model_fields if name in given)
+    message = f"HUD defines reasoning_effort only; it may refuse or ignore {listed}"
+    return [Finding("model", "warning", message, listed, "leave that out")]
+
+
+def is_shared(model: Model) -> bool:
+    """Whether others are served by it: a public model, or a base of the embedded service."""
+    public = (model.model_extra or {}).get("public") is True
+    return public or (model.base_model is not None and model.forked_from is None)
+
+
+# What preflight asks of rows up to v4: that something grades them, and that they can be run.
+#
+# Source: the ``hud`` SDK 0.4, whose remote training wanted MCP servers with remote URLs.
+
+
+PRIVATE = ("localhost", ".local", ".internal", ".localhost")
+"""Ends of host names that only this machine or its network knows."""
+
+
+def check_older(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
+    """All checks of rows up to v4; empty where there is none.
+
+    Args:
+        tasks: Of any form.
+        known: Names of the variables that are set here.
+        embedded: Whether the embedded service is to run them.
+    """
+    older = [task for task in tasks if task.is_older]
+    if not older:
+        return []
+    findings = [*graded(older), *_variables(older, known), *_keys(older)]
+    return findings + (_embedded(older) if embedded else [*_gyms(older), *_remote(older)])
+
+
+def _embedded(tasks: Sequence[Task]) -> list[Finding]:
+    message = (
+        f"{count(len(tasks), 'task')} in the form of hud 0.4 or before; the embedded service runs"
+        " environments with scenarios only"
+    )
+    fix = "write them as rows of an environment, or run them on HUD"
+    return [Finding("environments", "failure", message, places(tasks), fix)]
+
+
+def graded(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether something grades every task; of rows up to v4."""
+    blind = [task for task in tasks if not task.scenario]
+    if not blind:
+        return [Finding("graded", "ok", "every task says what grades it")]
+    message = f"nothing grades {count(len(blind), 'task')}: their rewards would all be equal"
+    fix = "name a call in evaluate_tool (v4) or evaluate (v1 to v3)"
+    return [Finding("graded", "failure", message, places(blind), fix)]
+
+
+def _gyms(tasks: Sequence[Task]) -> list[Finding]:
+    gyms = [task for task in tasks if task.form == "v3"]
+    if not gyms:
+        return []
+    message = f"{count(len(gyms), 'task')} in a gym of hud 0.3 or before, which nothing runs now"
+    fix = "write them as rows of an environment"
+    return [Finding("environments", "failure", message, places(gyms), fix)]
+
+
+def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:
+    asked = find_variables(tasks, known)
+    missing = [variable.name for variable in asked if variable.missing]
+    if not asked:
+        return []
+    if not missing:
+        message = f"{count(len(asked), 'variable')} of the MCP servers set, or with a default"
+        return [Finding("variables", "ok", message, names([v.name for v in asked]))]
+    message = f"not set here and without a default: {names(missing)}"
+    fix = f"export {one_line(missing[0], 60)}=…, or put it into .env; $$ is a dollar sign"
+    return [Finding("variables", "failure", message, names(missing), fix)]
+
+
+def _keys(tasks: Sequence[Task]) -> list[Finding]:
+    """A key in a task file is soon one in a repository."""
+    return [
+        Finding(
+            "variables",
+            "warning",
+            f"what looks like a key stands in the clear in {count(len(holders), 'task')}",
+            place,
+            "write ${NAME} there, and set NAME in the environment or in .env",
+        )
+        for place, holders in bare_keys(tasks).items()
+    ]
+
+
+def _remote(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether the platform, which is another machine, can reach every MCP server."""
+    near: dict[str, list[Task]] = {}
+    for task in tasks:
+        for name, why in _near(task.more.get("mcp_config", {})):
+            near.setdefault(f"{one_line(name, 40)} {why}", []).append(task)
+    found = [
+        Finding(
+            "remote",
+            "failure",
+            f"the MCP server {server}, where no remote run reaches it",
+            places(holders),
+            "give it a URL that the platform can reach, e.g. https://mcp.hud.ai/v3/mcp",
+        )
+        for server, holders in near.items()
+    ]
+    servers = any(task.form == "v4" for task in tasks)
+    return found or [Finding("remote", "ok", "every MCP server has a remote URL")] * servers
+
+
+def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, server in servers.items():
+        if not server.get("url"):
+            yield name, "is started on this machine"
+        elif not _is_http(str(server["url"])):
+            yield name, "has a URL that is neither http nor https"
+        elif _is_near(str(server["url"])):
+            yield name, "has a URL of this machine or its network"
+
+
+def _is_http(url: str) -> bool:
+    """Whether it is a URL of the web; one that begins with a variable is taken to be."""
+    return VARIABLE.match(url) is not None or url.lower().startswith(("http://", "https://"))
+
+
+def _is_near(url: str) -> bool:
+    """Whether a URL's host is not public; one with a variable in it is taken to be."""
+    if has_variable(url):
+        return False
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return host == "" or host.endswith(PRIVATE) or "." not in host
+
+
+# Checks of a taskset by itself: no service is asked.
+#
+# Source: ``hud rl run`` and the hud 0.4 trainer (slugs, at least 10 tasks, no vision); the
+# ``hud`` SDK 0.6.21 (runtime_config).
+
+
+LEAST = 10
+"""Tasks that HUD's managed training wants."""
+LONGEST_SLUG = 100
+NUMBER = re.compile(r"\d{4}")
+IMAGE_KINDS = frozenset({"image", "image_url", "input_image"})
+IMAGE = re.compile(r"data:image/|[^\s]+\.(?:png|jpe?g|webp|gif|bmp)$", re.IGNORECASE)
+IMAGE_NAME = re.compile(r"image|screenshot|picture|photo", re.IGNORECASE)
+
+
+def _whole(least: int = 1) -> dict[str, Any]:
+    return {"type": ["integer", "null"], "minimum": least}
+
+
+def _closed(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
+    return {
+        "type": ["object", "null"],
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+_TEXT = {"type": ["string", "null"], "minLength": 1}
+_TOPOLOGY = {"type": "string", "pattern": r"^[1-9]\d*(?:x[1-9]\d*)+$"}
+_GPU_TYPE = {"type": ["string", "array", "null"], "minLength": 1, "items": {"type": "string"}}
+RUNTIME = _closed(
+    image=_TEXT,
+    compose={"type": ["string", "object", "null"]},
+    resources=_closed(
+        cpu={"type": ["number", "null"], "exclusiveMinimum": 0},
+        memory_mb=_whole(),
+        storage_mb=_whole(),
+        gpu=_closed(type=_GPU_TYPE, count=_whole()),
+        os=_TEXT,
+        tpu=_closed(("type", "topology"), type={"type": "string"}, topology=_TOPOLOGY),
+    ),
+    limits=_closed(startup_timeout_s=_whole(), run_timeout_s=_whole()),
+)
+"""JSON Schema of ``runtime_config``."""
+
+
+def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether HUD takes the slugs: 1 to 100 characters, not a bare 4-digit number."""
+    faults: dict[str, Callable[[str], object]] = {
+        f"longer than {LONGEST_SLUG} characters": lambda slug: len(slug) > LONGEST_SLUG,
+        "of white space only": str.isspace,
+        "a bare 4-digit number, which HUD takes for an index": NUMBER.fullmatch,
+        "with characters that act on a terminal": count_unsafe,
+    }
+    found = []
+    for fault, is_so in faults.items():
+        bad = [task for task in tasks if is_so(task.slug)]
+        if bad:
+            message = f"{count(len(bad), 'slug')} {fault}"
+            fix = "give each task a short slug in letters, digits and dashes"
+            found.append(Finding("slugs", "failure", message, places(bad), fix))
+    return found
+
+
+def check_duplicates(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether several rows are one task under several slugs."""
+    first: dict[str, Task] = {}
+    twice: list[Task] = []
+    for task in tasks:
+        if first.setdefault(digest(_content(task)), task) is not task:
+            twice.append(task)
+    if not twice:
+        return [Finding("duplicates", "ok", "no two tasks are the same")]
+    message = f"{count(len(twice), 'task')} said before under another slug: each counts again"
+    return [Finding("duplicates", "warning", message, places(twice), "remove those rows")]
+
+
+def _content(task: Task) -> Any:
+    if task.is_older:
+        return {key: value for key, value in task.more.items() if key != "id"}
+    return [task.env, task.scenario, task.args, task.more]
+
+
+def check_count(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether there are as many tasks as HUD's managed training wants."""
+    train = sum(not task.heldout for task in tasks)
+    if train >= LEAST:
+        return [Finding("count", "ok", f"{train} tasks to train on; a managed run wants {LEAST}")]
+    message = f"{count(train, 'task')} to train on: HUD's managed training wanted {LEAST}"
+    fix = "add tasks: a policy that sees few of them learns them by heart"
+    return [Finding("count", "warning", message, fix=fix)]
+
+
+def check_group_size(
+    tasks: Sequence[Task], group_size: int | None, tasks_per_step: int | None
+) -> list[Finding]:
+    """Whether the run's batches fit the taskset; empty where its sizes are not known."""
+    train = sum(not task.heldout for task in tasks)
+    if not train or group_size is None:
+        return []
+    if group_size < 2:
+        message = "a group of one has nobody to compare with: no gradient"
+        return [Finding("group_size", "failure", message, fix="take a group size of 8")]
+    each = min(tasks_per_step or train, train)
+    if tasks_per_step is not None and tasks_per_step > train:
+        message = f"{tasks_per_step} tasks a step are asked for, and {train} are there to train on"
+        fix = f"add tasks, or take at most {train} a step"
+        return [Finding("group_size", "warning", message, fix=fix)]
+    message = f"{group_size} rollouts of each of {count(each, 'task')} a step"
+    return [Finding("group_size", "ok", message)]
+
+
+def check_vision(tasks: Sequence[Task]) -> list[Finding]:
+    """Whether rows hold images."""
+    seen = [task for task in tasks if any(map(_is_image, _parts(task)))]
+    if not seen:
+        return [Finding("vision", "ok", "no images in the rows")]
+    message = f"{count(len(seen), 'task')} with images: a managed run trains on text"
+    fix = "leave them out, or choose a model that is trained on images"
+    return [Finding("vision", "warning", message, places(seen), fix)]
+
+
+def _parts(task: Task) -> Iterator[tuple[str, object]]:
+    """Every part of the args, or of the older row, with the name that it has."""
+    waiting: list[tuple[str, object]] = [("", task.more if task.is_older else task.args)]
+    while waiting:
+        name, value = waiting.pop()
+        yield name, value
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(name, part) for part in value]
+
+
+def _is_image(part: tuple[str, object]) -> bool:
+    name, value = part
+    if isinstance(value, dict):
+        return value.get("type") in IMAGE_KINDS if isinstance(value.get("type"), str) else False
+    if not isinstance(value, str):
+        return False
+    return value.startswith("data:image/") or bool(IMAGE_NAME.search(name) and IMAGE.match(value))
+
+
+def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
+    """Whether each runtime_config is one that HUD understands; empty where no row has one."""
+    having = [task for task in tasks if not task.is_older and "runtime_config" in task.more]
+    if not having:
+        return []
+    judge, wrong = judge_of(RUNTIME, "runtime_config"), dict[str, list[Task]]()
+    for task in having:
+        config = task.more["runtime_config"]
+        both = config.get("image") and config.get("compose")
+        said = "runtime_config: image or compose, not both" if both else judge(config)
+        if said:
+            wrong.setdefault(said, []).append(task)
+    fix = "it has image or compose, resources and limits, and nothing else"
+    found = [Finding("runtime", "failure", said, places(bad), fix) for said, bad in wrong.items()]
+    if embedded and not found:
+        message = f"the embedded service passes over the runtime_config of {len(having)} rows"
+        return [Finding("runtime", "warning", message, places(having), "remove it to run here")]
+    return found or [Finding("runtime", "ok", f"{count(len(having), 'runtime_config')} understood")]
+
+
+def local_checks(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
+    """All checks of the rows by themselves."""
+    return [
+        *check_slug_forms(tasks),
+        *check_duplicates(tasks),
+        *check_count(tasks),
+        *check_vision(tasks),
+        *check_runtime(tasks, embedded),
+    ]

@@ -1,0 +1,383 @@
+"""Tool calls, in every spelling that task files have had, read as name and arguments.
+
+A call is ``{"name", "arguments"}``, ``{tool: {args}}``, nested ``{"setup": {"navigate":
+{…}}}``, a list of those, or a JSON string of any of them. Before hud 0.4 a call was a
+function: ``"chrome.maximize"``, ``"goto https://…"``, ``["goto", "https://…"]``, or
+``{"function", "args"}``.
+
+Source: the ``hud`` SDK 0.4 (``setup_tool``, ``evaluate_tool``) and 0.1 to 0.3 (``setup``,
+``evaluate``); data sets on Hugging Face, which hold all of it as JSON strings.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from hud_tui.rl.json_tree import parse
+from hud_tui.rl.tasks.task import Fields, Form, Task, digest, kind_of
+from hud_tui.rl.text import one_line
+
+Call = dict[str, Any]
+"""``{"name": …, "arguments": {…}}``."""
+NO_CALL = ("", "{}", "null")
+HUBS = ("setup", "evaluate")
+"""Tools that hold others: what they are called with names one of them."""
+CALL = 'a call: {"name": TOOL, "arguments": {…}}, {TOOL: {…}}, a list of calls, or JSON of those'
+FUNCTION = 'a function: "NAME ARGS", {"function": NAME, "args": […]}, or a list of those'
+
+
+def read_calls(fields: Fields, key: str) -> list[Call]:
+    """The calls of a v4 field; empty where it is absent, or as ``hud hf`` wrote that: ``{}``."""
+    value = fields.row.get(key)
+    if value is None or value == {} or (isinstance(value, str) and value.strip() in NO_CALL):
+        return []
+    return list(_calls(fields, key, value))
+
+
+def _calls(fields: Fields, at: str, value: object, quoted: bool = True) -> Iterator[Call]:
+    if isinstance(value, str) and quoted:
+        parsed = parse(value)
+        if parsed.fault:
+            fields.wrong(at, f"expected {CALL}; this text is not JSON: {parsed.fault}")
+        else:
+            yield from _calls(fields, at, parsed.value, quoted=False)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _calls(fields, f"{at}[{index}]", part)
+    elif not isinstance(value, dict) or not value:
+        found = "an empty object" if value == {} else kind_of(value)
+        fields.wrong(at, f"expected {CALL}, found {found}")
+    elif "name" in value:
+        yield from _named(fields, at, value)
+    else:
+        yield from _keyed(fields, at, value)
+
+
+def _named(fields: Fields, at: str, call: dict[str, Any]) -> Iterator[Call]:
+    name, arguments = call["name"], call.get("arguments", call.get("args"))
+    if isinstance(arguments, str):
+        parsed = parse(arguments or "{}")
+        if parsed.fault:
+            fields.wrong(f"{at}.arguments", f"this text is not JSON: {parsed.fault}")
+            return
+        arguments = parsed.value
+    if not isinstance(name, str) or not name:
+        fields.wrong(f"{at}.name", f"expected the tool's name, found {kind_of(name)}")
+    elif arguments is not None and not isinstance(arguments, dict):
+        fields.expected(f"{at}.arguments", "an object", arguments)
+    else:
+        yield {"name": name, "arguments": arguments or {}}
+
+
+def _keyed(fields: Fields, at: str, calls: dict[str, Any]) -> Iterator[Call]:
+    """``{tool: {args}}``, one call a key; inside a hub's, the tool that it is to call."""
+    for tool, arguments in calls.items():
+        if arguments is not None and not isinstance(arguments, dict):
+            fields.expected(f"{at}.{one_line(tool, 40)}", "the call's arguments", arguments)
+            continue
+        inner = list((arguments or {}).items())
+        if tool in HUBS and len(inner) == 1 and isinstance(inner[0][1], dict):
+            arguments = {"name": inner[0][0], "arguments": inner[0][1]}
+        yield {"name": tool, "arguments": arguments or {}}
+
+
+def read_functions(fields: Fields, key: str) -> list[Call]:
+    """The functions of a v1–v3 field, as calls with their arguments under ``args``."""
+    value = fields.row.get(key)
+    if value is None or value == "":
+        return []
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        parsed = parse(value)
+        value = value if parsed.fault else parsed.value
+    if isinstance(value, list) and not _is_tuple(value):
+        found = (_function(fields, f"{key}[{i}]", part) for i, part in enumerate(value))
+        return [call for call in found if call]
+    return [call for call in (_function(fields, key, value),) if call]
+
+
+def _is_tuple(value: list[Any]) -> bool:
+    """Whether a list is one function and its arguments, e.g. ``["goto", "https://…"]``: JSON
+    has no tuples. A list whose every part names a function is one of functions."""
+    return bool(value) and isinstance(value[0], str) and not all(map(_is_function, value))
+
+
+def _is_function(value: object) -> bool:
+    if isinstance(value, str):
+        name = value.split(maxsplit=1)[0] if value.split() else ""
+        return name.replace(".", "_").isidentifier()
+    return isinstance(value, (dict, list))
+
+
+def _function(fields: Fields, at: str, value: object) -> Call | None:
+    if isinstance(value, str) and value.strip():
+        name, *rest = value.split(maxsplit=1)
+        return {"name": name, "arguments": {"args": rest}}
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return {"name": value[0], "arguments": {"args": value[1:]}}
+    if isinstance(value, dict) and isinstance(value.get("function"), str):
+        args = value.get("args")
+        return {"name": value["function"], "arguments": {"args": [] if args is None else args}}
+    found = "empty text" if isinstance(value, str) else kind_of(value)
+    fields.wrong(at, f"expected {FUNCTION}; found {found}")
+    return None
+
+
+# Task rows up to v4: a prompt, where it runs, and the calls that set it up and grade it.
+#
+# Source: the ``hud`` SDK 0.4 (``prompt``, ``mcp_config``, ``setup_tool``, ``evaluate_tool``)
+# and 0.1 to 0.3 (``gym``, ``setup``, ``evaluate``).
+
+
+HINT_V4 = 'a v4 row is {"prompt": TEXT, "mcp_config": {SERVER: {"url": …}}, "evaluate_tool": CALL}'
+HINT_V3 = 'a row of v1 to v3 is {"prompt": TEXT, "gym": NAME, "evaluate": FUNCTION}'
+CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
+OBJECTS = ("agent_config", "metadata", "columns")
+KNOWN_V4 = frozenset(
+    {"id", "prompt", "mcp_config", "agent_tools", "system_prompt", "slug", *CALLS, *OBJECTS}
+)
+KNOWN_V3 = frozenset(
+    {"id", "prompt", "setup", "evaluate", "gym", "config", "metadata", "columns", "description"}
+    | {"choices", "target", "files", "system_prompt", "sensitive_data"}
+)
+LONGEST_KEPT, MOST_KEPT = 10_000, 64
+"""Characters of a JSON string whose value rows share, and how many such values are kept."""
+LOCATIONS = ("local", "remote")
+
+
+def read_v4(fields: Fields) -> Task:
+    """A row with a prompt and MCP servers. Calls and objects may be JSON strings."""
+    prompt = fields.text("prompt", "the instruction")
+    servers = _servers(fields)
+    calls = {key: read_calls(fields, key) for key in CALLS}
+    objects = {key: _object(fields, key) for key in OBJECTS}
+    tools = _tools(fields)
+    name, system = fields.maybe_text("id"), fields.maybe_text("system_prompt")
+    row = {
+        "id": name,
+        "prompt": prompt,
+        "mcp_config": servers,
+        **calls,
+        **objects,
+        "agent_tools": tools,
+        "system_prompt": system,
+    }
+    slug = fields.maybe_text("slug") or name
+    return _task(fields, "v4", "+".join(servers), calls["evaluate_tool"], slug, row)
+
+
+def read_v3(fields: Fields) -> Task:
+    """A row with a gym, from before there were MCP servers."""
+    prompt, gym = fields.text("prompt", "the instruction"), _gym(fields)
+    setup, evaluate = read_functions(fields, "setup"), read_functions(fields, "evaluate")
+    known = {"prompt": prompt, "setup": setup, "evaluate": evaluate, "gym": fields.row.get("gym")}
+    objects = {key: _object(fields, key) for key in ("config", "metadata", "columns")}
+    texts = {key: fields.maybe_text(key) for key in ("id", "description", "system_prompt")}
+    extras = {key: fields.row.get(key) for key in ("choices", "target", "files", "sensitive_data")}
+    row = {**known, **objects, **texts, **extras}
+    return _task(fields, "v3", gym, evaluate, texts["id"], row)
+
+
+def _task(
+    fields: Fields, form: Form, env: str, grading: list[Call], slug: str, row: dict[str, Any]
+) -> Task:
+    """Of the row's fields, those that say anything are kept."""
+    row = {key: value for key, value in row.items() if value not in (None, "", [], {})}
+    scenario = grading[0]["name"] if grading else ""
+    unknown = tuple(sorted(fields.row.keys() - (KNOWN_V4 if form == "v4" else KNOWN_V3)))
+    slug = slug or f"{scenario or 'task'}-{digest(row)[:8]}"
+    columns = row.get("columns", {})
+    return Task(env, scenario, {}, slug, columns, fields.where, form, row, unknown)
+
+
+def _servers(fields: Fields) -> dict[str, Any]:
+    """The MCP servers by name; each has a URL, or a command that starts it."""
+    servers = _object(fields, "mcp_config")
+    for name, server in servers.items():
+        at = f"mcp_config.{one_line(name, 40)}"
+        if not isinstance(server, dict):
+            fields.expected(at, "an object with url or command", server)
+        elif not (server.get("url") or server.get("command")):
+            fields.wrong(at, "expected url or command, found neither")
+        else:
+            key = "url" if server.get("url") else "command"
+            if not isinstance(server[key], str):
+                fields.expected(f"{at}.{key}", "text", server[key])
+    if not servers and isinstance(fields.row["mcp_config"], dict):
+        fields.wrong("mcp_config", "expected at least one MCP server, found an empty object")
+    return servers
+
+
+def _object(fields: Fields, key: str) -> dict[str, Any]:
+    """An object, or JSON of one; empty where it is absent."""
+    value = fields.row.get(key)
+    if not isinstance(value, str):
+        return fields.mapping(key)
+    if not value.strip():
+        return {}
+    parsed = _again(value) if len(value) <= LONGEST_KEPT else parse(value)
+    if isinstance(parsed.value, dict):
+        return parsed.value
+    found = f"text that is not JSON: {parsed.fault}" if parsed.fault else kind_of(parsed.value)
+    fields.wrong(key, f"expected an object or JSON of one, found {found}")
+    return {}
+
+
+_again = lru_cache(MOST_KEPT)(parse)
+"""Rows of one file mostly have the same MCP servers and configuration, which nothing changes."""
+
+
+def _tools(fields: Fields) -> list[Any]:
+    value = fields.row.get("agent_tools")
+    if isinstance(value, str):
+        parsed = parse(value)
+        value = parsed.value if isinstance(parsed.value, list) else value
+    if value is None or (isinstance(value, list) and all(isinstance(t, str) for t in value)):
+        return value or []
+    fields.expected("agent_tools", "a list of tools' names", value)
+    return []
+
+
+def _gym(fields: Fields) -> str:
+    """What the gym is called; a gym of one's own is an object."""
+    gym = fields.row["gym"]
+    if isinstance(gym, str):
+        return gym
+    if not isinstance(gym, dict):
+        fields.expected("gym", "its name, or {type, location, image_or_build_context}", gym)
+        return ""
+    if gym.get("location") not in (None, *LOCATIONS):
+        fields.wrong("gym.location", "expected local or remote")
+    image = gym.get("image_or_build_context")
+    if image is not None and not isinstance(image, str):
+        fields.expected("gym.image_or_build_context", "text", image)
+        return ""
+    return image or str(gym.get("type") or "gym")
+
+
+# Variables in the MCP servers of v4 rows: which are asked for, which of them are missing.
+#
+# ``${VAR}``, ``${VAR:default}`` and ``$VAR`` are filled in; ``$$`` is a dollar sign. Values never
+# leave this module but in a filled row: a variable mostly holds a key.
+#
+# Source: the ``hud`` SDK 0.4 fills them from the environment when it reads a row; its first
+# releases did so by Python's `string.Template`, and their documentation writes ``$VAR``.
+
+
+VARIABLE = re.compile(
+    r"\$(?:(?P<dollar>\$)|\{(?P<braced>[^}:]+)(?::(?P<default>[^}]*))?\}"
+    r"|(?P<plain>[_a-zA-Z][_a-zA-Z0-9]*))"
+)
+SECRET = re.compile(r"authorization|api.?key|token|secret|passw", re.IGNORECASE)
+ASSIGNED = re.compile(
+    r"[\w-]*(?:authorization|api.?key|token|secret|passw)[\w-]*[\"']?\s*[=:]\s*(?P<value>[^&]+)",
+    re.IGNORECASE,
+)
+"""A secret by name within a text: of a URL's query, or an argument such as ``-e API_KEY=…``."""
+SCHEME = re.compile(r"^\s*(?:bearer|basic|token)\b", re.IGNORECASE)
+SHORTEST_KEY = 8
+"""Characters; a shorter value under such a name is no key."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable that rows ask for."""
+
+    name: str
+    missing: bool
+    """Whether it is not set here, and some row gives no default."""
+    default: bool
+    """Whether some row gives one."""
+    tasks: int
+
+
+def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variable]:
+    """What rows ask for, by name.
+
+    Args:
+        tasks: Of any form; only v4 rows have variables.
+        known: Names that are set here.
+    """
+    found: dict[str, list[bool]] = {}
+    for task in tasks:
+        asked: dict[str, bool] = {}
+        for _, text in _texts(task.more.get("mcp_config") if task.form == "v4" else None):
+            for match in VARIABLE.finditer(text):
+                if name := _name(match):
+                    asked[name] = asked.get(name, True) and match["default"] is not None
+        for name, default in asked.items():
+            found.setdefault(name, []).append(default)
+    return [
+        Variable(name, name not in known and not all(defaults), any(defaults), len(defaults))
+        for name, defaults in sorted(found.items())
+    ]
+
+
+def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
+    """Places in MCP servers where what looks like a key stands in the clear, with the tasks."""
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        for place, text in _texts(task.more.get("mcp_config") if task.form == "v4" else None):
+            named = SECRET.search(place.rpartition(".")[2]) is not None
+            values = [text] if named else [match["value"] for match in ASSIGNED.finditer(text)]
+            if any(map(_is_key, values)):
+                found.setdefault(one_line(f"mcp_config{place}", 120), []).append(task)
+    return found
+
+
+def has_variable(text: str) -> bool:
+    """Whether something is filled into a text."""
+    return any(_name(match) for match in VARIABLE.finditer(text))
+
+
+def _is_key(value: str) -> bool:
+    """Whether what stands under a secret's name is more than variables: a default counts."""
+    written = VARIABLE.sub(lambda match: match["default"] or match["dollar"] or "", value)
+    written = SCHEME.sub("", written).strip()
+    return len(written) >= SHORTEST_KEY and not written.isdecimal()
+
+
+def _name(match: re.Match[str]) -> str:
+    """Which variable is meant; empty where it is a dollar sign."""
+    return (match["braced"] or match["plain"] or "").strip()
+
+
+def fill_rows(rows: Sequence[dict[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows with the variables of their MCP servers filled in, as they are sent.
+
+    A variable that is neither set nor has a default stays as it is written.
+    """
+    return [
+        {**row, "mcp_config": _filled(row["mcp_config"], values)} if "mcp_config" in row else row
+        for row in rows
+    ]
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return VARIABLE.sub(lambda match: _value(match, values), value)
+    if isinstance(value, dict):
+        return {key: _filled(part, values) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part, values) for part in value]
+    return value
+
+
+def _value(match: re.Match[str], values: Mapping[str, str]) -> str:
+    if match["dollar"]:
+        return "$"
+    default = match[0] if match["default"] is None else match["default"]
+    return values.get(_name(match)) or default
+
+
+def _texts(value: Any, place: str = "") -> Iterable[tuple[str, str]]:
+    """Every text within, with its place."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _texts(part, f"{place}.{key}")
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part, place)

@@ -1,0 +1,594 @@
+"""Lanes: the checkpoint tree as ``git log --graph`` draws it, row by row, newest first.
+
+The branch that grew last stays in the left lane from its tip to the base weights; every
+other branch stands one lane to the right of the one that it left, above its fork point.
+So a chain never indents, lanes never cross, and a lane's line always means "older":
+
+    ●  step-006          the newest tip
+    ●  step-005
+    │ ●  step-004        a branch that was left
+    │ ⋮  2 steps         a straight run, folded
+    ├─╯
+    ●  step-001
+    ◇  base
+
+Rows are worked out by segment and asked for one at a time, so the cost of drawing does
+not depend on the size of the tree. A step that extends the newest branch costs O(1); one
+that opens, or goes on with, another branch costs O(branches).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+
+# Rows of the drawn tree, and how a straight run is cut into shown and folded pieces.
+
+
+NEAR = 8
+"""Steps shown on either side of the head."""
+FOLD_MIN = 3
+"""A shorter run is shown: folding it would save nothing."""
+
+
+class Kind(StrEnum):
+    """What a row shows."""
+
+    NODE = "node"
+    FOLD = "fold"
+    JOINT = "joint"
+    """Where a branch left the lane beside it; the row has no checkpoint of its own."""
+    BASE = "base"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the drawn tree."""
+
+    kind: Kind
+    lanes: str
+    """The lanes' glyphs, two cells a lane but one for the last."""
+    served: tuple[bool, ...]
+    """For each lane, whether its glyph lies on the head's lineage, shape (lanes,)."""
+    newest: int
+    """Position of the row's checkpoint; of a fold its newest; of a joint the branch's oldest."""
+    oldest: int
+    """The same as `newest`, except in a fold."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbours of one segment, by their index in it, that are all shown or one fold."""
+
+    low: int
+    high: int
+    folded: bool
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.folded else self.high - self.low + 1
+
+
+def cut_pieces(length: int, shown: Iterable[tuple[int, int]]) -> list[Piece]:
+    """Cut indices 0 … length-1 into pieces, oldest first, folding what no range shows.
+
+    Args:
+        length: Nodes in the segment, at least 1.
+        shown: Ranges of indices to show, both ends included; they may overlap, lie in any
+            order, and reach beyond the segment.
+    """
+    inside = ((max(low, 0), min(high, length - 1)) for low, high in shown)
+    ranges = sorted((low, high) for low, high in inside if low <= high)
+    pieces: list[Piece] = []
+    begin = free = 0  # where the piece being shown begins; the first index not yet placed
+    for low, high in [*ranges, (length, length - 1)]:
+        if low - free >= FOLD_MIN:
+            if free > begin:
+                pieces.append(Piece(begin, free - 1, False))
+            pieces.append(Piece(free, low - 1, True))
+            begin = low
+        free = max(free, high + 1)
+    if length > begin:
+        pieces.append(Piece(begin, length - 1, False))
+    return pieces
+
+
+# Segments: a checkpoint tree cut at its fork points into straight runs.
+#
+# A run of training is one long chain, so a tree of a hundred thousand checkpoints has a
+# handful of segments. What depends on the tree's shape is worked out by segment, and a
+# step that extends a branch costs the same at any size: it is appended to one list.
+#
+# A fork in the middle of a segment cuts it in two. The shorter part gets the new number,
+# so that a node changes its segment O(log N) times at most, however the tree grows.
+
+
+class Segments:
+    """The segments of a growing tree. Nodes are known by their position, oldest first."""
+
+    def __init__(self) -> None:
+        self.nodes: list[list[int]] = []
+        """Positions in each segment, oldest first; never empty."""
+        self.below: list[int] = []
+        """The segment that each one grows from, or ROOT."""
+        self.above: list[set[int]] = []
+        """The segments that grow from each one's newest node: none, or two and more."""
+        self.roots: set[int] = set()
+        """The segments that grow from the base weights."""
+        self.edition = 0
+        """Grows with every new or cut segment, not when one gets longer."""
+        self._of: list[int] = []
+        self._depths: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def add(self, parent: int) -> int:
+        """Append the next position under its parent, or ROOT; return its segment."""
+        position = len(self._of)
+        self._depths.append(1 if parent == ROOT else self._depths[parent] + 1)
+        if parent == ROOT:
+            return self._open(position, ROOT)
+        segment = self._of[parent]
+        if self.nodes[segment][-1] != parent:
+            segment = self._cut(segment, self.index(parent))
+        elif not self.above[segment]:
+            self.nodes[segment].append(position)
+            self._of.append(segment)
+            return segment
+        return self._open(position, segment)
+
+    def of(self, position: int) -> int:
+        """The segment that a node lies in."""
+        return self._of[position]
+
+    def index(self, position: int) -> int:
+        """A node's place in its segment, 0 the oldest."""
+        return self._depths[position] - self._depths[self.nodes[self._of[position]][0]]
+
+    def children(self, segment: int) -> set[int]:
+        """The segments that grow from one, or from ROOT."""
+        return self.roots if segment == ROOT else self.above[segment]
+
+    def lineage(self, position: int | None) -> Iterator[tuple[int, int]]:
+        """From a node to the base weights: each segment, and the newest index that counts."""
+        if position is None:
+            return
+        segment, index = self._of[position], self.index(position)
+        while segment != ROOT:
+            yield segment, index
+            segment = self.below[segment]
+            index = len(self.nodes[segment]) - 1 if segment != ROOT else 0
+
+    def ancestors(self, position: int, depths: list[int]) -> list[int]:
+        """A node's ancestors at the given depths, each from 1 to its own; ascending."""
+        found: list[int] = []
+        wanted = sorted(depths, reverse=True)
+        for segment, _ in self.lineage(position):
+            nodes = self.nodes[segment]
+            first = self._depths[nodes[0]]
+            while len(found) < len(wanted) and wanted[len(found)] >= first:
+                found.append(nodes[wanted[len(found)] - first])
+        return found[::-1]
+
+    def newest(self) -> list[int]:
+        """For each segment, the newest position in it and all that grows from it. O(segments)."""
+        newest = [nodes[-1] for nodes in self.nodes]
+        for segment in sorted(range(len(newest)), key=lambda s: -self.nodes[s][0]):
+            below = self.below[segment]
+            if below != ROOT:
+                newest[below] = max(newest[below], newest[segment])
+        return newest
+
+    def _open(self, position: int, below: int) -> int:
+        """Start a segment with one node."""
+        segment = self._number([position], below)
+        self._of.append(segment)
+        self.children(below).add(segment)
+        return segment
+
+    def _cut(self, segment: int, index: int) -> int:
+        """Cut after a node; return the lower part, which the node now ends."""
+        nodes = self.nodes[segment]
+        lower, upper = nodes[: index + 1], nodes[index + 1 :]
+        if len(upper) <= len(lower):
+            self._cut_upper(segment, lower, upper)
+            return segment
+        return self._cut_lower(segment, lower, upper)
+
+    def _cut_upper(self, segment: int, lower: list[int], upper: list[int]) -> None:
+        part = self._number(upper, segment)
+        for above in self.above[segment]:
+            self.below[above] = part
+        self.above[part] = self.above[segment]
+        self.above[segment] = {part}
+        self.nodes[segment] = lower
+        self._move(upper, part)
+
+    def _cut_lower(self, segment: int, lower: list[int], upper: list[int]) -> int:
+        below = self.below[segment]
+        part = self._number(lower, below)
+        self.children(below).remove(segment)
+        self.children(below).add(part)
+        self.above[part] = {segment}
+        self.below[segment] = part
+        self.nodes[segment] = upper
+        self._move(lower, part)
+        return part
+
+    def _number(self, nodes: list[int], below: int) -> int:
+        self.nodes.append(nodes)
+        self.below.append(below)
+        self.above.append(set())
+        self.edition += 1
+        return len(self.nodes) - 1
+
+    def _move(self, nodes: list[int], segment: int) -> None:
+        for position in nodes:
+            self._of[position] = segment
+
+
+# Strands: the segments of a tree in the order and the lanes in which they are drawn.
+
+
+@dataclass(frozen=True)
+class Strand:
+    """One segment's place in the drawing."""
+
+    segment: int
+    lane: int
+    """0 at the left."""
+    rails: tuple[bool, ...]
+    """For each lane to the left, whether its line lies on the head's lineage, shape (lane,)."""
+    joint: bool
+    """Whether it is a branch that joins the lane to the left below its oldest node."""
+    served: bool
+    """Whether the head's lineage goes through it."""
+
+    def joint_row(self, oldest: int) -> Row:
+        """The row where it joins, e.g. ``│ ├─╯``; `oldest` is its oldest position."""
+        beside = self.rails[-1] or self.served
+        served = (*self.rails[:-1], beside, self.served)
+        return Row(Kind.JOINT, "│ " * (self.lane - 1) + "├─╯", served, oldest, oldest)
+
+
+def strands(segments: Segments, head: int | None) -> list[Strand]:
+    """Every segment, from the base weights up; the branch that grew last is topmost.
+
+    Where a line forks, the part with the newest step goes straight on, above the others.
+    O(S log S) in the number of segments.
+    """
+    newest = segments.newest()
+    lineage = {segment for segment, _ in segments.lineage(head)}
+    drawn: list[Strand] = []
+    waiting = _forks(segments, ROOT, 0, (), newest, lineage)
+    while waiting:
+        strand = waiting.pop()
+        drawn.append(strand)
+        waiting += _forks(segments, strand.segment, strand.lane, strand.rails, newest, lineage)
+    return drawn
+
+
+def _forks(
+    segments: Segments,
+    below: int,
+    lane: int,
+    rails: tuple[bool, ...],
+    newest: list[int],
+    lineage: set[int],
+) -> list[Strand]:
+    """What grows from one segment, topmost first."""
+    forks = sorted(segments.children(below), key=lambda s: -newest[s])
+    above = False  # whether the lane's line carries the lineage past this fork
+    found: list[Strand] = []
+    for rank, fork in enumerate(forks):
+        side = (*rails, above) if rank else rails
+        found.append(Strand(fork, lane + (rank > 0), side, rank > 0, fork in lineage))
+        above = above or fork in lineage
+    return found
+
+
+# Unfolded: the straight runs of a tree that are shown step by step.
+
+
+Run = tuple[int, int]
+"""The oldest and the newest position of a lineage's part, both included."""
+Part = tuple[int, int]
+"""The first and the last index in a segment, both included."""
+
+
+class Unfolded:
+    """Runs by position, and the same by segment. Every change tells the segments it concerns."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._runs: list[Run] = []
+        self._held: Run | None = None
+        self._parts: dict[int, list[Part]] = {}
+        self.edition = 0
+        """Grows with every change."""
+
+    @property
+    def runs(self) -> list[Run]:
+        """What was unfolded, and is not only held."""
+        return [run for run in self._runs if run != self._held]
+
+    def parts(self, segment: int) -> list[Part]:
+        """What is unfolded of a segment."""
+        return self._parts.get(segment, [])
+
+    def recut(self) -> None:
+        """Segments were cut: the runs lie in others now."""
+        self._parts = self._cut()
+
+    def add(self, oldest: int, newest: int) -> set[int]:
+        """Unfold one run more."""
+        return self._set([*self._runs, (oldest, newest)])
+
+    def only(self, runs: list[Run]) -> set[int]:
+        """Unfold these runs, and what is held."""
+        return self._set([*runs, *([self._held] if self._held else [])])
+
+    def all(self) -> set[int]:
+        """Unfold every run there is now."""
+        return self._set([(nodes[0], nodes[-1]) for nodes in self._segments.nodes])
+
+    def none(self) -> set[int]:
+        """Fold every run."""
+        return self._set([])
+
+    def fold(self, position: int) -> set[int] | None:
+        """Fold the runs that a node is in; None where it is in none."""
+        segment, index = self._segments.of(position), self._segments.index(position)
+        kept = [run for run in self._runs if not self._spans(run, segment, index)]
+        return self._set(kept) if len(kept) < len(self._runs) else None
+
+    def hold(self, head: int | None) -> set[int]:
+        """Keep the head's neighbours of this moment visible when the head moves on."""
+        changed = self.release()
+        if head is None:
+            return changed
+        nodes = self._segments.nodes[self._segments.of(head)]
+        index = self._segments.index(head)
+        self._held = nodes[max(0, index - NEAR)], nodes[min(index + NEAR, len(nodes) - 1)]
+        return changed | self.add(*self._held)
+
+    def release(self) -> set[int]:
+        """Hold nothing more."""
+        held, self._held = self._held, None
+        return self._set([run for run in self._runs if run != held]) if held else set()
+
+    def _set(self, runs: list[Run]) -> set[int]:
+        before, self._runs = self._parts, runs
+        self.edition += 1
+        self._parts = self._cut()
+        return {s for s in before.keys() | self._parts if before.get(s) != self._parts.get(s)}
+
+    def _cut(self) -> dict[int, list[Part]]:
+        parts: dict[int, list[Part]] = {}
+        for oldest, newest in self._runs:
+            end, low = self._segments.of(oldest), self._segments.index(oldest)
+            for segment, high in self._segments.lineage(newest):
+                parts.setdefault(segment, []).append((low if segment == end else 0, high))
+                if segment == end:
+                    break
+        return parts
+
+    def _spans(self, run: Run, segment: int, index: int) -> bool:
+        """Whether a run shows this node."""
+        oldest, newest = run
+        for part, high in self._segments.lineage(newest):
+            end = part == self._segments.of(oldest)
+            if part == segment:
+                return (self._segments.index(oldest) if end else 0) <= index <= high
+            if end:
+                return False
+        return False
+
+
+class Lanes:
+    """The rows of a growing tree, and which of its straight runs are folded."""
+
+    def __init__(self) -> None:
+        self.segments = Segments()
+        self.tree = Tree()
+        self._selected: int | None = None
+        self._kept: frozenset[int] = frozenset()
+        """Positions that never fold: pinned, noted or marked."""
+        self._unfolded = Unfolded(self.segments)
+        self._strands: list[Strand] = []
+        """From the base weights up."""
+        self._place: dict[int, int] = {}
+        """Where a segment's strand is in `_strands`."""
+        self._pieces: list[list[Piece]] = []
+        self._starts: list[int] = [1]
+        """Rows below each strand, counted from the bottom; the last entry is their sum."""
+        self._edition = 0
+        self.drawing = 0
+        """Grows with every change of what is folded: two drawings may have as many rows."""
+        self.lanes = 1
+        """Lanes that the drawing is wide."""
+        self.branches = 0
+        """Tips of the tree."""
+
+    def show(self, tree: Tree) -> None:
+        """Follow the tree to a later version; it must extend (`Tree.extends`) the one shown."""
+        before, self.tree = self.tree, tree
+        moved = {self.segments.add(tree.parent(p)) for p in range(len(self.segments), len(tree))}
+        if self._reordered(before.head, moved):
+            self._order()
+        else:
+            marks = {before.head, tree.head, before.best, tree.best} - {None}
+            self._refold(moved | {self.segments.of(p) for p in marks if p is not None})
+
+    def __len__(self) -> int:
+        """The number of rows; the base weights are always one."""
+        return self._starts[-1]
+
+    def row(self, number: int) -> Row:
+        """One row, numbered from 0 at the top.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        height = len(self) - 1 - number
+        if not 0 <= height < len(self):
+            raise IndexError(number)
+        if height == 0:
+            return Row(Kind.BASE, "◇", (True,), ROOT, ROOT)
+        place = bisect_right(self._starts, height) - 1
+        strand, up = self._strands[place], height - self._starts[place]
+        if strand.joint and up == 0:
+            return strand.joint_row(self.segments.nodes[strand.segment][0])
+        return self._node_row(strand, self._pieces[place], up - strand.joint)
+
+    def row_of(self, position: int) -> int:
+        """The row that shows a node, or the folded run that it is in; ROOT is the base's."""
+        if position == ROOT:
+            return len(self) - 1
+        index = self.segments.index(position)
+        place = self._place[self.segments.of(position)]
+        height = self._starts[place] + self._strands[place].joint
+        for piece in self._pieces[place]:
+            if index <= piece.high:
+                height += 0 if piece.folded else index - piece.low
+                break
+            height += piece.rows
+        return len(self) - 1 - height
+
+    def served(self, position: int) -> bool:
+        """Whether the head descends from a node, or is it."""
+        segment = self.segments.of(position)
+        return self._served(self._strands[self._place[segment]], self.segments.index(position))
+
+    def select(self, position: int | None) -> None:
+        """Keep this node visible, and no longer the one before."""
+        marks = {p for p in (self._selected, position) if p is not None and p != ROOT}
+        self._selected = position
+        self._refold({self.segments.of(p) for p in marks})
+
+    def keep(self, positions: frozenset[int]) -> None:
+        """Never fold these nodes."""
+        changed, self._kept = self._kept ^ positions, positions
+        if changed:
+            self._refold({self.segments.of(p) for p in changed})
+
+    def unfold(self, number: int) -> bool:
+        """Show every step of a folded row; False where the row is none."""
+        row = self.row(number)
+        if row.kind is not Kind.FOLD:
+            return False
+        self._refold(self._unfolded.add(row.oldest, row.newest))
+        return True
+
+    def fold(self, position: int) -> bool:
+        """Fold the unfolded run that a node is in; False where it is in none."""
+        changed = None if position == ROOT else self._unfolded.fold(position)
+        self._refold(changed or set())
+        return changed is not None
+
+    @property
+    def unfolded(self) -> list[tuple[int, int]]:
+        """The oldest and the newest node of each run that was unfolded."""
+        return self._unfolded.runs
+
+    @property
+    def edition(self) -> int:
+        """Grows with every change of what is unfolded."""
+        return self._unfolded.edition
+
+    def unfold_only(self, runs: list[tuple[int, int]]) -> None:
+        """Show the steps of these runs, and fold all others."""
+        self._refold(self._unfolded.only(runs))
+
+    @property
+    def all_open(self) -> bool:
+        """Whether no straight run is folded."""
+        return not any(piece.folded for pieces in self._pieces for piece in pieces)
+
+    def hold(self) -> None:
+        """Keep the head's neighbours of this moment visible when the head moves on."""
+        self._refold(self._unfolded.hold(self.tree.head))
+
+    def release(self) -> None:
+        """Hold nothing more."""
+        self._refold(self._unfolded.release())
+
+    def unfold_all(self) -> None:
+        """Show every step of the tree as it is now."""
+        self._refold(self._unfolded.all())
+
+    def fold_all(self) -> None:
+        """Fold every straight run."""
+        self._refold(self._unfolded.none())
+
+    def _reordered(self, head: int | None, moved: set[int]) -> bool:
+        """Whether branches, their order, or which of them are served, have changed."""
+        if self._edition != self.segments.edition:
+            return True
+        before, now = (p if p is None else self.segments.of(p) for p in (head, self.tree.head))
+        return before != now or any(self._place[s] < len(self._strands) - 1 for s in moved)
+
+    def _order(self) -> None:
+        self._edition = self.segments.edition
+        self._strands = strands(self.segments, self.tree.head)
+        self._place = {strand.segment: place for place, strand in enumerate(self._strands)}
+        self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
+        self.branches = sum(strand.joint for strand in self._strands) + bool(self._strands)
+        self._unfolded.recut()
+        self._pieces = [self._cut(strand) for strand in self._strands]
+        self._count(0)
+
+    def _refold(self, segments: set[int]) -> None:
+        """Work out anew what these segments fold, and the rows above the lowest of them."""
+        changed = len(self._strands)
+        for place in (self._place[segment] for segment in segments):
+            pieces = self._cut(self._strands[place])
+            if pieces != self._pieces[place]:
+                self._pieces[place] = pieces
+                changed = min(changed, place)
+        self._count(changed)
+
+    def _count(self, first: int) -> None:
+        self.drawing += first < len(self._strands)
+        heights = (
+            strand.joint + sum(piece.rows for piece in pieces)
+            for strand, pieces in zip(self._strands[first:], self._pieces[first:], strict=True)
+        )
+        self._starts[first:] = accumulate(heights, initial=self._starts[first])
+
+    def _cut(self, strand: Strand) -> list[Piece]:
+        """Fold a segment, but for its ends, its marked nodes and what was unfolded."""
+        segment = strand.segment
+        last = len(self.segments.nodes[segment]) - 1
+        shown = [(last, last), *self._unfolded.parts(segment)]
+        if strand.joint:
+            shown.append((0, 0))
+        kept = [(position, 0) for position in self._kept]
+        marks = (self.tree.head, NEAR), (self.tree.best, 0), (self._selected, 0)
+        for mark, near in (*marks, *kept):
+            if mark is not None and mark != ROOT and self.segments.of(mark) == segment:
+                index = self.segments.index(mark)
+                shown.append((index - near, index + near))
+        return cut_pieces(last + 1, shown)
+
+    def _served(self, strand: Strand, index: int) -> bool:
+        head = self.tree.head
+        if head is None or not strand.served:
+            return False
+        return self.segments.of(head) != strand.segment or index <= self.segments.index(head)
+
+    def _node_row(self, strand: Strand, pieces: list[Piece], up: int) -> Row:
+        nodes = self.segments.nodes[strand.segment]
+        for piece in pieces:
+            if up < piece.rows:
+                low = piece.low if piece.folded else piece.low + up
+                high = piece.high if piece.folded else low
+                kind, glyph = (Kind.FOLD, "⋮") if piece.folded else (Kind.NODE, "●")
+                served = (*strand.rails, self._served(strand, high))
+                return Row(kind, "│ " * strand.lane + glyph, served, nodes[high], nodes[low])
+            up -= piece.rows
+        raise IndexError(up)

@@ -1,0 +1,103 @@
+"""Parts: what every area of the service works with."""
+
+import asyncio
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from hud_tui.service.engines.base import Base, Engine, Tokenizer
+from hud_tui.service.event_stream import Frames, Hub
+from hud_tui.service.http import Refused
+from hud_tui.service.policies import Policies, Temperatures
+from hud_tui.service.retention import Retention
+from hud_tui.service.session import Session
+from hud_tui.service.store import checkpoints
+from hud_tui.service.store.db import Store
+from hud_tui.service.store.models import ModelRow
+from hud_tui.service.tree_cache import Trees
+from hud_tui.service.weights import Weights
+
+TRAINING = 4
+"""Training policies kept open for the next call."""
+
+
+class ServiceContext:
+    def __init__(self, data_dir: Path, engine: Engine, max_disk: int) -> None:
+        self.data_dir = data_dir
+        self.engine = engine
+        self.hub = Hub()
+        self.trees = Trees()
+        self.temperatures = Temperatures()
+        self.frames = Frames()
+        self.store = Store(data_dir / "service.db", self.hub.grew, self.trees.touch)
+        self.weights = Weights(self.store, data_dir)
+        self.policies = Policies(engine, data_dir, self.weights, self._gone)
+        self.retention = Retention(
+            self.store, engine, self.policies, self.weights, data_dir, max_disk
+        )
+        self._sessions: dict[str, Session] = {}
+        self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def _gone(self, state_path: str) -> None:
+        """The tree says of a state that its server no longer has it."""
+        await self.store.write(checkpoints.gone, state_path)
+
+    def session(self, model: ModelRow) -> Session:
+        """The model's one training session."""
+        session = self._sessions.get(model.id)
+        if session is None:
+            session = self._sessions[model.id] = Session(
+                model,
+                self.store,
+                self.engine,
+                self.policies,
+                self.weights,
+                self.data_dir,
+                self.retention.wake,
+            )
+        return session
+
+    def answering(self, scope: str, key: str) -> asyncio.Lock:
+        """Held while a write with this key is done and answered."""
+        return self._answering.setdefault((scope, key), asyncio.Lock())
+
+    async def rest(self) -> None:
+        """Close the training policies that were left longest ago and hold no gradients."""
+        idle = [session for session in self._sessions.values() if session.idle]
+        idle.sort(key=lambda session: session.used_at)
+        for session in idle[: max(0, len(idle) - TRAINING)]:
+            async with session.lock:
+                await session.rest()
+
+    def bases(self) -> dict[str, Base]:
+        """What the engine offers, by name."""
+        return {base.name: base for base in self.engine.bases()}
+
+    def base(self, model: ModelRow) -> Base:
+        """The base of a model.
+
+        Raises:
+            Refused: 409, the running engine does not offer it.
+        """
+        base = self.bases().get(model.base)
+        if base is None:
+            raise Refused(
+                409,
+                f"{model.slug} is built on {model.base}, which the {self.engine.about().engine}"
+                " engine does not offer: start the service with the engine it was made with",
+            )
+        return base
+
+    async def tokenizer(self, model: ModelRow) -> Tokenizer:
+        """The tokenizer of a model's base. Raises Refused as `base`, EngineError as the engine."""
+        return await self.engine.tokenizer(self.base(model).name)
+
+
+def trainable(model: ModelRow) -> ModelRow:
+    """The model, where it is a fork.
+
+    Raises:
+        Refused: 409, it is a shared base.
+    """
+    if model.is_base:
+        raise Refused(409, f"{model.slug} is a shared base: fork it first")
+    return model

@@ -1,0 +1,359 @@
+"""Verifiable environments that the service can roll out without any other process."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any
+
+# JSON Schema, as much of it as a scenario's args need: flat objects of integers and strings.
+
+
+Schema = dict[str, Any]
+
+
+def integer(low: int = -999_999_999, high: int = 999_999_999) -> Schema:
+    """An integer within [low, high]."""
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def string(shortest: int = 1, longest: int = 64) -> Schema:
+    """A string of `shortest` to `longest` characters."""
+    return {"type": "string", "minLength": shortest, "maxLength": longest}
+
+
+def arguments(**properties: Schema) -> Schema:
+    """An object with exactly these properties, all required."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def check_args(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The args as a new dict, once they fit the schema made by `arguments`.
+
+    A whole number is an integer however it is written, as JSON Schema has it: 3.0 becomes 3.
+
+    Raises:
+        ValueError: A field is missing, unknown, of the wrong type or out of bounds.
+    """
+    properties: dict[str, Schema] = schema["properties"]
+    for name in args:
+        if name not in properties:
+            raise ValueError(f"args.{name} is not known here; expected {', '.join(properties)}")
+    checked = {}
+    for name, wanted in properties.items():
+        if name not in args:
+            raise ValueError(f"args.{name} is missing")
+        value = args[name]
+        if isinstance(value, float) and value.is_integer() and wanted["type"] == "integer":
+            value = int(value)
+        _check_value(name, wanted, value)
+        checked[name] = value
+    return checked
+
+
+def _check_value(name: str, wanted: Schema, value: Any) -> None:
+    kind = wanted["type"]
+    if kind == "integer":
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"args.{name} must be an integer")
+        size, low, high, unit = value, wanted["minimum"], wanted["maximum"], ""
+    else:
+        if not isinstance(value, str):
+            raise ValueError(f"args.{name} must be a string")
+        size, low, high = len(value), wanted["minLength"], wanted["maxLength"]
+        unit = " characters"
+    if not low <= size <= high:
+        raise ValueError(f"args.{name} must be {low} to {high}{unit}, not {size}")
+
+
+# Environments the service itself can roll out: a prompt from a task's args, a reward from a text.
+#
+# A scenario is five short things: what it is called, what it takes (JSON Schema), what it
+# asks, what the right answer is, and how near a wrong one came. Add one to an environment's
+# list and it is in the registry, in preflight and in managed runs.
+
+
+Args = Mapping[str, Any]
+
+EXACT = 1.0
+"""The bare answer and nothing else."""
+CONTAINED = 0.2
+"""The answer as a word in a longer text: right, but not in the form that was asked for."""
+NEAR = 0.15
+"""Most that a wrong answer in the right form can earn."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One kind of task."""
+
+    name: str
+    description: str
+    args_schema: dict[str, Any]
+    """JSON Schema of the args: an object of integers and strings with their bounds."""
+    ask: Callable[..., str]
+    """Prompt of the args, given as keywords."""
+    solve: Callable[..., str]
+    """Right answer of the args, given as keywords."""
+    nearness: Callable[[str, str], float]
+    """How near (text, answer) is, in [0, 1]; only asked when the text is not the answer."""
+
+    def prompt(self, args: Args) -> str:
+        """The user message of a task.
+
+        Raises:
+            ValueError: The args do not fit the schema; the message names the field.
+        """
+        return self.ask(**check_args(self.args_schema, args))
+
+    def answer(self, args: Args) -> str:
+        """The text that earns 1.0. Raises ValueError as `prompt` does."""
+        return self.solve(**check_args(self.args_schema, args))
+
+    def grade(self, args: Args, completion: str) -> float:
+        """Reward of a completion, in [0, 1]. Raises ValueError as `prompt` does."""
+        answer, text = self.answer(args), completion.strip()
+        if text == answer:
+            return EXACT
+        if re.search(rf"(?<![\w-]){re.escape(answer)}(?!\w)", text):
+            return CONTAINED
+        return round(NEAR * self.nearness(text, answer), 4)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A named set of scenarios."""
+
+    name: str
+    description: str
+    listed: tuple[Scenario, ...]
+
+    @cached_property
+    def scenarios(self) -> dict[str, Scenario]:
+        """The scenarios by name, in the order they are listed."""
+        return {scenario.name: scenario for scenario in self.listed}
+
+
+# How near a wrong answer came, so that groups spread before anything is solved.
+
+
+REACH = 10
+"""A number further off than this is plainly wrong."""
+ALIKE = 0.5
+"""A text with fewer of its characters in place than this share is plainly wrong."""
+
+
+def of_numbers(text: str, answer: str) -> float:
+    """1 minus the distance over REACH + 1, for a bare integer within REACH; else 0."""
+    if not re.fullmatch(r"-?[0-9]{1,12}", text):
+        return 0.0
+    return max(0.0, 1 - abs(int(text) - int(answer)) / (REACH + 1))
+
+
+def of_texts(text: str, answer: str) -> float:
+    """Share of characters in place, for a text of the answer's length with at least ALIKE."""
+    if len(text) != len(answer):
+        return 0.0
+    share = sum(a == b for a, b in zip(text, answer, strict=True)) / len(answer)
+    return share if share >= ALIKE else 0.0
+
+
+# arith: sums, differences and comparisons of two integers.
+
+
+TWO_INTEGERS = arguments(a=integer(), b=integer())
+
+ARITH = Environment(
+    name="arith",
+    description="Sums, differences and comparisons of two integers",
+    listed=(
+        Scenario(
+            name="add",
+            description="Add two integers.",
+            args_schema=TWO_INTEGERS,
+            ask=lambda a, b: f"{a} + {b} = ?",
+            solve=lambda a, b: str(a + b),
+            nearness=of_numbers,
+        ),
+        Scenario(
+            name="subtract",
+            description="Subtract the second integer from the first.",
+            args_schema=TWO_INTEGERS,
+            ask=lambda a, b: f"{a} - {b} = ?",
+            solve=lambda a, b: str(a - b),
+            nearness=of_numbers,
+        ),
+        Scenario(
+            name="compare",
+            description="Say the larger of two integers.",
+            args_schema=TWO_INTEGERS,
+            ask=lambda a, b: f"Larger: {a} or {b}?",
+            solve=lambda a, b: str(max(a, b)),
+            nearness=of_numbers,
+        ),
+    ),
+)
+
+
+# text: reversing, counting and capitalising letters.
+
+
+TEXT = Environment(
+    name="text",
+    description="Reversing, counting and capitalising letters",
+    listed=(
+        Scenario(
+            name="reverse",
+            description="Write a text backwards.",
+            args_schema=arguments(text=string()),
+            ask=lambda text: f"Reverse: {text}",
+            solve=lambda text: text[::-1],
+            nearness=of_texts,
+        ),
+        Scenario(
+            name="count_letter",
+            description="Count how often a letter occurs in a text.",
+            args_schema=arguments(letter=string(longest=1), text=string()),
+            ask=lambda letter, text: f"Count {letter} in: {text}",
+            solve=lambda letter, text: str(text.count(letter)),
+            nearness=of_numbers,
+        ),
+        Scenario(
+            name="uppercase",
+            description="Write a text in capital letters.",
+            args_schema=arguments(text=string()),
+            ask=lambda text: f"Uppercase: {text}",
+            solve=lambda text: text.upper(),
+            nearness=of_texts,
+        ),
+    ),
+)
+
+
+ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT)}
+"""Every environment by name."""
+
+__all__ = ["ENVIRONMENTS", "Environment", "Scenario"]
+
+
+# The tasksets that ship with the service, generated the same on every machine.
+#
+# `mixed` holds, beside what can be learned, a few hopeless tasks (numbers and texts far
+# beyond the bases' reach) and a few saturated ones (always solved): groups without spread
+# and a plateau below 1 are then real.
+
+
+TaskRow = dict[str, Any]
+Draw = Callable[[Random], dict[str, Any]]
+
+HELDOUT = {"split": "heldout"}
+"""``columns`` of a task that is sampled for `heldout_reward` and never trained on."""
+
+LISTED = """
+    apple banana basket bird bottle bread bridge butter candle carrot castle cheese cherry
+    circle cloud coffee copper cotton dinner dragon eagle engine feather field finger flower
+    forest garden ginger glass green hammer harbor honey island jacket kettle kitten ladder
+    lemon letter market mirror monkey needle number orange paper pepper planet pocket potato
+    purple rabbit river rocket school silver sister sleep spring street summer sunset tomato
+    tunnel velvet violin water window winter yellow
+"""
+WORDS = tuple(LISTED.split())
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A taskset of the service's own."""
+
+    name: str
+    description: str
+    tasks: tuple[TaskRow, ...]
+    """Rows ``{env, id, args, slug}`` with ``columns`` where held out."""
+
+
+def rows(env: str, scenario: str, draw: Draw, train: int, heldout: int = 0) -> Iterator[TaskRow]:
+    """Distinct tasks of one scenario; the held-out ones come last."""
+    random, seen = Random(f"{env} {scenario}"), set[str]()
+    while len(seen) < train + heldout:
+        args = draw(random)
+        slug = "-".join([scenario, *map(str, args.values())])
+        if slug in seen:
+            continue
+        row = {"env": env, "id": scenario, "args": args, "slug": slug}
+        yield row if len(seen) < train else {**row, "columns": dict(HELDOUT)}
+        seen.add(slug)
+
+
+def arith_rows(train: int, heldout: int) -> list[TaskRow]:
+    """`train` and `heldout` tasks of each scenario of arith."""
+    return [
+        row
+        for scenario in ("add", "subtract", "compare")
+        for row in rows("arith", scenario, _pair, train, heldout)
+    ]
+
+
+def text_rows(train: int, heldout: int) -> list[TaskRow]:
+    """`train` and `heldout` tasks of each scenario of text."""
+    draws = {"reverse": _text, "count_letter": _counted, "uppercase": _text}
+    return [
+        row
+        for scenario, draw in draws.items()
+        for row in rows("text", scenario, draw, train, heldout)
+    ]
+
+
+def hopeless_rows() -> list[TaskRow]:
+    """Far beyond what the bases have seen; they fit the context, and are never solved."""
+    return [
+        *rows("arith", "add", lambda random: _numbers(random, 10**7), 4),
+        *rows("text", "reverse", lambda random: {"text": "".join(random.sample(WORDS, 5))}, 4),
+    ]
+
+
+def saturated_rows() -> list[TaskRow]:
+    """Solved by the bases from the start: capitals of at most three letters."""
+    short = ("a", "at", "cat", "dog", "go", "sun", "tea", "we")
+    return list(
+        rows("text", "uppercase", lambda random: {"text": random.choice(short)}, len(short))
+    )
+
+
+def _pair(random: Random) -> dict[str, Any]:
+    return {"a": random.randrange(100), "b": random.randrange(100)}
+
+
+def _numbers(random: Random, low: int) -> dict[str, Any]:
+    return {"a": random.randrange(low, 10 * low), "b": random.randrange(low, 10 * low)}
+
+
+def _text(random: Random) -> dict[str, Any]:
+    return {"text": random.choice([word for word in WORDS if len(word) <= 6])}
+
+
+def _counted(random: Random) -> dict[str, Any]:
+    word = random.choice(WORDS)
+    return {"letter": random.choice(word), "text": word}
+
+
+TASKSETS: dict[str, BuiltIn] = {
+    taskset.name: taskset
+    for taskset in (
+        BuiltIn(
+            "arith",
+            "Sums, differences and comparisons below 100; learned in seconds",
+            tuple(arith_rows(32, 12)),
+        ),
+        BuiltIn("text", "Reversing, counting and capitalising words", tuple(text_rows(24, 8))),
+        BuiltIn(
+            "mixed",
+            "All six scenarios with a few hopeless and a few saturated tasks; a minute or two",
+            (*arith_rows(28, 8), *text_rows(24, 8), *hopeless_rows(), *saturated_rows()),
+        ),
+    )
+}

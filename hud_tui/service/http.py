@@ -1,0 +1,324 @@
+"""What a failure of the disk or the database means to who called: a status and a sentence."""
+
+import asyncio
+import errno
+import json
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hud_tui.service.engines.base import DiskFull
+
+# Refused: the service will not do this, and says why.
+
+
+class Refused(Exception):
+    """Answered as ``{"detail": …}`` with this status; nothing was changed."""
+
+    def __init__(
+        self, status: int, detail: Any, code: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(_sentence(detail))
+        self.status = status
+        self.detail = detail
+        self.code = code
+        """A machine's word for it, where the wire has one: ``context_length_exceeded``."""
+        self.param = param or (_place(detail[0]) if isinstance(detail, list) and detail else None)
+        """The field that is to blame, e.g. ``messages.0.role``; None where it is none."""
+
+
+def not_found(kind: str, name: object) -> Refused:
+    """404 for one thing of a kind."""
+    return Refused(404, f"no such {kind}: {name}")
+
+
+def bad_field(field: str, message: str, kind: str = "value_error") -> Refused:
+    """422 in the shape of a validation error; `field` is a path such as ``inputs.3.reward``."""
+    loc = ["body", *(int(part) if part.isdigit() else part for part in field.split("."))]
+    return Refused(422, [{"type": kind, "loc": loc, "msg": message}])
+
+
+def _sentence(detail: Any) -> str:
+    """What a detail says, in words: validation errors have theirs, and the field's name."""
+    if not isinstance(detail, list):
+        return str(detail)
+    said = (": ".join(filter(None, (_place(one), str(one.get("msg", ""))))) for one in detail)
+    return "; ".join(said)
+
+
+def _place(error: dict[str, Any]) -> str | None:
+    """The field of a validation error, without the part of the request that has it."""
+    return ".".join(str(part) for part in error.get("loc", ())[1:]) or None
+
+
+FULL = (
+    "the disk of the data directory is full: nothing of this was kept. Free some space (hud-tui"
+    " doctor says where it goes), or serve with a lower --max-disk, then do it again"
+)
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+WRITES = {
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+}
+"""SQLite says so where a quota is reached, too."""
+
+
+def free_bytes(data_dir: Path) -> int:
+    """What the checkpoints' disk has room for."""
+    return shutil.disk_usage(data_dir / "checkpoints").free
+
+
+def refusal(error: BaseException) -> Refused | None:
+    """507 where there is no room, 503 where it may work later, 500 for damage; None where it is
+    no failure of the disk's."""
+    if isinstance(error, DiskFull):
+        return Refused(507, FULL)
+    if isinstance(error, sqlite3.Error):
+        return _of_sqlite(error)
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in NO_ROOM:
+        return Refused(507, FULL)
+    if error.errno in READ_ONLY:
+        return _not_writable(error.strerror or "permission denied")
+    if error.errno == errno.EIO:
+        return Refused(500, f"the disk of the data directory fails: {error.strerror}: look at it")
+    return None
+
+
+def _of_sqlite(error: sqlite3.Error) -> Refused | None:
+    code = getattr(error, "sqlite_errorcode", 0)
+    match code & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return Refused(507, FULL)
+        case sqlite3.SQLITE_IOERR if code in WRITES:
+            return Refused(507, f"{FULL} (or its quota is reached, or it fails: {error})")
+        case sqlite3.SQLITE_IOERR:
+            return Refused(500, f"the disk of the data directory fails: {error}: look at it")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return _not_writable(str(error))
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Refused(
+                503,
+                "another program holds service.db locked: end it (a backup, a sqlite3 shell),"
+                " then do this again; nothing of it was kept",
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return Refused(
+                500,
+                f"service.db is damaged ({error}): stop the service (hud-tui stop); hud-tui doctor"
+                " says how to go on",
+            )
+    return None
+
+
+def _not_writable(why: str) -> Refused:
+    return Refused(
+        507,
+        f"the data directory cannot be written to ({why}): nothing of this was kept. Correct its"
+        " permissions, or mount its disk writable, then do this again",
+    )
+
+
+# Request bodies in, JSON out.
+
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_BYTES = 32 * 1024 * 1024
+"""A larger body is refused with 413. HUD's own service refuses 37 MB of inline tokens."""
+MOST_VALUES = 2**22
+"""Most values in a body. Each takes some 70 bytes once it is read: a million tokens with their
+logprobs are 2 million values and 25 MB."""
+CHUNK_S, BODY_S = 30.0, 600.0
+"""Longest silence within a body, and longest that a whole one may take."""
+LARGE = 2**20
+"""A larger body is read beside the event loop, and only `AT_ONCE` of them together."""
+AT_ONCE = 2
+"""Large bodies that are taken in together; the others' senders wait."""
+MOST_ERRORS = 1000
+"""Of more values that do not fit only the number is said."""
+
+
+async def read_bytes(request: Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        Refused: 413, it is larger than `MAX_BYTES`; what there was of it has been read,
+            so that the client gets to see the answer. 408, it does not come to an end.
+    """
+    async with AsyncExitStack() as room:
+        return await _take(request, room)
+
+
+async def _take(request: Request, room: AsyncExitStack) -> bytes:
+    """`read_bytes`; a large body has its room until the stack ends."""
+    chunks, size = [], 0
+    try:
+        async for chunk in _in_time(request):
+            if size <= LARGE < size + len(chunk):
+                await room.enter_async_context(request.app.state.large)
+            size += len(chunk)
+            if size <= MAX_BYTES:
+                chunks.append(chunk)
+            elif size > 4 * MAX_BYTES:
+                break
+    except TimeoutError:
+        raise Refused(408, f"the rest of the body did not come: {size} bytes did") from None
+    if size > MAX_BYTES:
+        chunks.clear()
+        limit = f"the body is larger than {MAX_BYTES // 2**20} MB"
+        raise Refused(413, f"{limit}: send fewer inputs a call")
+    return b"".join(chunks)
+
+
+async def _in_time(request: Request) -> AsyncIterator[bytes]:
+    """The body's pieces. Raises TimeoutError."""
+    stream = request.stream()
+    async with asyncio.timeout(BODY_S):
+        while True:
+            async with asyncio.timeout(CHUNK_S):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                return
+            yield chunk
+
+
+async def read(request: Request, model: type[M]) -> M:
+    """The body as one of the wire's models.
+
+    Raises:
+        Refused: 400, it is not JSON; 422, it does not fit; 408 and 413 as `read_bytes`, and 413
+            for more than `MOST_VALUES` values.
+    """
+    async with AsyncExitStack() as room:
+        body = request.state.body = await _take(request, room)
+        if body.count(b",") >= MOST_VALUES:
+            many = f"more than {MOST_VALUES} values in a body"
+            raise Refused(413, f"{many}: send fewer inputs a call")
+        if len(body) > LARGE:
+            return await asyncio.to_thread(_parse, model, body)
+        return _parse(model, body)
+
+
+def _parse(model: type[M], body: bytes) -> M:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        if error.error_count() > MOST_ERRORS:
+            message = f"{error.error_count()} values do not fit: too many to name"
+            raise Refused(422, [{"type": "misfit", "loc": ["body"], "msg": message}]) from None
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        if found and found[0]["type"] == "json_invalid":
+            raise Refused(400, f"the body is not JSON: {found[0]['msg']}") from error
+        detail = [{**one, "loc": ["body", *one["loc"]]} for one in found[:50]]
+        raise Refused(422, detail) from error
+
+
+def reply(body: Any, status: int = 200) -> Response:
+    """JSON of plain values and of the wire's models."""
+    return Response(dumps(body), status, media_type="application/json")
+
+
+def dumps(body: Any) -> bytes:
+    """`reply`'s JSON."""
+    try:
+        return orjson.dumps(body, default=_plain)
+    except TypeError:  # a client's number beyond 64 bits comes back as it came
+        return json.dumps(body, default=_plain).encode()
+
+
+def page(items: list[Any], total: int, limit: int, offset: int) -> Response:
+    """One page of a collection."""
+    return reply({"items": items, "total": total, "limit": limit, "offset": offset})
+
+
+def number(request: Request, name: str, default: int, most: int) -> int:
+    """A query's non-negative integer, at most `most`.
+
+    Raises:
+        Refused: 422, it is not one.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit():
+        found = [{"type": "int_parsing", "loc": ["query", name], "msg": "not a whole number ≥ 0"}]
+        raise Refused(422, found)
+    return min(int(text[:18]), most)
+
+
+def window(request: Request, default: int = 50, most: int = 1000) -> tuple[int, int]:
+    """The query's limit and offset."""
+    return number(request, "limit", default, most), number(request, "offset", 0, 2**31)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+# The service's clock, in the two forms the wire wants.
+
+
+def now() -> float:
+    """Unix seconds."""
+    return datetime.now(UTC).timestamp()
+
+
+def iso(at: float) -> str:
+    """ISO 8601 in UTC with microseconds: sorts as text in the order of time."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+
+
+# Ids: 32 hex digits and canonical UUIDs name the same object; the store holds the latter.
+
+
+def new_id() -> str:
+    """A fresh id, as a canonical UUID."""
+    return str(uuid4())
+
+
+def named_id(kind: str, name: str) -> str:
+    """The id of something that ships with the service: the same in every data directory."""
+    return str(uuid5(NAMESPACE_URL, f"hud-tui:{kind}:{name}"))
+
+
+def rollout_id(job_id: str, *place: object) -> str:
+    """The id of a managed run's rollout: the same when its place is sampled again."""
+    return str(uuid5(UUID(job_id), " ".join(map(str, place))))
+
+
+def canonical(text: str) -> str | None:
+    """The canonical UUID of either spelling; None where it is neither."""
+    try:
+        return str(UUID(text)) if len(text) in (32, 36) else None
+    except ValueError:
+        return None
+
+
+def wanted_id(kind: str, text: str) -> str:
+    """The canonical id of a path's or body's id.
+
+    Raises:
+        Refused: 404, it is not an id at all.
+    """
+    found = canonical(text)
+    if found is None:
+        raise not_found(kind, text[:100])
+    return found

@@ -1,0 +1,665 @@
+"""Batches that teach nothing, one after the other: when to give up, and what they say.
+
+A batch without spread is sampled again. After `IN_A_ROW` of them there is no gradient left to
+hope for: either the tasks are solved, which is how a run should end, or the rewards do not
+tell the policy's answers apart.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf, isclose
+from random import Random
+from statistics import fmean
+from time import perf_counter
+from typing import Any, TypeVar
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.task import Task
+from hud_tui.service.batches import (
+    CROSS_ENTROPY,
+    Batch,
+    Trajectory,
+    Turn,
+    check_loss,
+    flat_groups,
+    make_batch,
+    name_flat,
+)
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.engines.base import (
+    Adam,
+    Base,
+    Engine,
+    EngineError,
+    EngineLost,
+    Handle,
+    Sampled,
+    SampleRequest,
+    StateGone,
+    Tokenizer,
+)
+from hud_tui.service.environments import ENVIRONMENTS, Scenario
+from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
+from hud_tui.service.store import checkpoints, jobs
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.jobs import NoSpread, Solved, Stopped
+from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts
+from hud_tui.wire import JobParameters
+
+IN_A_ROW = 20
+"""Batches without anything to train on after which a run ends."""
+FULL = 1.0
+"""The reward of a task that is solved."""
+CURE = "choose easier tasks, a larger group_size or a higher temperature"
+
+
+@dataclass
+class ZeroVarianceStreak:
+    """The flat batches since the last step."""
+
+    count: int = 0
+    low: float = inf
+    high: float = -inf
+    """Of all their rewards."""
+
+    def add(self, rewards: Sequence[float]) -> None:
+        """One more batch had nothing to train on."""
+        self.count += 1
+        self.low, self.high = min(self.low, *rewards), max(self.high, *rewards)
+
+    def clear(self) -> None:
+        """A step was taken."""
+        self.count, self.low, self.high = 0, inf, -inf
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it is time to give up."""
+        return self.count >= IN_A_ROW
+
+    @property
+    def solved(self) -> bool:
+        """Whether every rollout of theirs had the full reward."""
+        return isclose(self.low, FULL, abs_tol=1e-6) and isclose(self.high, FULL, abs_tol=1e-6)
+
+    @property
+    def verdict(self) -> str:
+        """What they say of the tasks, and what to do about it."""
+        if self.solved:
+            return (
+                f"solved: every rollout of the last {self.count} batches scored {FULL};"
+                " no gradient left"
+            )
+        if self.low == self.high:
+            every = f"every rollout of the last {self.count} batches scored {round(self.low, 4)}"
+            why = (
+                "too hard for this model" if self.low <= 0 else "the reward tells no answers apart"
+            )
+            return f"{every}: {why}: {CURE}"
+        every = f"the last {self.count} batches had rewards from {round(self.low, 4)}"
+        every += f" to {round(self.high, 4)}, the same within each group"
+        return f"{every}: each task is always solved or never: {CURE}"
+
+
+# What a managed run will do: its parameters filled in, its rows read, every prompt rendered.
+#
+# All that can be wrong with a submission is found here, before anything is queued.
+#
+# Rollout j of task t in iteration i of seed s is sampled with the generator (s, i, t, j), so
+# it is the same whatever else runs. Tasks come in seeded epochs: a permutation is dealt out
+# in whole batches, and what is left over waits for the next one.
+
+
+EFFORT = {"low": 0.6, "medium": 1.0, "high": 2.0}
+"""max_tokens of each reasoning_effort, in those that the base starts from."""
+MOST_TASKS = 10_000
+HELDOUT_EVERY = 5
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One task, ready to be sampled and graded."""
+
+    index: int
+    task: Task
+    scenario: Scenario
+    question: str
+    prompt: Sequence[int]
+
+    def grade(self, completion: str) -> float:
+        return float(self.scenario.grade(self.task.args, completion))
+
+
+@dataclass(frozen=True)
+class Plan:
+    parameters: Mapping[str, Any]
+    """Every parameter by the wire's name, none missing."""
+    train: Sequence[Planned]
+    heldout: Sequence[Planned]
+
+    def tasks_of(self, iteration: int) -> list[Planned]:
+        """The training tasks of one iteration, from 0; none comes twice."""
+        count = min(self.parameters["tasks_per_step"], len(self.train))
+        epoch, place = divmod(iteration, len(self.train) // count)
+        order = list(range(len(self.train)))
+        Random(f"{self.parameters['seed']} {epoch}").shuffle(order)
+        return [self.train[i] for i in order[place * count : (place + 1) * count]]
+
+    def heldout_of(self, iteration: int, last: bool) -> Sequence[Planned]:
+        """The held-out tasks that are sampled in this iteration: all, or none."""
+        due = last or iteration % self.parameters["heldout_every"] == 0
+        return self.heldout if due else ()
+
+
+def fill(given: JobParameters, base: Base) -> dict[str, Any]:
+    """Every parameter of a run: as given, else the base's default.
+
+    Raises:
+        Refused: 422, an unknown loss, or no room for a completion.
+    """
+    defaults = base.defaults
+    effort = effort_tokens(given.reasoning_effort, base)
+    loss_fn = given.loss_fn or "importance_sampling"
+    filled = {
+        "reasoning_effort": given.reasoning_effort,
+        "steps": given.steps or defaults.steps,
+        "group_size": given.group_size or defaults.group_size,
+        "tasks_per_step": given.tasks_per_step or defaults.tasks_per_step,
+        "learning_rate": given.learning_rate or defaults.learning_rate,
+        "loss_fn": loss_fn,
+        "temperature": given.temperature or 1.0,
+        "max_tokens": min(given.max_tokens or effort, base.context - 1),
+        "seed": given.seed or 0,
+        "heldout_every": given.heldout_every or HELDOUT_EVERY,
+    }
+    try:
+        check_loss(loss_fn)
+    except Refused as refused:
+        raise bad_field("config.parameters.loss_fn", refused.detail[0]["msg"]) from refused
+    return filled
+
+
+def effort_tokens(effort: str | None, base: Base) -> int:
+    """max_tokens of a reasoning_effort; the base's own where there is none."""
+    return round(base.defaults.max_tokens * EFFORT.get(effort or "", 1.0))
+
+
+def make_plan(
+    parameters: Mapping[str, Any], rows: Sequence[dict[str, Any]], base: Base, tokens: Tokenizer
+) -> Plan:
+    """Read the rows and render every prompt.
+
+    Raises:
+        Refused: 422, naming the row: unreadable, unknown environment or scenario, args
+            that do not fit, a prompt beyond the context, a slug twice; or none to train on.
+    """
+    if len(rows) > MOST_TASKS:
+        raise bad_field("dataset.tasks", f"{len(rows)} tasks: at most {MOST_TASKS} in one run")
+    try:
+        tasks = read_rows(rows)
+    except HudUsage as error:
+        raise bad_field("dataset.tasks", f"{error.message} ({error.hint})") from error
+    _refuse_twins(tasks)
+    room = base.context - 1
+    planned = [_plan_task(number, task, tokens, room) for number, task in enumerate(tasks)]
+    train = [one for one in planned if not one.task.heldout]
+    if not train:
+        raise bad_field("dataset.tasks", "every row is held out: nothing to train on")
+    return Plan(parameters, train, [one for one in planned if one.task.heldout])
+
+
+def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int) -> Planned:
+    field = f"dataset.tasks.{index}"
+    where = f"row {index + 1} ({task.slug})"
+    environment = ENVIRONMENTS.get(task.env)
+    if environment is None:
+        known = ", ".join(ENVIRONMENTS)
+        raise bad_field(field, f"{where}: no such environment: {task.env}; this has {known}")
+    scenario = environment.scenarios.get(task.scenario)
+    if scenario is None:
+        known = ", ".join(environment.scenarios)
+        message = f"{where}: {task.env} has no scenario {task.scenario}; it has {known}"
+        raise bad_field(field, message)
+    try:
+        question = scenario.prompt(task.args)
+    except ValueError as error:
+        raise bad_field(field, f"{where}: {error}") from error
+    prompt = tokens.render([{"role": "user", "content": question}])
+    if len(prompt) > room:
+        message = (
+            f"{where}: the prompt's {len(prompt)} tokens leave no room for an answer in this"
+            f" model's context of {room + 1}"
+        )
+        raise bad_field(field, message)
+    return Planned(index, task, scenario, question, prompt)
+
+
+def _refuse_twins(tasks: Sequence[Task]) -> None:
+    seen: dict[str, int] = {}
+    for number, task in enumerate(tasks, 1):
+        first = seen.setdefault(task.slug, number)
+        if first != number:
+            message = f"row {number}: slug {task.slug} is row {first}'s already"
+            raise bad_field(f"dataset.tasks.{number - 1}.slug", message)
+
+
+# Rollouts of a managed run: sample, decode, grade.
+
+
+HELDOUT_SEED = 1_000_003
+"""Keeps the generators of held-out rollouts apart from those that are trained on."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One graded completion of one task."""
+
+    planned: Planned
+    index: int
+    """In its group, from 0."""
+    sampled: Sampled
+    completion: str
+    reward: float
+    trace_id: str
+
+    def trajectory(self, temperature: float) -> Trajectory:
+        """As training takes it."""
+        turn = Turn(self.planned.prompt, self.sampled.tokens, self.sampled.logprobs, temperature)
+        return Trajectory([turn], self.reward, self.planned.task.slug, self.trace_id)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """All rollouts of one iteration."""
+
+    train: Sequence[Rollout]
+    """Task by task, `group_size` each."""
+    heldout: Sequence[Rollout]
+    started_at: float
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(r.sampled.tokens) for r in (*self.train, *self.heldout))
+
+    @property
+    def truncated(self) -> float:
+        """Share of the training rollouts that ran into max_tokens."""
+        cut = sum(rollout.sampled.finish_reason == "length" for rollout in self.train)
+        return cut / len(self.train)
+
+
+async def roll_out(
+    engine: Engine,
+    handle: Handle,
+    tokens: Tokenizer,
+    plan: Plan,
+    place: tuple[str, int],
+    train: Sequence[Planned],
+    heldout: Sequence[Planned],
+    context: int,
+) -> Rollouts:
+    """Sample and grade some tasks, all in one call to the engine.
+
+    Args:
+        engine, handle, tokens: What samples, and its tokens' texts.
+        plan: The run's.
+        place: The job's id and the iteration's number, which name the rollouts: an
+            iteration that is repeated has the same ones again.
+        train: Tasks that are sampled `group_size` times each.
+        heldout: Tasks that are sampled once each.
+        context: Most tokens of a prompt and its completion.
+
+    Raises:
+        EngineLost: The engine stopped.
+    """
+    size, (_, iteration) = plan.parameters["group_size"], place
+    wanted = [(task, j) for task in train for j in range(size)]
+    held = [(task, 0) for task in heldout]
+    requests = [_request(plan, iteration, task, j, context) for task, j in (*wanted, *held)]
+    started_at, start = now(), perf_counter()
+    sampled = await engine.sample(handle, requests)
+    seconds = perf_counter() - start
+    graded = [
+        _grade(task, j, one, tokens, rollout_id(*place, task.index, j))
+        for (task, j), one in zip((*wanted, *held), sampled, strict=True)
+    ]
+    return Rollouts(graded[: len(wanted)], graded[len(wanted) :], started_at, seconds)
+
+
+def trace_rows(
+    rollouts: Rollouts,
+    place: tuple[str, int, int | None],
+    model: str,
+    base: str,
+    temperature: float,
+    evaluates: str | None = None,
+) -> list[TraceRow]:
+    """The rollouts as they are kept: traces with one turn each.
+
+    Args:
+        rollouts: An iteration's.
+        place: The job's id, its step and which sampling of that this is, both from 1.
+        model, base: Slug and base of what sampled them.
+        temperature: That they were sampled at.
+        evaluates: Id of the checkpoint that they evaluate.
+    """
+    job_id, step, attempt = place
+    groups: dict[int, str] = {}
+    times = (rollouts.started_at, now())
+    rows = []
+    for rollout in (*rollouts.train, *rollouts.heldout):
+        task = rollout.planned.task
+        row = TraceRow(
+            id=rollout.trace_id,
+            job_id=job_id,
+            model=model,
+            task_slug=task.slug,
+            group_id=groups.setdefault(rollout.planned.index, new_id()),
+            step=step,
+            attempt=attempt,
+            rollout=rollout.index,
+            reward=rollout.reward,
+            stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
+            heldout=task.heldout,
+            evaluates=evaluates,
+            turns=[_turn_row(rollout, base, temperature, times)],
+        )
+        rows.append(row)
+    return rows
+
+
+def _turn_row(
+    rollout: Rollout, base: str, temperature: float, times: tuple[float, float]
+) -> TurnRow:
+    return TurnRow(
+        prompt=rollout.planned.prompt,
+        output=rollout.sampled.tokens,
+        logprobs=rollout.sampled.logprobs,
+        base=base,
+        temperature=temperature,
+        prompt_text=rollout.planned.question,
+        completion=rollout.completion,
+        started_at=times[0],
+        ended_at=times[1],
+    )
+
+
+def _request(plan: Plan, iteration: int, task: Planned, j: int, context: int) -> SampleRequest:
+    seed = (plan.parameters["seed"], iteration, task.index, j)
+    return SampleRequest(
+        prompt=task.prompt,
+        max_tokens=min(plan.parameters["max_tokens"], context - len(task.prompt)),
+        temperature=plan.parameters["temperature"],
+        seed=(*seed, HELDOUT_SEED) if task.task.heldout else seed,
+    )
+
+
+def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer, trace_id: str) -> Rollout:
+    completion = tokens.decode(sampled.tokens)
+    return Rollout(task, j, sampled, completion, task.grade(completion), trace_id)
+
+
+# One managed run: sample from the head, grade, step, again; at the end, evaluate.
+#
+# A step's rollouts are sampled by the weights before it, so the last checkpoint has no number
+# of its own until the held-out tasks are sampled once more from it: that is the evaluation.
+#
+# The head is looked at before sampling and, under the session's lock, before training: if
+# it moved in between, the rollouts are thrown away and sampled again from the new head, so
+# that the next node branches from the one that was chosen. A stop is obeyed between
+# rollouts; a step that has begun is finished, whole.
+
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+LOST_IN_A_ROW = 3
+"""Times that an iteration is repeated after the engine stopped, or a file could not be opened."""
+EVALUATED_AT_ONCE = 256
+"""Rollouts of an evaluation that the engine is asked for together: whoever else samples gets a
+turn in between."""
+
+
+class Run:
+    def __init__(
+        self,
+        parts: ServiceContext,
+        model: ModelRow,
+        job_id: str,
+        plan: Plan,
+        step: int = 0,
+        iteration: int = 0,
+        attempt: int = 1,
+        solved: str | None = None,
+    ) -> None:
+        """
+        Args:
+            parts: The service's.
+            model: The fork that is trained.
+            job_id: The run's.
+            plan: What it does.
+            step: Optimizer steps it has taken so far.
+            iteration: Batches it has sampled so far, with those that had no spread.
+            attempt: Which sampling of the next step is due, from 1.
+            solved: Why no further step is taken, where that was found before.
+        """
+        self.model = model
+        self.job_id = job_id
+        self.ends_as = "cancelled"
+        """The status that a stop leaves."""
+        self._parts = parts
+        self._plan = plan
+        self._step = step
+        self._iteration = iteration
+        self._stop = asyncio.Event()
+        self._attempt = attempt
+        self._solved = solved
+        self._flats = ZeroVarianceStreak()
+        self._session = parts.session(model)
+
+    def stop(self, ends_as: str) -> None:
+        """Ask it to end as soon as no step is being taken."""
+        self.ends_as = ends_as
+        self._stop.set()
+
+    async def train(self) -> None:
+        """Take all steps that are left, then evaluate the last checkpoint.
+
+        Raises:
+            Stopped: It was asked to end.
+            Solved: `flats.IN_A_ROW` batches had full rewards only.
+            NoSpread: So many had nothing to train on.
+            EngineError: The engine failed, or stopped too often.
+        """
+        async with self._session.lock:
+            await self._session.drop()
+        while self._solved is None and self._step < self._plan.parameters["steps"]:
+            await self._persist(self._iterate, f"step {self._step + 1}")
+        await self._evaluate()
+        if self._solved is not None:
+            raise Solved(self._solved)
+
+    async def _persist(
+        self, work: Callable[[], Awaitable[T]], what: str, node: Node | None = None
+    ) -> T:
+        """Do something, and again where the engine stops meanwhile, or no file can be opened.
+
+        Args:
+            work: What is done.
+            what: What it is called.
+            node: The checkpoint that it samples from; None for the head.
+        """
+        for lost in range(1, LOST_IN_A_ROW + 1):
+            try:
+                return await work()
+            except (EngineLost, OSError) as error:
+                if refusal(error) is not None:  # the disk's: it does not pass by itself
+                    raise
+                from_ = node or await self._parts.store.read(checkpoints.head, self.model.id)
+                place = from_.name if from_ else "the start"
+                note = f"{what}: {error}: sampled again from {place}"
+                await self._parts.store.write(jobs.note, self.job_id, note)
+                if isinstance(error, OSError):  # too many open files: it may pass
+                    await self._unless_stopped(asyncio.sleep(lost))
+        return await work()
+
+    async def _iterate(self) -> None:
+        start = perf_counter()
+        node = await self._parts.store.read(checkpoints.head, self.model.id)
+        plan, last = self._plan, self._step + 1 == self._plan.parameters["steps"]
+        train, heldout = plan.tasks_of(self._iteration), plan.heldout_of(self._iteration, last)
+        rollouts = await self._unless_stopped(self._sample(node, train, heldout))
+        async with self._session.lock:
+            now = await self._parts.store.read(checkpoints.head_id, self.model.id)
+            if self._stop.is_set() or now != (node.id if node else None):
+                return
+            await self._keep(rollouts, (self.job_id, self._step + 1, self._attempt))
+            batch = self._batch(rollouts)
+            if batch.datums():
+                await self._take_step(batch, rollouts, start)
+            else:
+                await self._skip(batch, rollouts, start)
+
+    async def _evaluate(self) -> None:
+        """Sample the held-out tasks from the run's last checkpoint, and keep what it scored.
+
+        Raises:
+            Stopped: The run was asked to end.
+            EngineError: It could not be sampled; the steps stand.
+        """
+        store, tasks = self._parts.store, self._plan.heldout
+        node = await store.read(checkpoints.due, self.job_id)
+        if node is None or not tasks:
+            return
+        await store.write(jobs.note, self.job_id, f"{_evaluation(node)}: {len(tasks)} tasks")
+        rewards: list[float] = []
+        try:
+            for start in range(0, len(tasks), EVALUATED_AT_ONCE):
+                part = tasks[start : start + EVALUATED_AT_ONCE]
+                score = partial(self._score, node, part)
+                rewards += await self._persist(score, _evaluation(node), node)
+        except StateGone as error:
+            log.warning("%s is not evaluated: %s", node.name, error)
+            return
+        except EngineError as error:
+            why = f"all steps were taken, but the {_evaluation(node)} failed: {error}"
+            raise EngineError(f"{why}. Resume the run to repeat only that") from error
+        await store.write(checkpoints.add, self.model.id, node, rewards, len(tasks), self.job_id)
+
+    async def _score(self, node: Node, tasks: Sequence[Planned]) -> list[float]:
+        """Rewards of one rollout per held-out task, sampled from a checkpoint, and kept."""
+        found = await self._unless_stopped(self._sample(node, (), tasks))
+        await self._keep(found, (self.job_id, self._step, None), node)
+        return [rollout.reward for rollout in found.heldout]
+
+    async def _sample(
+        self, node: Node | None, train: Sequence[Planned], heldout: Sequence[Planned]
+    ) -> Rollouts:
+        parts = self._parts
+        async with parts.policies.borrow(self.model, node) as handle:
+            return await roll_out(
+                parts.engine,
+                handle,
+                await parts.tokenizer(self.model),
+                self._plan,
+                (self.job_id, self._iteration),
+                train,
+                heldout,
+                parts.base(self.model).context,
+            )
+
+    async def _keep(
+        self,
+        rollouts: Rollouts,
+        place: tuple[str, int, int | None],
+        evaluated: Node | None = None,
+    ) -> None:
+        temperature = self._plan.parameters["temperature"]
+        model = self.model
+        id_, step = (evaluated.id, evaluated.step) if evaluated else (None, None)
+        rows = trace_rows(rollouts, place, model.slug, model.base, temperature, id_)
+        await self._parts.store.write(add_rollouts, model.id, rows, step)
+
+    def _batch(self, rollouts: Rollouts) -> Batch:
+        parameters = self._plan.parameters
+        trajectories = [r.trajectory(parameters["temperature"]) for r in rollouts.train]
+        return make_batch(trajectories, parameters["group_size"], parameters["loss_fn"])
+
+    async def _take_step(self, batch: Batch, rollouts: Rollouts, start: float) -> None:
+        parameters = self._plan.parameters
+        await self._session.forward_backward(batch, parameters["loss_fn"])
+        await self._session.optim_step(
+            Adam(parameters["learning_rate"]),
+            job_id=self.job_id,
+            extra=_extra(rollouts),
+            also=lambda db, _: jobs.advance(
+                db,
+                self.job_id,
+                steps=1,
+                tokens=sum(len(datum.output) for datum in batch.datums()),
+                seconds=perf_counter() - start,
+            ),
+        )
+        self._step += 1
+        self._iteration += 1
+        self._attempt = 1
+        self._flats.clear()
+
+    async def _skip(self, batch: Batch, rollouts: Rollouts, start: float) -> None:
+        self._flats.add([rollout.reward for rollout in rollouts.train])
+        self._iteration += 1
+        self._attempt += 1
+        note = f"step {self._step + 1}: {_why_skipped(batch, self._plan.parameters['loss_fn'])}"
+        await self._parts.store.write(
+            jobs.advance,
+            self.job_id,
+            steps=0,
+            tokens=0,
+            seconds=perf_counter() - start,
+            note=f"{note}: sampled again ({self._flats.count} of {IN_A_ROW})",
+        )
+        if self._flats.is_end and self._flats.solved:
+            self._solved = self._flats.verdict
+            await self._parts.store.write(jobs.solved, self.job_id, self._solved)
+        elif self._flats.is_end:
+            raise NoSpread(f"{self._flats.verdict} ({note})")
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.is_set():
+                raise Stopped
+            return task.result()
+        finally:
+            for one in (task, stop):
+                one.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def _evaluation(node: Node) -> str:
+    return f"evaluation of {node.name} on the held-out tasks"
+
+
+def _why_skipped(batch: Batch, loss_fn: str) -> str:
+    if loss_fn == CROSS_ENTROPY:
+        return "every reward was 0"
+    return f"no group had spread: {name_flat(flat_groups(batch))}"
+
+
+def _extra(rollouts: Rollouts) -> dict[str, float]:
+    """The step's metrics that only sampling knows."""
+    metrics = {
+        "rollout_s": rollouts.seconds,
+        "tokens_per_s": rollouts.tokens / max(rollouts.seconds, 1e-9),
+        "truncated_share": rollouts.truncated,
+    }
+    if rollouts.heldout:
+        metrics["heldout_reward"] = fmean(rollout.reward for rollout in rollouts.heldout)
+    return metrics

@@ -1,0 +1,348 @@
+"""The gateway as OpenAI's clients know it: completions and models, with ``/v1`` and without.
+
+Errors come in HUD's form and in OpenAI's: a ``detail`` and an ``error`` object.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from hud_tui.service import gateway
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.engines.base import Base, EngineError, EngineLost, StateGone
+from hud_tui.service.event_stream import RESET
+from hud_tui.service.gateway import Answered, chunks, whole
+from hud_tui.service.http import Refused, dumps, read, read_bytes, reply, wanted_id
+from hud_tui.service.routes import find_model, parts_of, path, service_of
+from hud_tui.service.routes.idempotency import Keep, once
+from hud_tui.service.routes.jobs import span_events
+from hud_tui.service.service import Service
+from hud_tui.service.store import events, jobs, models, traces
+from hud_tui.service.store import traces as trace_store
+from hud_tui.service.store.db import Db
+from hud_tui.service.store.models import ModelRow
+from hud_tui.wire import CancelJob, CancelRollout, Chat, Completion, Json, Many, SubmitRollout
+from hud_tui.wire import Request as Body
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+MOST_MODELS = 10_000
+HUNG_UP = 499
+"""What a request ends with that nobody waits for any more; nobody sees it. As nginx has it."""
+
+
+class HungUp(Exception):
+    """The client has closed the connection."""
+
+
+def openai(handler: Handler) -> Handler:
+    """Says what goes wrong in a handler as OpenAI's clients read it, too."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except HungUp:
+            return Response(status_code=HUNG_UP)
+        except Refused as refused:
+            kind, code = "invalid_request_error", refused.code
+            if refused.status == 404 and code is None:
+                code = "not_found"
+            return _error(refused.status, refused.detail, str(refused), kind, code, refused.param)
+        except StateGone as error:
+            return _error(410, str(error), str(error), "invalid_request_error", "expired")
+        except EngineLost as error:
+            said = f"{error}. Nothing was sampled: ask again"
+            return _error(503, said, said, "server_error", "engine_lost")
+        except EngineError as error:
+            said = f"the engine refused: {error}"
+            return _error(500, said, said, "server_error")
+
+    return answer
+
+
+@openai
+async def chat(request: Request) -> Response:
+    return await _complete(request, await read(request, Chat))
+
+
+@openai
+async def completion(request: Request) -> Response:
+    return await _complete(request, await read(request, Completion))
+
+
+@openai
+async def list_models(request: Request) -> Response:
+    """Every model that can be asked, bases first."""
+    parts = parts_of(request)
+    rows, _ = await parts.store.read(models.catalog, MOST_MODELS, 0)
+    bases = parts.bases()
+    found = [_model(row, bases[row.base]) for row in rows if row.base in bases]
+    return reply({"object": "list", "data": found})
+
+
+@openai
+async def get_model(request: Request) -> Response:
+    parts = parts_of(request)
+    model = await parts.store.read(models.find, path(request, "model_id"))
+    return reply(_model(model, parts.base(model)))
+
+
+async def _complete(request: Request, body: Chat | Completion) -> Response:
+    trace_id = request.headers.get("trace-id")
+    work = gateway.complete(parts_of(request), body, trace_id)
+    answered = await _while_there(request, work)
+    if not body.stream:
+        return reply(whole(answered))
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(answered), headers=headers, media_type="text/event-stream")
+
+
+async def _stream(answered: Answered) -> AsyncIterator[bytes]:
+    for chunk in chunks(answered):
+        yield b"data: " + dumps(chunk) + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Await work for as long as the client waits for it. Raises HungUp."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise HungUp
+        return task.result()
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _hung_up(request: Request) -> None:
+    """Return when the client closes the connection; its body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _model(model: ModelRow, base: Base) -> dict[str, Any]:
+    return {
+        "id": model.slug,
+        "object": "model",
+        "created": int(model.created_at),
+        "owned_by": model.base.partition("/")[0],
+        "root": model.base,
+        "parent": model.forked_from,
+        "max_model_len": base.context,
+    }
+
+
+def _error(
+    status: int, detail: Any, message: str, kind: str, code: str | None = None,
+    param: str | None = None,
+) -> Response:  # fmt: skip
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return reply({"detail": detail, "error": error}, status)
+
+
+CHAT_ROUTES = [
+    route
+    for prefix in ("", "/v1")
+    for route in (
+        Route(f"{prefix}/chat/completions", chat, methods=["POST"]),
+        Route(f"{prefix}/completions", completion, methods=["POST"]),
+        Route(f"{prefix}/models", list_models),
+        Route(f"{prefix}/models/{{model_id:path}}", get_model),
+    )
+]
+
+
+# The event stream of a model, as server-sent events out of the log.
+#
+# Every reader is served from the store, however slow it is, so nothing piles up in memory, and
+# nothing is dropped but the rollouts of steps that are over, where a reader is far behind.
+# Source: WHATWG HTML, section 9.2 (server-sent events).
+
+
+KEEP_ALIVE_S = 5.0
+"""Between two comments. No blank line ends them: some readers would take it for an event."""
+
+
+async def follow(request: Request) -> Response:
+    """From after Last-Event-ID, else from now on; `X-Last-Event-ID` says where that is."""
+    parts, model = parts_of(request), await find_model(request)
+    tail = await parts.store.read(events.newest)
+    last, reset = tail, False
+    given = request.headers.get("last-event-id")
+    if given is not None:
+        last = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else -1
+        if last < 0 or not await parts.store.read(events.can_resume, model.id, last):
+            last, reset = tail, True
+    headers = {"Cache-Control": "no-store", "X-Last-Event-ID": str(last)}
+    stream = _follow_stream(parts, model.id, last, reset)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _follow_stream(
+    parts: ServiceContext, model_id: str, last: int, reset: bool
+) -> AsyncIterator[bytes]:
+    yield b": open\n"
+    if reset:
+        yield RESET
+    while not parts.hub.closed:
+        signal = parts.hub.signal(model_id)
+        last, frames = await parts.frames.after(parts.store, model_id, last, signal)
+        if frames:
+            yield frames
+            continue
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                await signal.wait()
+        except TimeoutError:
+            yield b": still here\n"
+
+
+EVENT_ROUTES = [Route("/v1/models/{model_id:path}/train/events", follow)]
+
+
+# Rollouts: the service makes them, or stops what is under way.
+
+
+EVERY_JOB = "every job"
+
+
+async def submit(request: Request) -> Response:
+    body = await read(request, SubmitRollout)
+    status = await service_of(request).hosted.submit(body)
+    ids = {"job_id": wanted_id("job", body.job_id), "trace_id": wanted_id("trace", body.trace_id)}
+    return reply({**ids, "status": status}, 201)
+
+
+async def cancel_job(request: Request) -> Response:
+    body = await read(request, CancelJob)
+    service, job_id = service_of(request), wanted_id("job", body.job_id)
+
+    async def act() -> dict[str, Any]:
+        count = await _cancel(service, job_id)
+        return {"cancelled": count, "status": _status(count)}
+
+    return await _once(request, job_id, act)
+
+
+async def cancel(request: Request) -> Response:
+    """One rollout that a client reports or asked for; or a job, where no trace is named."""
+    body = await read(request, CancelRollout)
+    service = service_of(request)
+    if body.trace_id is None:
+        job_id = wanted_id("job", body.job_id or "")
+
+        async def act() -> dict[str, Any]:
+            return {"status": _status(await _cancel(service, job_id))}
+
+        return await _once(request, job_id, act)
+    trace_id = wanted_id("trace", body.trace_id)
+
+    async def act_on_one() -> dict[str, Any]:
+        status = await service.parts.store.write(traces.cancel, trace_id)
+        service.hosted.cancel(trace_id)
+        return {"status": status}
+
+    return await _once(request, trace_id, act_on_one)
+
+
+async def cancel_all(request: Request) -> Response:
+    service = service_of(request)
+    request.state.body = await read_bytes(request)
+    return await _once(request, EVERY_JOB, partial(_cancel_all, service))
+
+
+async def _cancel_all(service: Service) -> dict[str, Any]:
+    active = await service.parts.store.read(jobs.unfinished)
+    details: list[dict[str, Any]] = [
+        {"job_id": job["id"], "cancelled": await _cancel(service, job["id"])} for job in active
+    ]
+    total = sum(int(detail["cancelled"]) for detail in details)
+    return {
+        "jobs_cancelled": sum(detail["cancelled"] > 0 for detail in details),
+        "total_tasks_cancelled": total,
+        "job_details": details,
+        "status": _status(total),
+    }
+
+
+async def _once(
+    request: Request, scope: str, act: Callable[[], Awaitable[dict[str, Any]]]
+) -> Response:
+    """As `once`, for what is no single transaction: it changes nothing when it is done again."""
+    store = parts_of(request).store
+
+    async def act_and_keep(keep: Keep) -> dict[str, Any]:
+        body = await act()
+        await store.write(keep, body)
+        return body
+
+    return await once(request, scope, act_and_keep)
+
+
+def _status(count: int) -> str:
+    return "cancelled" if count else "not_running"
+
+
+async def _cancel(service: Service, job_id: str) -> int:
+    """How many things were stopped: a managed run is one, any other job its rollouts."""
+    job = await service.parts.store.read(jobs.get, job_id)
+    if job["kind"] == "training":
+        return int(await service.runner.cancel(job["id"]))
+    return await service.hosted.cancel_job(job["id"])
+
+
+ROLLOUT_ROUTES = [
+    Route("/v2/rollouts/submit", submit, methods=["POST"]),
+    Route("/v2/rollouts/cancel_job", cancel_job, methods=["POST"]),
+    Route("/v2/rollouts/cancel", cancel, methods=["POST"]),
+    Route("/v2/rollouts/cancel_user_jobs", cancel_all, methods=["POST"]),
+]
+
+
+# Telemetry: spans of a client's rollouts, kept; command line analytics, dropped.
+
+
+PREFIX = "/telemetry/v3/api"
+
+
+class Upload(Body):
+    """POST /trace/{id}/telemetry-upload."""
+
+    telemetry: Many[Json]
+
+
+async def upload(request: Request) -> Response:
+    trace_id = wanted_id("trace", path(request, "trace_id"))
+    body = await read(request, Upload)
+    await parts_of(request).store.write(_keep, trace_id, body.telemetry)
+    return reply({"accepted": len(body.telemetry)})
+
+
+def _keep(db: Db, trace_id: str, told: Sequence[Json]) -> None:
+    """Keep the spans, and what they say was answered last, for the lists of rollouts."""
+    trace_store.add_spans(db, trace_id, told)
+    events = span_events(trace_store.spans_of(db, trace_id))
+    said = [event["text"] for event in events if event["kind"] == "agent_message"]
+    tokens = sum(len(sample.output_token_ids) for sample in trace_store.samples(db, trace_id))
+    traces.answered(db, trace_id, next(filter(None, reversed(said)), None), tokens or None)
+
+
+async def analytics(request: Request) -> Response:
+    """Taken, so that the client is content, and not even read: who sends it needs no key."""
+    return reply({}, 202)
+
+
+TELEMETRY_ROUTES = [
+    Route(f"{PREFIX}/trace/{{trace_id}}/telemetry-upload", upload, methods=["POST"]),
+    Route(f"{PREFIX}/sdk-events/cli", analytics, methods=["POST"]),
+]
+
+ROUTES = [*EVENT_ROUTES, *ROLLOUT_ROUTES, *TELEMETRY_ROUTES, *CHAT_ROUTES]

@@ -1,0 +1,166 @@
+"""Idempotency-Key: a write that comes again with its key is answered again, not done again.
+
+``POST …/calls/{key}/settle``, of a model or a job, says what became of a call, and fences it:
+one that has not arrived by then is refused when it does. So a sender who lost an answer can know.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.http import Refused, dumps, reply
+from hud_tui.service.routes import find_model, parts_of, path, service_of
+from hud_tui.service.session import Session
+from hud_tui.service.store import jobs, replies
+from hud_tui.service.store.db import Db
+from hud_tui.service.store.models import ModelRow
+from hud_tui.service.store.replies import GIVEN_UP, Asked, Kept
+
+LONGEST = 255
+Keep = Callable[[Db, Any], object]
+"""Keeps an answer, in the transaction of what was done."""
+REPLAYED = {"Idempotency-Replayed": "true"}
+
+
+async def answer(
+    request: Request, model: ModelRow, act: Callable[[Session, Asked | None], Awaitable[Any]]
+) -> Response:
+    """Do a training call, alone in the model's session, unless its key was answered before.
+
+    Args:
+        request: Whose body has been read.
+        model: The fork that is trained.
+        act: Does it and keeps the answer under the key; returns the answer.
+
+    Raises:
+        Refused: 409, a managed run trains the model; 409 or 422, the key was used.
+    """
+    parts, asked = parts_of(request), asked_of(request)
+    runner = service_of(request).runner
+    session = parts.session(model)
+    kept = await _find(parts, session, model, asked)
+    if kept is None:
+        await runner.refuse_busy(model.id)
+        async with session.lock:
+            kept = await _find(parts, session, model, asked)
+            if kept is None:
+                await runner.refuse_busy(model.id)  # it may have begun meanwhile
+                body = await act(session, asked)
+        await parts.rest()
+    return reply(body) if kept is None or asked is None else again(kept, asked)
+
+
+async def once(
+    request: Request,
+    scope: str,
+    act: Callable[[Keep], Awaitable[Any]],
+    status: int = 200,
+) -> Response:
+    """Do a write, unless its key was answered before; the same key waits for the first.
+
+    Args:
+        request: Whose body has been read.
+        scope: What the key belongs to: the id of a model, a job or a trace.
+        act: Does it, keeps the answer in the transaction of what is done, and returns it.
+        status: Of the answer.
+
+    Raises:
+        Refused: 422, the key was used for another request; 409, it was given up.
+    """
+    parts, asked = parts_of(request), asked_of(request)
+    if asked is None:
+        return reply(await act(lambda db, body: None), status)
+    async with parts.answering(scope, asked.key):
+        kept = await parts.store.read(replies.find, scope, asked.key)
+        if kept is not None:
+            return again(kept, asked)
+        keep = partial(_keep, scope=scope, asked=asked, status=status)
+        return reply(await act(keep), status)
+
+
+def _keep(db: Db, body: Any, scope: str, asked: Asked, status: int) -> None:
+    replies.keep(db, scope, Kept(asked, dumps(body), status))
+
+
+def asked_of(request: Request) -> Asked | None:
+    """The key of a request whose body has been read; None where it has none.
+
+    Raises:
+        Refused: 400, it is blank or too long.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not key.strip() or len(key) > LONGEST or not key.isprintable():
+        raise Refused(400, f"Idempotency-Key must have 1 to {LONGEST} printable characters")
+    call = request.url.path.rpartition("/")[2]
+    return Asked(key, call, replies.digest(request.state.body))
+
+
+def again(kept: Kept, asked: Asked) -> Response:
+    """The answer that was given before. Raises Refused as `Kept.refuse_other` does."""
+    kept.refuse_other(asked)
+    return Response(kept.body, kept.status, REPLAYED, "application/json")
+
+
+async def settle(request: Request) -> Response:
+    """What became of a model's call with a key: done, dropped (its gradients are), or never."""
+    parts, model, key = parts_of(request), await find_model(request), _key(request)
+    async with parts.answering(model.id, key):  # one that is being done is waited for
+        if model.is_base:
+            return _settled(await parts.store.write(_settle, model.id, key))
+        session = parts.session(model)
+        async with session.lock:
+            waiting = session.passes.find(key)
+            return _settled(await parts.store.write(_settle, model.id, key, waiting))
+
+
+async def settle_of_job(request: Request) -> Response:
+    """`settle`, for what was asked of a job."""
+    parts, key = parts_of(request), _key(request)
+    job = await parts.store.read(jobs.get, path(request, "job_id"))
+    async with parts.answering(job["id"], key):
+        return _settled(await parts.store.write(_settle, job["id"], key))
+
+
+def _key(request: Request) -> str:
+    key = path(request, "key")
+    if len(key) > LONGEST:
+        raise Refused(400, f"a key has at most {LONGEST} characters")
+    return key
+
+
+def _settled(kept: Kept | None) -> Response:
+    if kept is None:
+        return reply({"state": "never", "call": None, "reply": None})
+    state = "dropped" if kept.dropped else "done"
+    return reply({"state": state, "call": kept.asked.call, "reply": orjson.loads(kept.body)})
+
+
+def _settle(db: Db, scope: str, key: str, waiting: Kept | None = None) -> Kept | None:
+    kept = replies.find(db, scope, key) or waiting
+    if kept is None:
+        replies.give_up(db, scope, key)
+    return None if kept is None or kept.asked.call == GIVEN_UP else kept
+
+
+async def _find(
+    parts: ServiceContext, session: Session, model: ModelRow, asked: Asked | None
+) -> Kept | None:
+    """What was answered to a key. The store has the last word: it knows of steps."""
+    if asked is None:
+        return None
+    stored = await parts.store.read(replies.find, model.id, asked.key)
+    return stored or session.passes.find(asked.key)
+
+
+ROUTES = [
+    Route("/v1/models/{model_id:path}/train/calls/{key}/settle", settle, methods=["POST"]),
+    Route("/v1/training/jobs/{job_id}/calls/{key}/settle", settle_of_job, methods=["POST"]),
+]

@@ -1,0 +1,215 @@
+"""Models: who is asking, the catalog, forks, the checkpoint tree and the head."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hud_tui.service.context import trainable
+from hud_tui.service.engines.base import About, Base
+from hud_tui.service.http import (
+    canonical,
+    iso,
+    named_id,
+    not_found,
+    number,
+    page,
+    read,
+    reply,
+    window,
+)
+from hud_tui.service.routes import absent, find_model, parts_of, path
+from hud_tui.service.routes.idempotency import Keep, once
+from hud_tui.service.store import checkpoints, models
+from hud_tui.service.store import checkpoints as checkpoint_store
+from hud_tui.service.store.checkpoints import Node, Seen
+from hud_tui.service.store.db import Db
+from hud_tui.service.store.models import ModelRow
+from hud_tui.wire import Disk, Fork, SetHead
+
+IN_THE_TREE = "GET /v2/models/{id}/checkpoints has each step's rewards by task"
+FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh Adam moments"
+
+
+async def me(request: Request) -> Response:
+    """There is one user and one team: whoever holds the key."""
+    user, team = named_id("user", "local"), named_id("team", "local")
+    return reply({"user_id": user, "team_id": team})
+
+
+async def catalog(request: Request) -> Response:
+    parts, (limit, offset) = parts_of(request), window(request, default=100)
+    rows, total = await parts.store.read(models.catalog, limit, offset)
+    bases = parts.bases()
+    disks = {name: await parts.retention.disk(base) for name, base in bases.items()}
+    about = parts.engine.about()
+    shown = [record(row, bases.get(row.base), about, disks.get(row.base)) for row in rows]
+    return page(shown, total, limit, offset)
+
+
+async def get_model(request: Request) -> Response:
+    parts = parts_of(request)
+    model = await find_model(request)
+    base = parts.bases().get(model.base)
+    disk = await parts.retention.disk(base)
+    return reply(record(model, base, parts.engine.about(), disk))
+
+
+async def resolve(request: Request) -> Response:
+    """As older clients look a name up."""
+    parts = parts_of(request)
+    model = await parts.store.read(models.find, request.query_params.get("model", ""))
+    base = parts.bases().get(model.base)
+    return reply(record(model, base, parts.engine.about(), await parts.retention.disk(base)))
+
+
+async def fork(request: Request) -> Response:
+    parts, body = parts_of(request), await read(request, Fork)
+    source = await parts.store.read(models.find, body.source_model_id)
+    base = parts.base(source)
+    start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
+    disk = await parts.retention.disk(base)
+
+    def make(db: Db, keep: Keep) -> dict[str, Any]:
+        made = models.fork(db, source, body.name, start)
+        shown = record(made, base, parts.engine.about(), disk)
+        keep(db, shown)
+        return shown
+
+    async def act(keep: Keep) -> dict[str, Any]:
+        state, _ = await parts.store.read(models.start, source, start)
+        if state is not None:
+            await parts.weights.check(state)
+        return await parts.store.write(make, keep)
+
+    return await once(request, source.id, act, 201)
+
+
+async def tree(request: Request) -> Response:
+    parts, id_ = parts_of(request), canonical(path(request, "model_id"))
+    if id_ is None or id_ not in parts.trees:
+        id_ = (await find_model(request)).id
+    body, etag = await parts.trees.read(parts.store, id_)
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    known = request.headers.get("if-none-match", "")
+    if etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+async def pin(request: Request) -> Response:
+    """PUT keeps a checkpoint as it is whatever the disk limit, DELETE no longer; its row."""
+    parts, model = parts_of(request), await find_model(request)
+    ref = path(request, "checkpoint_id")
+    pinned = request.method == "PUT"
+    row = await parts.store.write(checkpoint_store.pin, model.id, canonical(ref) or ref, pinned)
+    parts.retention.wake()
+    return Response(row, media_type="application/json")
+
+
+async def checkpoint_traces(request: Request) -> Response:
+    parts, model = parts_of(request), await find_model(request)
+    limit, offset = number(request, "limit", 200, 10_000), number(request, "offset", 0, 2**31)
+    ref = path(request, "checkpoint_id")
+    id_ = canonical(ref) or ref
+    rows = await parts.store.read(checkpoints.traces, model.id, id_, limit, offset)
+    return reply(
+        [
+            {
+                "trace_id": row["id"],
+                "status": row["status"],
+                "created_at": iso(row["created_at"]),
+                "reward": row["reward"],
+                "task_slug": row["task_slug"],
+                "group_id": row["group_id"],
+                "rollout": row["rollout"],
+            }
+            for row in rows
+        ]
+    )
+
+
+async def set_head(request: Request) -> Response:
+    """``If-Match`` may carry the head that was seen, or ``"none"``; without it nothing is asked."""
+    parts, body = parts_of(request), await read(request, SetHead)
+    model = trainable(await find_model(request))
+    id_ = canonical(body.checkpoint_id)
+    if id_ is None:
+        raise not_found("checkpoint", body.checkpoint_id[:200])
+    session, seen = parts.session(model), _seen(request)
+    base = parts.bases().get(model.base)
+    shown = record(model, base, parts.engine.about(), await parts.retention.disk(base))
+
+    def answer(node: Node) -> dict[str, Any]:
+        return {**shown, "note": FRESH_MOMENTS if node.state == "weights" else None}
+
+    async def act(keep: Keep) -> dict[str, Any]:
+        def also(db: Db, node: Node) -> None:
+            keep(db, answer(node))
+
+        async with session.lock:
+            return answer(await session.set_head(id_, seen, also))
+
+    return await once(request, model.id, act)
+
+
+def _seen(request: Request) -> Seen | None:
+    """If-Match: ids in quotes, by commas; ``*`` stands for whatever the head is."""
+    header = request.headers.get("if-match", "*")
+    tags = [tag.strip().strip('"') for tag in header.split(",")]
+    if "*" in tags:
+        return None
+    return Seen([None if tag == "none" else canonical(tag) or tag for tag in tags])
+
+
+def record(
+    model: ModelRow, base: Base | None, about: About, disk: Disk | None = None
+) -> dict[str, Any]:
+    """One row of the catalog.
+
+    Args:
+        model: Whose.
+        base: None where the engine does not offer it.
+        about: The engine.
+        disk: What its checkpoints take.
+    """
+    return {
+        "id": model.id,
+        "model_name": model.slug,
+        "name": model.name,
+        "description": base.description if base and model.is_base else None,
+        "sdk_agent_type": "openai_compatible",
+        "is_trainable": base is not None,
+        "public": model.is_base,
+        "status": "ready" if base else "unavailable",
+        "provider": {"name": model.base.partition("/")[0]},
+        "base_model": model.base,
+        "context_length": base.context if base else None,
+        "forked_from": model.forked_from,
+        "checkpoint_count": model.checkpoint_count,
+        "created_at": iso(model.created_at),
+        "training_defaults": vars(base.defaults) if base else None,
+        "disk": None if disk is None else disk.model_dump(),
+        "engine": vars(about) if base else None,
+    }
+
+
+ROUTES = [
+    Route("/v2/auth/me", me),
+    Route("/v2/models", catalog),
+    Route("/v2/models/fork", fork, methods=["POST"]),
+    Route("/v2/models/resolve", resolve),
+    Route("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/traces", checkpoint_traces),
+    Route(
+        "/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin",
+        pin,
+        methods=["PUT", "DELETE"],
+    ),
+    Route("/v2/models/{model_id:path}/checkpoints", tree),
+    Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),
+    Route("/v2/models/{model_id:path}/results", absent(IN_THE_TREE)),
+    Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),
+    Route("/v2/models/{model_id:path}/logs", absent("GET /v2/trace/{id}/events has each turn")),
+    Route("/v2/models/{model_id:path}", get_model),
+]

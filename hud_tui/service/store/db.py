@@ -1,0 +1,370 @@
+"""Store: the service's SQLite file, one thread that reads and writes it.
+
+The functions beside this file take the connection first; `Store.read` and
+`Store.write` run them on the store's own thread, a write in one transaction that is on
+disk (WAL, synchronous FULL) when the call returns. So the event loop never waits for
+fsync, and a reader never sees half a step.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+# The tables. What must never be is refused here: two heads, an orphan, two runs on a model.
+
+
+MIGRATIONS = [
+    """
+    CREATE TABLE model (
+        id TEXT PRIMARY KEY,
+        slug TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        name_key TEXT NOT NULL UNIQUE,  -- the name, case folded
+        is_base INTEGER NOT NULL,
+        base TEXT NOT NULL,             -- the engine's name of the base
+        state_path TEXT,                -- what a fork starts from; NULL: the base's weights
+        forked_from TEXT,
+        created_at REAL NOT NULL,
+        pruned_to INTEGER NOT NULL DEFAULT 0  -- id of its newest event that is no longer kept
+    ) STRICT;
+
+    CREATE TABLE checkpoint (
+        id TEXT PRIMARY KEY,
+        model_id TEXT NOT NULL REFERENCES model,
+        parent_id TEXT,
+        step INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        sampler_path TEXT NOT NULL,
+        state_path TEXT NOT NULL,
+        job_id TEXT,
+        body TEXT NOT NULL,             -- the wire's JSON, without is_active
+        UNIQUE (model_id, step),
+        UNIQUE (model_id, id),
+        FOREIGN KEY (model_id, parent_id) REFERENCES checkpoint (model_id, id)
+    ) STRICT;
+
+    CREATE TABLE head (
+        model_id TEXT PRIMARY KEY REFERENCES model,
+        checkpoint_id TEXT NOT NULL,
+        FOREIGN KEY (model_id, checkpoint_id) REFERENCES checkpoint (model_id, id)
+    ) STRICT;
+
+    CREATE TABLE event (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        model_id TEXT NOT NULL REFERENCES model,
+        type TEXT NOT NULL,
+        body TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX event_by_model ON event (model_id, id);
+
+    CREATE TABLE job (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL CHECK (kind IN ('training', 'reported')),
+        name TEXT,
+        status TEXT,                    -- NULL for a reported job: its traces say
+        created_at REAL NOT NULL,
+        finished_at REAL,
+        group_size INTEGER,
+        taskset_id TEXT,
+        model_id TEXT REFERENCES model,
+        step INTEGER NOT NULL DEFAULT 0,
+        steps INTEGER,
+        iteration INTEGER NOT NULL DEFAULT 0,
+        trained_tokens INTEGER NOT NULL DEFAULT 0,
+        busy_s REAL NOT NULL DEFAULT 0,
+        parameters TEXT,
+        tasks TEXT,
+        error TEXT,
+        note TEXT
+    ) STRICT;
+    CREATE UNIQUE INDEX one_run_a_model ON job (model_id)
+        WHERE kind = 'training' AND status IN ('queued', 'running');
+
+    CREATE TABLE trace (
+        id TEXT PRIMARY KEY,
+        job_id TEXT,
+        checkpoint_id TEXT REFERENCES checkpoint,
+        status TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        ended_at REAL,
+        task_slug TEXT,
+        group_id TEXT,
+        parent_trace_id TEXT,
+        model TEXT,
+        reward REAL,
+        stop_reason TEXT,
+        error TEXT,
+        evaluation_result TEXT,
+        step INTEGER,
+        rollout INTEGER,
+        completion TEXT,
+        num_tokens INTEGER,
+        heldout INTEGER
+    ) STRICT;
+    CREATE INDEX trace_by_job ON trace (job_id);
+    CREATE INDEX trace_by_checkpoint ON trace (checkpoint_id);
+
+    CREATE TABLE turn (
+        id INTEGER PRIMARY KEY,
+        trace_id TEXT NOT NULL,
+        prompt_digest TEXT NOT NULL,
+        digest TEXT NOT NULL,           -- of prompt, output and logprobs
+        base TEXT NOT NULL,
+        temperature REAL NOT NULL,
+        prompt TEXT NOT NULL,           -- as text
+        completion TEXT NOT NULL,
+        sample TEXT NOT NULL,           -- the wire's Sample as JSON
+        started_at REAL NOT NULL,
+        ended_at REAL NOT NULL,
+        UNIQUE (trace_id, prompt_digest)  -- asked again, the last answer counts
+    ) STRICT;
+    CREATE INDEX turn_by_digest ON turn (digest);
+
+    CREATE TABLE span (
+        trace_id TEXT NOT NULL,
+        span_id TEXT NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (trace_id, span_id)
+    ) STRICT;
+
+    CREATE TABLE taskset (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        name_key TEXT NOT NULL UNIQUE,
+        description TEXT,
+        created_at REAL NOT NULL
+    ) STRICT;
+
+    CREATE TABLE task (
+        id INTEGER PRIMARY KEY,
+        taskset_id TEXT NOT NULL REFERENCES taskset,
+        slug TEXT NOT NULL,
+        row TEXT NOT NULL,
+        UNIQUE (taskset_id, slug)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE reply (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        model_id TEXT NOT NULL REFERENCES model,
+        key TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,           -- of the request's body
+        status INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (model_id, key)
+    ) STRICT
+    """,
+    # Where the head was last set; NULL: only steps have moved it.
+    "ALTER TABLE head ADD COLUMN set_to TEXT",
+    """
+    -- What is kept of a checkpoint's files, and how large that is.
+    ALTER TABLE checkpoint ADD COLUMN state TEXT NOT NULL DEFAULT 'full';
+    ALTER TABLE checkpoint ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE checkpoint ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE checkpoint ADD COLUMN reward REAL;
+    UPDATE checkpoint SET reward = json_extract(body, '$.mean_reward');
+    CREATE INDEX checkpoint_by_state ON checkpoint (state) WHERE bytes > 0;
+    CREATE INDEX checkpoint_by_parent ON checkpoint (parent_id);
+    CREATE INDEX checkpoint_by_reward ON checkpoint (model_id, reward);
+
+    CREATE TABLE disk (bytes INTEGER NOT NULL) STRICT;  -- of all checkpoints
+    INSERT INTO disk VALUES (0);
+    CREATE TRIGGER disk_grows AFTER INSERT ON checkpoint
+        BEGIN UPDATE disk SET bytes = bytes + NEW.bytes; END;
+    CREATE TRIGGER disk_changes AFTER UPDATE OF bytes ON checkpoint
+        BEGIN UPDATE disk SET bytes = bytes + NEW.bytes - OLD.bytes; END
+    """,
+    "CREATE INDEX trace_by_group ON trace (group_id) WHERE group_id IS NOT NULL",
+    """
+    -- Which sampling of its step a rollout is part of, and which a run is due to make, from 1.
+    ALTER TABLE trace ADD COLUMN attempt INTEGER;
+    ALTER TABLE job ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
+    CREATE INDEX trace_by_step ON trace (job_id, step);
+    -- Why a run ended well before its last step.
+    ALTER TABLE job ADD COLUMN reason TEXT
+    """,
+    """
+    -- One row: the id that is in the checkpoints' directory too.
+    CREATE TABLE identity (id TEXT NOT NULL) STRICT;
+    -- The checksum of the file at state_path; NULL where an older version saved it.
+    ALTER TABLE checkpoint ADD COLUMN sha256 TEXT;
+    -- What is wrong with that file; NULL where nothing is.
+    ALTER TABLE checkpoint ADD COLUMN damage TEXT;
+    CREATE INDEX checkpoint_by_path ON checkpoint (state_path)
+    """,
+    """
+    -- Replies of jobs and traces too: scope is the id of what the key belongs to.
+    ALTER TABLE reply RENAME TO reply_of_model;
+    CREATE TABLE reply (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        scope TEXT NOT NULL,
+        key TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,           -- of the request's body
+        status INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (scope, key)
+    ) STRICT;
+    INSERT INTO reply SELECT * FROM reply_of_model;
+    DROP TABLE reply_of_model
+    """,
+    """
+    -- What a checkpoint's own weights scored, as the wire's list; NULL: nothing yet.
+    ALTER TABLE checkpoint ADD COLUMN evaluations TEXT;
+    -- The checkpoint that a rollout was sampled from to evaluate it.
+    ALTER TABLE trace ADD COLUMN evaluates TEXT REFERENCES checkpoint;
+    -- Why a run takes no further step although it could, while its evaluation is still due.
+    ALTER TABLE job ADD COLUMN solved TEXT;
+    -- What the engine's server holds a run up with.
+    ALTER TABLE job ADD COLUMN waits TEXT
+    """,
+]
+"""Append only: entry N takes a file from user_version N to N + 1."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TooNew(Exception):
+    """The file's schema is newer than this program's."""
+
+
+class Db(sqlite3.Connection):
+    """A connection that remembers what the open transaction changed."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.appended: set[str] = set()
+        """Ids of models with new events."""
+        self.touched: dict[str, set[str]] = {}
+        """Ids of models, and of the checkpoints in them whose rows are new or changed."""
+
+    def touch(self, model_id: str, *checkpoint_ids: str | None) -> None:
+        """Say that the rows of these checkpoints are new, or not what they were."""
+        rows = self.touched.setdefault(model_id, set())
+        rows.update(id_ for id_ in checkpoint_ids if id_ is not None)
+
+
+class Store:
+    def __init__(
+        self,
+        path: Path,
+        on_events: Callable[[set[str]], None],
+        on_rows: Callable[[dict[str, set[str]]], None] = lambda touched: None,
+    ) -> None:
+        """
+        Args:
+            path: The SQLite file; made when missing.
+            on_events: Called on the event loop, after the commit, with the models whose
+                events grew.
+            on_rows: As that, with `Db.touched`.
+        """
+        self._path = path
+        self._on_events = on_events
+        self._on_rows = on_rows
+        self._thread = ThreadPoolExecutor(1, "store")
+        self._db: Db | None = None
+
+    async def open(self, id_: str | None = None) -> None:
+        """Open the file and bring its tables up to date; `id_` as for `connect`."""
+        self._loop = asyncio.get_running_loop()
+        self._db = await self._loop.run_in_executor(self._thread, connect, self._path, id_)
+
+    async def close(self) -> None:
+        if self._db is not None:
+            await self._loop.run_in_executor(self._thread, self._db.close)
+            self._db = None
+        self._thread.shutdown()
+
+    async def read(
+        self, query: Callable[Concatenate[Db, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function that only reads."""
+        return await self._loop.run_in_executor(
+            self._thread, lambda: query(self._open_db(), *args, **kwargs)
+        )
+
+    async def write(
+        self, change: Callable[Concatenate[Db, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function in one transaction: all of it is on disk on return, or none."""
+        return await self._loop.run_in_executor(
+            self._thread, lambda: self._commit(lambda db: change(db, *args, **kwargs))
+        )
+
+    def _commit(self, change: Callable[[Db], T]) -> T:
+        db = self._open_db()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            result = change(db)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            db.appended.clear()
+            db.touched.clear()
+            raise
+        if db.touched:
+            touched, db.touched = db.touched, {}
+            self._loop.call_soon_threadsafe(self._on_rows, touched)
+        if db.appended:
+            models, db.appended = db.appended, set()
+            self._loop.call_soon_threadsafe(self._on_events, models)
+        return result
+
+    def _open_db(self) -> Db:
+        if self._db is None:
+            raise RuntimeError("the store is closed")
+        return self._db
+
+
+def insert(db: Db, table: str, verb: str = "INSERT", **columns: object) -> None:
+    """Insert one row; table and column names are the schema's."""
+    insert_all(db, table, [columns], verb)
+
+
+def insert_all(
+    db: Db, table: str, rows: Sequence[Mapping[str, object]], verb: str = "INSERT"
+) -> None:
+    """Insert rows that all have the same columns."""
+    if rows:
+        names, marks = ", ".join(rows[0]), ", ".join(f":{name}" for name in rows[0])
+        db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", rows)
+
+
+def connect(path: Path, id_: str | None = None) -> Db:
+    """Open a store's file and run the migrations it lacks.
+
+    Args:
+        path: The file; made when missing.
+        id_: Its id where it has none yet. It is then in the file itself, so that a copy without
+            the log beside it has it too.
+    """
+    db = sqlite3.connect(path, isolation_level=None, factory=Db)
+    try:
+        db.row_factory = sqlite3.Row
+        db.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+            "PRAGMA busy_timeout=5000"
+        )
+        _migrate(db, path)
+        if id_ and db.execute("SELECT 1 FROM identity").fetchone() is None:
+            db.execute("INSERT INTO identity VALUES (?)", (id_,))
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _migrate(db: Db, path: Path) -> None:
+    [version] = db.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        db.executescript(f"BEGIN; {script}; PRAGMA user_version={number}; COMMIT")

@@ -1,0 +1,317 @@
+"""Bindings: the table of keys as Textual has it. What a keymap changes, Textual does by id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.binding import Binding, BindingType
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.dom import DOMNode
+from textual.events import Click
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.style import Style
+from textual.visual import VisualType
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, remap
+from hud_tui.tui.screens.over import Leavable
+
+if TYPE_CHECKING:
+    from textual.app import App
+    from textual.events import Mount
+    from textual.types import IgnoreReturnCallbackType
+
+    from hud_tui.config import Keymap
+
+
+def bindings(view: str) -> list[BindingType]:
+    """The bindings of one view, of the app, or of a common widget."""
+    return [
+        Binding(
+            action.keys,
+            action.name,
+            action.label,
+            show=action.footer,
+            priority=action.priority,
+            id=action.id,
+        )
+        for action in ACTIONS
+        if action.view == view
+    ]
+
+
+def use_keymap(app: App[None], keymap: Keymap) -> None:
+    """Other keys, in this app and in all that is said of keys; before it runs."""
+    remap(keymap)
+    app.set_keymap(keymap)
+
+
+# What is said of keys, as something to click: a click does what the key does, and no more.
+
+
+_PARTS = re.compile(r"( {2,}|\n)")
+_ID = re.compile(r"\{\^?([a-z]+\.[a-z_.0-9-]+)\}")
+_BY_ID = {action.id: action for action in ACTIONS}
+
+
+def click(action: Action) -> Style:
+    """The style of a text that does the action when it is clicked."""
+    return does(f"{'app' if action.view == 'app' else 'screen'}.{action.name}")
+
+
+def does(action: str) -> Style:
+    """The same by the action's full name, e.g. ``app.view('live')``."""
+    return Style.from_meta({"@click": action})
+
+
+def clicked(text: Content | str, id_: str) -> Content:
+    """A text that does the action of this id when it is clicked."""
+    content = Content(text) if isinstance(text, str) else text
+    return content.stylize(click(_BY_ID[id_]))
+
+
+def pressed(id_: str) -> Content:
+    """The key in use of an action, in a sentence that says to press it."""
+    return clicked(Content.styled(key(id_), "bold $accent"), id_)
+
+
+def shows_view(action: Action) -> bool:
+    """Whether it goes to one of the views."""
+    return action.name.startswith("view(") or action.name in VIEWS
+
+
+def foot(text: str) -> Content:
+    """Our own text of keys, e.g. ``{group.copy} copy  {group.leave} back``, each to be clicked.
+
+    Two blanks are between one key with what it does and the next; where several keys share
+    what is said, only they themselves can be clicked.
+    """
+    return Content.assemble(*(part for each in _PARTS.split(text) for part in _keys(each)))
+
+
+def _keys(part: str) -> Iterator[Content]:
+    ids: list[str] = _ID.findall(part)
+    if len(ids) == 1:
+        yield clicked(keyed(part), ids[0])
+        return
+    place = 0
+    for found in _ID.finditer(part):
+        yield Content(part[place : found.start()])
+        yield clicked(keyed(found[0]), found[1])
+        place = found.end()
+    yield Content(part[place:])
+
+
+# What can be done now, for the help and for the palette: both made from the table of keys.
+
+
+@dataclass(frozen=True)
+class Doable:
+    """An action, and what has its method."""
+
+    action: Action
+    where: DOMNode
+
+
+def doable(screen: Screen[object]) -> list[Doable]:
+    """A screen's actions, and under a view the app's, as far as they can be done now."""
+    view: str | None = getattr(screen, "VIEW", None)
+    app = screen.app
+    found = [Doable(action, screen) for action in of_view(view or "")]
+    if screen.focused is not None and hasattr(screen.focused, "action_move"):
+        found += [Doable(action, screen.focused) for action in of_view("list")]
+    if not screen.is_modal:  # over a view, the app's keys do not work
+        found += [Doable(action, app) for action in of_view("app")]
+    return [one for one in found if _can(one)]
+
+
+def _can(one: Doable) -> bool:
+    name, _, rest = one.action.name.partition("(")
+    parameters = tuple(part.strip("'\" ") for part in rest.rstrip(")").split(",") if part)
+    return bool(one.where.check_action(name, parameters))
+
+
+class Palette(CommandPalette, Leavable[None]):
+    """Textual's palette, for keys that come quickly."""
+
+    def on_mount(self, event: Mount) -> None:
+        """Where it was left before it was there, Textual's own finds no screen under it."""
+        if self not in self.app.screen_stack:
+            event.prevent_default()
+
+    def _action_command_list(self, action: str) -> None:
+        """Move in the list; before its rows have been laid out, Textual 8.2.8 has a KeyError."""
+        with suppress(KeyError, IndexError):
+            super()._action_command_list(action)
+
+
+class ActionCommands(Provider):
+    """The palette's commands."""
+
+    def _all(self) -> Iterable[Doable]:
+        hidden = ("command_palette", "interrupt")
+        return (one for one in doable(self.screen) if one.action.name not in hidden)
+
+    def _title(self, one: Doable) -> str:
+        return f"{one.action.label.capitalize()}: {one.action.help}"
+
+    async def discover(self) -> Hits:
+        for one in self._all():
+            yield DiscoveryHit(self._title(one), self._runner(one), help=one.action.all_shown)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for one in self._all():
+            title = self._title(one)
+            if (score := matcher.match(title)) > 0:
+                yield Hit(
+                    score, matcher.highlight(title), self._runner(one), title, _key_names(one)
+                )
+
+    def _runner(self, one: Doable) -> IgnoreReturnCallbackType:
+        return partial(self.app.run_action, one.action.name, one.where)
+
+
+def _key_names(one: Doable) -> str:
+    return Content(one.action.all_shown).markup
+
+
+# Text with keys in it that can be clicked, and the last line of a panel, which is such a text.
+
+
+class ClickableText(Static):
+    """Looks as any text: the colours that links have would drown what it says."""
+
+    def __init__(self, content: VisualType = "", id: str | None = None) -> None:
+        super().__init__(content, id=id, markup=False)
+        self.auto_links = False
+
+
+class FootLine(ClickableText):
+    """What the keys of a panel do; a click on one does it."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, text: str, id: str) -> None:
+        """`text` names keys by their ids, two blanks between one and the next."""
+        super().__init__(foot(text), id=id)
+
+    def say(self, text: str) -> None:
+        """Show another text of ours."""
+        self.update(foot(text))
+
+
+# KeyLine: the keys that work here and now, most used first, on one line.
+#
+# It shows what fits and drops the rest; ``? help`` is always there, and lists them all.
+
+
+GAP = Content("  ")
+QUIET = "does"
+"""Says in a style what a click does, where that is to look as muted as it is."""
+
+
+class KeyLine(Widget):
+    """The bottom line of a view. A click on a key does what the key does."""
+
+    ALLOW_SELECT = False
+
+    actions: reactive[tuple[Action, ...]] = reactive(())
+    """The view's actions that can be done now."""
+    typing: reactive[bool] = reactive(False)
+    """Whether the focus is in a field, where letters are text."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__()
+        self.view = view
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
+        self._bindings_changed(self.screen)
+
+    def _bindings_changed(self, screen: Screen[object]) -> None:
+        if screen is self.screen and screen.is_current:
+            self.typing = isinstance(screen.focused, Input)
+            known = {active.binding.id for active in screen.active_bindings.values()}
+            own = (action for action in of_view(self.view) if action.footer or self.typing)
+            shut = getattr(self.app, "read_only", None) is not None
+            can = (action for action in own if not (shut and action.id in WRITES))
+            self.actions = tuple(action for action in can if action.id in known)
+
+    async def on_click(self, event: Click) -> None:
+        if action := event.style.meta.get(QUIET):
+            await self.run_action(action)
+
+    def render(self) -> Content:
+        return key_line(self.actions, self.size.width, self.typing)
+
+
+def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Content:
+    """The view's keys at the left, the app's at the right, `width` cells at most.
+
+    Args:
+        actions: The view's, most used first.
+        width: Cells of the line.
+        typing: Whether letters are text; then only other keys are shown.
+    """
+    own = [_key(action) for action in actions if not typing or len(action.shown) > 1]
+    right = _typing_keys() if typing else _app_keys(width, _width(own) + 4)
+    while own and _width(own) + 2 + right.cell_length > width:
+        own.pop()
+    left = _join(own)
+    room = max(0, width - left.cell_length - right.cell_length)
+    return Content.assemble(left, " " * room, right)
+
+
+def _app_keys(width: int, taken: int) -> Content:
+    """Every view where there is room for them, else how to reach them, else only the help."""
+    app = of_view("app")
+    help_ = _join([_key(action) for action in app if action.name == "help"])
+    views = [action for action in app if shows_view(action)]
+    menu = Content.assemble((_range(views), "bold"), (" views", "$text-muted"))
+    folded = _join([menu.stylize(Style.from_meta({QUIET: "app.views"})), help_])
+    wide = _join([*map(_key, views), help_])
+    if wide.cell_length + taken <= width:
+        return wide
+    return folded if folded.cell_length <= width else help_
+
+
+def _range(views: Sequence[Action]) -> str:
+    keys = [action.shown for action in views]
+    if "".join(keys) in "123456789":
+        return f"{keys[0]}-{keys[-1]}"
+    return "/".join(keys)
+
+
+def _help_in_fields() -> str:
+    """The help's first key that is no letter: a field would take that."""
+    written = next(action.all_shown.split() for action in of_view("app") if action.name == "help")
+    return next((key for key in written if len(key) > 1), written[0])
+
+
+def _typing_keys() -> Content:
+    next_ = Content.assemble(("tab", "bold"), (" next", "$text-muted"))
+    help_ = Content.assemble((_help_in_fields(), "bold"), (" help", "$text-muted"))
+    next_ = next_.stylize(Style.from_meta({QUIET: "app.focus_next"}))
+    return _join([next_, help_.stylize(Style.from_meta({QUIET: "app.help"}))])
+
+
+def _key(action: Action) -> Content:
+    shown = Content.assemble((action.shown, "bold"), (f" {action.label}", "$text-muted"))
+    return shown.stylize(click(action))
+
+
+def _join(keys: list[Content]) -> Content:
+    return GAP.join(keys)
+
+
+def _width(keys: list[Content]) -> int:
+    return _join(keys).cell_length if keys else 0

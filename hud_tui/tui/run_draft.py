@@ -1,0 +1,276 @@
+"""Draft: the run that is being prepared, and what the screen says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rich.text import Text
+from textual.content import Content
+
+from hud_tui.errors import HudBadTasks, HudError
+from hud_tui.keys import key, keyed
+from hud_tui.rl.disk import check_room, where_stored
+from hud_tui.rl.progress import Cost, Value, cost, like_seconds, max_tokens, parameters, write
+from hud_tui.rl.run import Run
+from hud_tui.rl.tasks.checks import Finding, verdict
+from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, judge
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.tui.screens.base import duration
+from hud_tui.tui.widgets.findings import worst
+from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
+
+# What a submission sends, and all of it in words, to be agreed to.
+
+
+LABEL = 18
+
+
+def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:
+    """The request, as it is sent."""
+    return SubmitJob(
+        model_id=model.id,
+        dataset=JobDataset(tasks=[task.row() for task in tasks]),
+        config=JobConfig(parameters=parameters(values)),
+    )
+
+
+def what_is_sent(
+    model: Model,
+    source: str,
+    tasks: Sequence[Task],
+    values: Mapping[str, Value],
+    size: Cost | None,
+    warnings: Sequence[Finding],
+) -> list[Text]:
+    """Everything that a submission sends and starts, for the dialog."""
+    train = sum(not task.heldout for task in tasks)
+    held = f", {len(tasks) - train} held out to measure" if train < len(tasks) else ""
+    lines = [
+        _line("model", one_line(model.model_name, 60)),
+        _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
+        *(_line(key.replace("_", " "), write(value)) for key, value in values.items()),
+    ]
+    if size is not None:
+        lines.append(_line("rollouts", spaced(size.rollouts) + about(size)))
+    steps = values.get("steps")
+    count = steps if isinstance(steps, int) else None
+    most = None if size is None else size.rollouts
+    lines += [_line(*one) for one in where_stored(model, count, most, max_tokens(model, values))]
+    room = check_room(model, count)  # for the steps of the form, which preflight does not know
+    told = [one for one in warnings if not room or one.check != "disk"]
+    told += [one for one in room if one.level != "ok"]
+    return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
+
+
+def about(size: Cost) -> str:
+    """How long it takes, as far as that is known; begins with a separator."""
+    if size.seconds is None:
+        return " · time unknown"
+    return f" · about {duration(size.seconds)}" + (" to sample alone" if size.sampling else "")
+
+
+def _line(label: str, value: str) -> Text:
+    return Text.assemble((f"{label:<{LABEL}}", "dim"), value)
+
+
+# Trial: what a few rollouts of each task said, and which tasks are left out for it.
+
+
+BAR = 20
+"""Cells of the bar."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The signals that are known, and what the user made of them."""
+
+    signals: Mapping[str, TaskSignal] = field(default_factory=dict)
+    """By slug; empty before any task was tried."""
+    size: Size | None = None
+    """Of the run that they were measured for."""
+    pace: Pace | None = None
+    done: int = 0
+    total: int = 0
+    running: bool = False
+    left_out: frozenset[str] = frozenset()
+    """Slugs of tasks that are not to be submitted."""
+    by_spread: bool = False
+    """Whether the tasks with most spread come first."""
+
+    def heard(self, progress: Progress) -> Trial:
+        """With what has come since."""
+        return replace(
+            self,
+            signals={signal.slug: signal for signal in progress.signals},
+            pace=progress.pace,
+            done=progress.done,
+            total=progress.total,
+        )
+
+    @property
+    def group_size(self) -> int:
+        return self.size.group_size if self.size is not None else 8
+
+    def label(self, slug: str) -> str:
+        """The task's verdict in a word; empty where it was not tried."""
+        signal = self.signals.get(slug)
+        return signal.label(self.group_size) if signal is not None else ""
+
+    def dead(self, tasks: Iterable[Task]) -> frozenset[str]:
+        """Slugs of the tasks that were tried and teach nothing; one that failed is not judged."""
+        words = ("too easy", "too hard", "flat")
+        return frozenset(task.slug for task in tasks if self.label(task.slug) in words)
+
+    def toggled(self, slugs: frozenset[str]) -> Trial:
+        """With these left out; or taken in again, where all of them were out."""
+        out = self.left_out - slugs if slugs <= self.left_out else self.left_out | slugs
+        return replace(self, left_out=out)
+
+    def chosen(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """The tasks that are submitted."""
+        return tuple(task for task in tasks if task.slug not in self.left_out)
+
+    def findings(self) -> list[Finding]:
+        """The verdict of what is left in; empty before the trial has ended."""
+        kept = [signal for slug, signal in self.signals.items() if slug not in self.left_out]
+        if self.running or self.size is None or not kept:
+            return []
+        return [judge(kept, self.size)]
+
+    def order(self, tasks: Sequence[Task]) -> list[int]:
+        """Places in the taskset, as the list shows them."""
+        places = list(range(len(tasks)))
+        if self.by_spread:
+            places.sort(key=lambda place: -self._spread(tasks[place].slug))
+        return places
+
+    def _spread(self, slug: str) -> float:
+        """Tasks that were not tried come last."""
+        signal = self.signals.get(slug)
+        return -1.0 if signal is None or signal.spread is None else signal.spread
+
+    @property
+    def bar(self) -> str:
+        """How far it is, in a line."""
+        filled = round(BAR * self.done / self.total) if self.total else 0
+        cells = "█" * filled + "░" * (BAR - filled)
+        stop = f"{key('launch.leave')} stops"
+        return f"trying the tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"
+
+
+WAITING = "submits as soon as the checks pass · {launch.leave} withdraws"
+LEADS = {
+    "choose": "{^launch.choose} checks the taskset under the cursor; {launch.path} takes a file.",
+    "type": "This service lists no tasksets: {launch.path} takes a taskset's name, or a file.",
+    "checked": "{^launch.choose} submits the run below; {launch.form} edits it; "
+    "{launch.leave} takes another taskset.",
+    "replay": "This is a replay: nothing can be checked or launched in it. "
+    "{app.view.live} shows its run.",
+    "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
+    "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
+    "{launch.form} edits it first.",
+}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A taskset, what preflight found in it, and whether it is still looking."""
+
+    source: str | None = None
+    """A file's path or a taskset's name, as it was chosen; None before."""
+    tasks: tuple[Task, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    checking: bool = False
+    taskset_id: str | None = None
+    """Of a taskset of the service."""
+    trial: Trial = field(default_factory=Trial)
+    waiting: bool = False
+    """Whether it is to be submitted as soon as the checks have passed."""
+
+    def found(self, finding: Finding) -> Draft:
+        """With one more finding."""
+        return replace(self, findings=(*self.findings, finding))
+
+    def unread(self, error: HudError) -> Draft:
+        """With why the source cannot be read: each problem of its rows is a finding."""
+        problems = error.problems if isinstance(error, HudBadTasks) else ()
+        said = [str(problem) for problem in problems] or [error.message]
+        found = [Finding("rows", "failure", message) for message in said]
+        found[-1] = replace(found[-1], fix=error.hint)
+        return replace(self, findings=(*self.findings, *found))
+
+    @property
+    def chosen(self) -> tuple[Task, ...]:
+        """The tasks that are submitted: those that are not left out."""
+        return self.trial.chosen(self.tasks)
+
+    @property
+    def found_in_all(self) -> tuple[Finding, ...]:
+        """What the checks and the trial found."""
+        return (*self.findings, *self.trial.findings())
+
+    @property
+    def failed(self) -> bool:
+        return verdict(self.found_in_all) == "failure"
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [finding for finding in self.found_in_all if finding.level == "warning"]
+
+    def blocked(self, run: Run, faults: Sequence[str]) -> str:
+        """Why it cannot be submitted, in one clean line; empty when it can.
+
+        Args:
+            run: The model's.
+            faults: Labels of the fields that are wrong.
+        """
+        if run.model is None:
+            return keyed("no model is chosen: {app.view.models} shows them")
+        if self.source is None:
+            return keyed("choose a taskset: {^launch.choose} checks it")
+        if self.checking:
+            return "checking …"
+        if self.failed:
+            problem = worst(self.found_in_all)
+            return one_line(f"not submitted: {problem.message if problem else ''}", 300)
+        if self.tasks and all(task.heldout for task in self.chosen):
+            return keyed(
+                "every task to train on is left out: {launch.leave_out} takes one in again"
+            )
+        return f"correct {', '.join(faults)}" if faults else ""
+
+    def lead(self, first: bool, listed: bool) -> str:
+        """What Enter does now, in a line; `listed` is whether there are tasksets to choose."""
+        if self.trial.running:
+            return self.trial.bar
+        ready = self.source is not None and not self.failed
+        if first:
+            return keyed(LEADS["first checked" if ready else "first"])
+        return keyed(LEADS["checked" if ready else "choose" if listed else "type"])
+
+    def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
+        """What it costs, at the pace of a run like it, else of the trial."""
+        train = {task.slug for task in self.tasks if not task.heldout}
+        seen = self.trial.pace
+        rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
+        return cost(values, self.chosen, like_seconds(run, values, train), rollout_s)
+
+    def summary(self, run: Run, values: Mapping[str, Value] | None, blocked: str) -> Content:
+        """The line above the button: what it will do, or why it cannot."""
+        if self.waiting:
+            return Content.styled(keyed(WAITING), "$accent")
+        if blocked or values is None:
+            return Content.styled(blocked, "$warning" if self.source else "")
+        busy = "a run trains this model already · " if run.training else ""
+        return Content.assemble((busy, "$warning"), *self._size(self.cost(run, values)))
+
+    def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:
+        held, out = sum(task.heldout for task in self.chosen), len(self.tasks) - len(self.chosen)
+        apart = f" · {held} tasks held out" if held else ""
+        apart += f" · {out} left out" if out else ""
+        if size is None:
+            return [f"{len(self.chosen)} tasks · HUD decides how many rollouts"]
+        count = counted(size.rollouts, "rollout")
+        return [(count, "bold"), (f"{about(size)}{apart}", "$text-muted")]

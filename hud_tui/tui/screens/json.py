@@ -1,0 +1,291 @@
+"""What is shown as JSON of a model and its run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widgets import Input, Static
+
+from hud_tui.client.submit import find_job, raw_status
+from hud_tui.errors import HudUsage
+from hud_tui.rl.json_tree import MOST_FOUND, JsonTree, Line, Path, path_text, shown, value_text
+from hud_tui.rl.names import find_model
+from hud_tui.rl.text import one_line
+from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.screens.base import make_way
+from hud_tui.tui.screens.over import Leavable
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+    from hud_tui.wire import Model
+
+
+async def read_document(
+    client: HudClient, model: Model, ref: str | None
+) -> tuple[str, dict[str, Any]]:
+    """A title, and the document.
+
+    Args:
+        client: The service.
+        model: The one that is followed.
+        ref: What the command line named: this model, or a job of it; None for the model.
+
+    Raises:
+        HudError: The service cannot be asked.
+    """
+    job = await _job(client, model, ref)
+    title = f"{one_line(model.model_name, 60)}{f' · job {one_line(job, 40)}' if job else ''}"
+    return title, await raw_status(client, model.id, job)
+
+
+async def _job(client: HudClient, model: Model, ref: str | None) -> str | None:
+    if ref is None:
+        return None
+    try:
+        find_model(ref, [model])
+    except HudUsage:
+        return await find_job(client, ref)
+    return None
+
+
+# JsonView: a JSON document that folds, drawn a visible line at a time.
+
+
+LONGEST = 1000
+"""Characters of a value that a line has."""
+STYLES = {str: "$success", bool: "$warning", type(None): "$warning"}
+NUMBER, BRACKET = "$accent", "$text-muted"
+
+
+class JsonView(ScrollView, can_focus=True):
+    """Enter folds and unfolds. What is copied and searched is its screen's business."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"json--cursor"}
+
+    class Moved(Message):
+        """The cursor is on another line, or that line has changed."""
+
+    class Opened(Message):
+        """The user wants what enter does on the line under the cursor."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, document: Any, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.tree_of = JsonTree(document)
+        self.cursor = 0
+
+    @property
+    def line(self) -> Line | None:
+        """The line under the cursor; None in an empty document."""
+        lines = self.tree_of.lines
+        return lines[self.cursor] if self.cursor < len(lines) else None
+
+    def on_mount(self) -> None:
+        self._changed()
+
+    def go(self, at: int) -> None:
+        """Put the cursor on a line and bring it into view."""
+        last = len(self.tree_of.lines) - 1
+        self.cursor = max(0, min(at, last))
+        top, height = self.scroll_offset.y, max(1, self.size.height)
+        if not top <= self.cursor < top + height:
+            self.scroll_to(y=max(0, self.cursor - height // 2), animate=False)
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def find(self, path: Path) -> None:
+        """Unfold what is needed to show this path, and go there."""
+        at = self.tree_of.reveal(path)
+        self._changed()
+        self.go(at)
+
+    def fold(self, at: int) -> bool:
+        """Fold or unfold a line; False where that cannot be."""
+        if at >= len(self.tree_of.lines) or not self.tree_of.toggle(at):
+            return False
+        self._changed()
+        return True
+
+    def unfold_all(self) -> bool:
+        """Unfold everything below the cursor; False where that is too much."""
+        done = self.line is not None and self.tree_of.unfold_all(self.cursor)
+        self._changed()
+        return done
+
+    def to_parent(self) -> None:
+        """Fold the line under the cursor, or go to what it is part of."""
+        line = self.line
+        if line is not None and line.is_open:
+            self.fold(self.cursor)
+        elif line is not None:
+            self.go(self.tree_of.parent(self.cursor))
+
+    def _changed(self) -> None:
+        self.virtual_size = Size(0, len(self.tree_of.lines))
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def action_move(self, lines: int) -> None:
+        self.go(self.cursor + lines)
+
+    def action_page(self, pages: int) -> None:
+        self.go(self.cursor + pages * max(1, self.size.height - 1))
+
+    def action_first(self) -> None:
+        self.go(0)
+
+    def action_last(self) -> None:
+        self.go(len(self.tree_of.lines) - 1)
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the line; its mark folds it, and so does a second click."""
+        at = event.y + self.scroll_offset.y
+        if at < len(self.tree_of.lines):
+            self.go(at)
+            mark = 1 + 2 * self.tree_of.lines[at].depth
+            if event.chain == 2 or event.x in range(mark, mark + 2):
+                self.post_message(self.Opened())
+
+    def render_line(self, y: int) -> Strip:
+        at, width = y + self.scroll_offset.y, self.size.width
+        if at >= len(self.tree_of.lines):
+            return Strip.blank(width, self.rich_style)
+        style = self.visual_style
+        if at == self.cursor:
+            style = self.get_visual_style("json--cursor")
+        text = content_of(self.tree_of.lines[at]).truncate(max(1, width), ellipsis=True)
+        [strip] = Visual.to_strips(self, text, width, 1, style, pad=True)
+        return strip.adjust_cell_length(width, style.rich_style)
+
+
+def content_of(line: Line) -> Content:
+    """A line as it is drawn: indented by its depth, folded or not."""
+    mark = ("▾ " if line.is_open else "▸ ") if line.folds else "  "
+    key = line.path[-1]
+    name = f"[{key}]" if isinstance(key, int) else one_line(key, 120)
+    if isinstance(line.value, (dict, list)):
+        style = BRACKET
+    else:
+        style = STYLES.get(type(line.value), NUMBER)
+    value = one_line(shown(_cut(line.value)), LONGEST)
+    return Content.assemble(
+        f" {'  ' * line.depth}", (mark, BRACKET), (name, "bold"), "  ", (value, style)
+    )
+
+
+def _cut(value: Any) -> Any:
+    """A long text is not made longer first."""
+    return value[: LONGEST + 1] if isinstance(value, str) else value
+
+
+# JsonScreen: a document of the service as JSON, to fold, search and copy from.
+
+
+class JsonScreen(Leavable[None]):
+    VIEW = "json"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("json")
+
+    def __init__(self, title: str, document: Any) -> None:
+        """`title` says what the document is, in clean text."""
+        super().__init__()
+        self._title, self._document = title, document
+        self._found: list[Path] = []
+        self._at = 0
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="json-title", markup=False)
+        yield JsonView(self._document, id="json")
+        yield Static(id="json-path", markup=False)
+        yield Input(placeholder="search keys and values", id="json-search", compact=True)
+        yield KeyLine(self.VIEW)
+
+    def watch_focused(self) -> None:
+        self.call_after_refresh(make_way, self)
+
+    @property
+    def shown(self) -> JsonView:
+        return self.query_one(JsonView)
+
+    def on_mount(self) -> None:
+        self.shown.focus()
+        self._say()
+
+    @on(JsonView.Moved)
+    def _say(self) -> None:
+        """Draw the title with what the search found, and the path under the cursor."""
+        found = ""
+        if self._found:
+            more = "+" if len(self._found) == MOST_FOUND else ""
+            found = f"  {self._at + 1} of {len(self._found)}{more} matches"
+        title = Content.assemble((f" {self._title}", "bold"), (found, "$accent"))
+        self.query_one("#json-title", Static).update(title)
+        line = self.shown.line
+        path = one_line(path_text(line.path), 400) if line is not None else "empty"
+        self.query_one("#json-path", Static).update(Content.styled(f" {path}", "$text-muted"))
+
+    @on(JsonView.Opened)
+    def action_fold(self) -> None:
+        """Fold or unfold the line under the cursor."""
+        line = self.shown.line
+        if line is not None and line.folds and not self.shown.fold(self.shown.cursor):
+            self.notify("too long to unfold: search it instead", severity="warning")
+
+    def action_unfold(self) -> None:
+        line = self.shown.line
+        if line is not None and not line.is_open:
+            self.shown.fold(self.shown.cursor)
+
+    def action_close_fold(self) -> None:
+        self.shown.to_parent()
+
+    def action_unfold_all(self) -> None:
+        if not self.shown.unfold_all():
+            self.notify("too long to unfold at once", severity="warning")
+
+    def action_search(self) -> None:
+        self.query_one("#json-search", Input).focus()
+
+    @on(Input.Submitted, "#json-search")
+    def _searched(self, event: Input.Submitted) -> None:
+        self._found, self._at = self.shown.tree_of.search(event.value.strip()), 0
+        self.shown.focus()
+        if self._found:
+            self.shown.find(self._found[0])
+        elif event.value.strip():
+            self.notify(f"nothing has {one_line(event.value, 60)!r}", markup=False)
+        self._say()
+
+    def action_next_match(self, by: int) -> None:
+        """The next match, or the one before; from the last on to the first."""
+        if self._found:
+            self._at = (self._at + by) % len(self._found)
+            self.shown.find(self._found[self._at])
+
+    def action_copy_path(self) -> None:
+        line = self.shown.line
+        if line is not None:
+            self.app.copy_to_clipboard(path_text(line.path))
+
+    def action_copy_value(self) -> None:
+        line = self.shown.line
+        if line is not None:
+            text = line.value if isinstance(line.value, str) else value_text(line.value)
+            self.app.copy_to_clipboard(text)
+
+    def action_leave(self) -> None:
+        """Out of the search; then back to the view."""
+        if self.query_one("#json-search", Input).has_focus:
+            self.shown.focus()
+        else:
+            self.dismiss()

@@ -1,0 +1,473 @@
+"""HeadDialog: asks before the head is set, and follows it as long as it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on, work
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Static
+
+from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
+from hud_tui.events import TreeRead
+from hud_tui.keys import key, keyed
+from hud_tui.rl.head import (
+    WEIGHTS,
+    Act,
+    HeadChange,
+    Move,
+    Outcome,
+    Relation,
+    head_change,
+    moved_note,
+    name,
+    named,
+    only_trained,
+    outcome,
+    refusal,
+)
+from hud_tui.rl.metrics import metric, ranked, short, signed
+from hud_tui.rl.own_numbers import HELDOUT, REWARD
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import age, clean, counted, one_line
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
+from hud_tui.tui.widgets.row_list import Column, Row, RowList
+
+if TYPE_CHECKING:
+    from hud_tui.rl.head import Journal, Wanted
+    from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.wire import Checkpoint
+
+
+# What setting the head would do: what is served now beside what will be, and what that means.
+
+
+COMPARED = 6
+"""Own metrics that are compared, after the rewards, where both have them."""
+LEFT_OUT = frozenset(
+    {
+        *("num_traces", "num_datums", "num_tokens", "tokens", "tokens_per_s"),
+        *("rollout_s", "train_s", "loss:sum", "reward_min", "reward_max"),
+        *("ratio_max", "sampling_logprob_mean", REWARD, HELDOUT),
+    }
+)
+"""Metrics that say nothing of which weights are better, or that have lines of their own."""
+UNSAMPLED = "not sampled"
+
+Compared = tuple[str, str, str, str]
+"""What is compared, served now, will be served, the difference."""
+
+
+def preview(
+    change: HeadChange, note: str, now: float, narrow: bool = False, compared: int = COMPARED
+) -> Content:
+    """What setting the head will do, as lines.
+
+    Args:
+        note: Shown first, in a warning's colour; may be empty.
+        now: Unix seconds, for the checkpoints' ages.
+        narrow: Whether there is no room for a table.
+        compared: Metrics to compare at most, beside the reward.
+    """
+    rows = [("checkpoint", name(change.now), name(change.then), "")]
+    rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
+    rows += [*_rewards(change), *_metrics(change, compared)]
+    warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
+    said = Content("\n".join(consequences(change)))
+    if narrow:
+        head, *rest = _narrow(rows)
+        return Content("\n").join([*warning, head, said, *rest])
+    return Content("\n").join([*warning, *_wide(rows), Content(), said])
+
+
+def _wide(rows: list[Compared]) -> Iterator[Content]:
+    yield Content.styled(f"{'served now':>32}{'will be served':>18}", "$text-muted")
+    for number, (title, before, after, delta) in enumerate(rows):
+        yield Content.assemble(
+            (f"{title:<16}", "$text-muted"),
+            f"{before:>16}",
+            (f"{after:>18}", "" if number else "bold $accent"),
+            f"   {delta}",
+        )
+
+
+def _narrow(rows: list[Compared]) -> Iterator[Content]:
+    _, now, then, _ = rows[0]
+    yield Content.assemble((now, ""), (" → ", "$text-muted"), (then, "bold $accent"))
+    for title, before, after, delta in rows[2:]:
+        yield Content.assemble((f"{title[:11]:<12}", "$text-muted"), f"{before}→{after} {delta}")
+
+
+def consequences(change: HeadChange) -> list[str]:
+    """What it means for the tree and for a run that trains, in words."""
+    leaving, joining = counted(change.leaving, "step"), counted(change.joining, "step")
+    said = {
+        Relation.SAME: "This is the head already.",
+        Relation.ANCESTOR: f"An ancestor: {leaving} out of service; nothing leaves the tree.",
+        Relation.DESCENDANT: f"A descendant: {joining} more in service.",
+        Relation.BRANCH: f"On another branch, parted at {name(change.parted)}: "
+        f"{leaving} out of service, {joining} in; nothing leaves the tree.",
+    }
+    lines = [said[change.relation]]
+    if change.then.state == WEIGHTS:
+        lines.append("Only its weights are kept: training from it starts with fresh Adam moments.")
+    if change.training is not None:
+        job = one_line((change.training.id or "")[:8], 8)
+        lines.append(f"Job {job} is training: its next step branches from {name(change.then)}.")
+    return lines
+
+
+def _rewards(change: HeadChange) -> Iterator[Compared]:
+    """What the weights of both scored, and in how many rollouts; what nobody sampled says so."""
+    now, then = change.own_now, change.own_then
+    delta = change.deltas.get
+    unknown = "–" if change.now is None else UNSAMPLED
+    for title, measure in (("held-out", HELDOUT), ("reward", REWARD)):
+        before, after = change.before.get(measure), change.after.get(measure)
+        if measure == HELDOUT and before is None and after is None:
+            continue
+        yield title, _own(before, unknown), _own(after), signed(delta(measure))
+    if change.now is not None and None in (now.reward, then.reward):
+        steps = _trained_on(change.now), _trained_on(change.then)
+        yield "trained on", *steps, ""
+
+
+def _own(mean: float | None, unknown: str = UNSAMPLED) -> str:
+    return unknown if mean is None else short(mean)
+
+
+def _trained_on(checkpoint: Checkpoint | None) -> str:
+    return short(None if checkpoint is None else checkpoint.mean_reward)
+
+
+def _metrics(change: HeadChange, compared: int) -> list[Compared]:
+    before, after = change.before, change.after
+    keys = [key for key in ranked(list(change.deltas)) if key not in LEFT_OUT]
+    return [
+        (
+            one_line(metric(key).title, 15),
+            short(before.get(key)),
+            short(after[key]),
+            signed(change.deltas[key]),
+        )
+        for key in keys[:compared]
+    ]
+
+
+def _age(checkpoint: Checkpoint | None, now: float) -> str:
+    return "–" if checkpoint is None else f"{age(checkpoint.created_at, now)} ago"
+
+
+FRAME = 20
+"""Lines of a screen that the dialog needs for all but the compared metrics."""
+LOW = 18
+"""Lines of a screen where the dialog goes without margins."""
+NARROW = 70
+"""Columns of a screen without room for the table."""
+READING = "reading the tree …"
+
+
+class HeadDialog(ConfirmDialog):
+    """Ask before set_head. While it is open it shows the head as it is at the moment.
+
+    It opens at once with what was known, and can be agreed to when the tree has been read.
+    `shown` is the run that it shows, so that the caller can tell what was agreed to.
+    """
+
+    def __init__(
+        self, view: HudScreen, wanted: Wanted, read: Callable[[], Awaitable[str | Outcome]]
+    ) -> None:
+        """
+        Args:
+            view: The view under it, whose run it follows.
+            wanted: The checkpoint that will be served.
+            read: Reads the tree: what the user should know first, or why there is nothing
+                to ask.
+        """
+        self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
+        self.view, self.target, self.read = view, wanted.target, read
+        self.change: HeadChange | None = None
+        """What it previews; None where nothing was known of the target."""
+        self.current = False
+        """Whether the tree has been read, so that it can be agreed to."""
+        self.instead: Outcome | HudError | None = None
+        """Why there was nothing to ask, after it has closed."""
+        self.shown = view.run
+        self._note = self._moved = ""
+        model = view.run.model
+        title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
+        if self._known(self.shown):
+            self.change = head_change(self.shown, self.target)
+        super().__init__(title, [READING], "Set head")
+
+    def on_mount(self) -> None:
+        self._update()
+        self.query_one("#confirm", Button).disabled = True
+        self.watch(self.view, "run", self._run_changed, init=False)
+        self._begin()
+
+    @work
+    async def _begin(self) -> None:
+        try:
+            said = await self.read()
+        except HudError as error:
+            self.instead = error
+        else:
+            if isinstance(said, str):
+                self._preview(said)
+                return
+            self.instead = said
+        self.dismiss(False)
+
+    def _preview(self, note: str) -> None:
+        self._note, self.shown, self.current = note, self.view.run, True
+        self.change = head_change(self.shown, self.target)
+        self.query_one("#confirm", Button).disabled = False
+        self.refresh_bindings()
+        self._update()
+
+    def _run_changed(self, run: Run) -> None:
+        """Show the head as it moves; warn where it moved otherwise than by training."""
+        if not self.current or run.tree.find(self.target) is None:
+            return
+        before, self.change = self.change, head_change(run, self.target)
+        if not only_trained(self.shown, run):
+            hud = self.view.hud
+            self._moved = moved_note(self.shown, run, hud.journal, hud.clock())
+        self.shown = run
+        if before != self.change:
+            self._update()
+
+    def _update(self) -> None:
+        """Say what it previews, if the dialog is still there."""
+        for line in self.query(".dialog-line").results(Static):
+            line.update(self._text(self.change))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm" or self.current
+
+    def _text(self, change: HeadChange | None) -> Content | str:
+        if change is None:
+            return READING
+        narrow = self.view.size.width < NARROW
+        note = f"{self._note} {self._moved}".strip()
+        compared = max(1, min(COMPARED, self.view.size.height - FRAME))
+        known = preview(change, note, self.view.hud.clock(), narrow, compared)
+        if self.current:
+            return known
+        return Content("\n").join([known, Content.styled(READING, "$text-muted")])
+
+    def _known(self, run: Run) -> bool:
+        position = run.tree.find(self.target)
+        return position is not None and position != run.tree.head
+
+
+# HistoryPanel: where the head was set, by whom and when; Enter goes back to one of them.
+
+
+COLUMNS = (
+    Column("when", 6, right=True),
+    Column("from", 14, rank=2),
+    Column("head set to", 0),
+    Column("by", 14, rank=1),
+)
+
+
+class HistoryPanel(Panel[str]):
+    """Closes with the id of the checkpoint that was set there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("history")
+    FOOT = "{history.choose} previews serving it again   {panel.close} back"
+
+    def __init__(self, run: Run, moves: Sequence[Move], now: float) -> None:
+        super().__init__("Where the head was set")
+        self.rows = RowList(COLUMNS, id="history")
+        self.moves = moves[::-1]
+        self._shown = [_row(run, number, move, now) for number, move in enumerate(self.moves)]
+
+    def body(self) -> Iterable[Widget]:
+        if self._shown:
+            yield self.rows
+        else:
+            said = "The head was not set yet, as far as this machine knows; steps do not count."
+            yield Static(said, id="history-empty", markup=False)
+
+    def on_mount(self) -> None:
+        if self._shown:
+            self.rows.show(self._shown)
+            self.rows.focus()
+
+    @on(RowList.Opened)
+    def action_choose(self) -> None:
+        if self.rows.key is not None:
+            self.dismiss(self.moves[int(self.rows.key)].after)
+
+
+def _row(run: Run, number: int, move: Move, now: float) -> Row:
+    return Row(
+        str(number),
+        (
+            Content(age(move.at or None, now)),
+            Content.styled(named(run, move.before), "$text-muted"),
+            Content.styled(named(run, move.after), "bold"),
+            Content("you, here") if move.ours else Content.styled("somebody else", "$warning"),
+        ),
+    )
+
+
+# Steering: set the head as carefully as it can be done, and say what became of it.
+#
+# The tree is read before asking, again before sending, and after. If somebody moved the head
+# meanwhile, it asks again; steps that training takes are no reason to. The request is sent
+# once: after an unclear outcome the tree says what happened, not a second request.
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service answered to the request."""
+
+    answered: bool = True
+    refusal: HudError | None = None
+
+
+async def steer(
+    view: HudScreen, wanted: Wanted, say: Callable[[Content], object]
+) -> Outcome | None:
+    """Preview, ask, set the head once, read the tree.
+
+    Args:
+        view: Shows the run, and asks.
+        wanted: The checkpoint to serve.
+        say: Is told what goes on once the user has agreed.
+
+    Returns:
+        What became of it; None where the user left everything as it is.
+
+    Raises:
+        HudError: The tree cannot be read, or the service refused.
+    """
+    seen = view.run
+    while True:
+        dialog = HeadDialog(view, wanted, partial(_preview, view, wanted, seen))
+        if not await view.app.push_screen_wait(dialog):
+            if isinstance(dialog.instead, HudError):
+                raise dialog.instead
+            return dialog.instead
+        model = view.run.model
+        if model is None or not await view.hud.confirm_name(model.id, "set its head"):
+            return None
+        seen = dialog.shown
+        say(Content(f"setting the head to {named(seen, wanted.target)} …"))
+        run = await read_tree(view)
+        if not only_trained(seen, run):
+            say(Content())
+            continue
+        try:
+            return await _send(view, run, wanted)
+        except HudConflict:
+            if only_trained(seen, await read_tree(view)):
+                raise
+            say(Content())
+
+
+async def read_tree(view: HudScreen) -> Run:
+    """Read the tree now, and show it in every view.
+
+    Raises:
+        HudError: It cannot be read, or another model was chosen meanwhile.
+    """
+    model = view.run.model
+    if model is None:
+        raise HudUsage("No model is followed.", keyed("press {app.view.models} to choose one"))
+    known = len(view.hud.catch_up().tree)
+    checkpoints = await view.client.checkpoints(model.id)
+    now = view.hud.catch_up()
+    if now.model is None or now.model.id != model.id:
+        raise HudUsage("Another model was chosen meanwhile.", "look at its tree, then decide")
+    if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):
+        return now  # steps were told of while the answer was on its way: it must not undo them
+    return view.hud.fold(TreeRead(checkpoints=tuple(checkpoints)))
+
+
+def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
+    """Whether the run's tree begins with these."""
+    last = len(checkpoints) - 1
+    return last < 0 or run.tree.find(checkpoints[last].id) == last
+
+
+async def _preview(view: HudScreen, wanted: Wanted, seen: Run) -> str | Outcome:
+    """Read the tree: what the user should know first, or why there is nothing to ask."""
+    run = await read_tree(view)
+    position = run.tree.find(wanted.target)
+    if position is None:
+        return Outcome(False, "that checkpoint is no longer in the tree")
+    if position == run.tree.head:
+        return Outcome(False, f"{name(run.head)} is the head already")
+    if why := refusal(run.tree[position]):
+        return Outcome(False, why)
+    if only_trained(seen, run):
+        return wanted.note
+    moved = moved_note(seen, run, view.hud.journal, view.hud.clock())
+    return f"{wanted.note} {moved}".strip()
+
+
+async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
+    """The one request, and what the tree says of it."""
+    journal, model, target = view.hud.journal, view.run.model, wanted.target
+    assert model is not None
+    journal.expect(target, new=wanted.act is Act.SET)
+    answer = Answer()
+    seen = {"seen": _head(before)} if view.client.settings.local else {}
+    try:
+        await view.client.set_head(model.id, target, was=_head(before), **seen)
+    except HudUnclear:
+        answer = Answer(answered=False)
+    except HudError as error:
+        answer = Answer(refusal=error)
+    try:
+        run = await read_tree(view)
+    except HudError as error:
+        if answer.refusal is not None:
+            raise answer.refusal from error
+        return Outcome(False, _unknown(answer, error))
+    if answer.refusal is not None:
+        return _refused(run, target, answer.refusal)
+    became = outcome(before, run, target, answer.answered)
+    if not became.done:
+        return became
+    _write(journal, _head(before), target, wanted.act, view.hud.clock())
+    return Outcome(True, f"{became.text} · {key('checkpoints.undo')} undoes")
+
+
+def _refused(run: Run, target: str, error: HudError) -> Outcome:
+    """A checkpoint that expired meanwhile is no failure of the service's."""
+    position = run.tree.find(target)
+    why = "" if position is None or error.status != 410 else refusal(run.tree[position])
+    if not why:
+        raise error
+    return Outcome(False, f"{why} The head is still {name(run.head)}.")
+
+
+def _write(journal: Journal, before: str | None, target: str, act: Act, now: float) -> None:
+    if act is Act.UNDO:
+        journal.undid(now)
+    elif act is Act.REDO:
+        journal.redid(now)
+    else:
+        journal.moved(before, target, now)
+
+
+def _unknown(answer: Answer, error: HudError) -> str:
+    said = "the head was set" if answer.answered else "no answer"
+    again = f"{key('checkpoints.refresh')} reads it again"
+    return f"{said}, and the tree cannot be read ({clean(error.message, 80)}): {again}"
+
+
+def _head(run: Run) -> str | None:
+    return None if run.head is None else run.head.id

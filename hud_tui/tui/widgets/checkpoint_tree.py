@@ -1,0 +1,632 @@
+"""CheckpointTree: the tree in lanes, newest first, of any size; only what is seen is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import ClassVar, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import BindingType
+from textual.events import Click, Resize
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from hud_tui.keys import keyed
+from hud_tui.rl.checkpoint_tree import Tree, label, origin
+from hud_tui.rl.filter import Predicate
+from hud_tui.rl.metrics import of_weights, short, signed
+from hud_tui.rl.own_numbers import own_metric
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import age, coarse, counted, one_line
+from hud_tui.rl.tree_cursor import Matches, TreeCursor
+from hud_tui.rl.tree_layout import Kind, Lanes, Row
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
+from hud_tui.tui.widgets.lines import resize_virtually
+
+# The columns of the checkpoint tree: which of them fit, and what they say of a node.
+
+
+GAP = 2
+"""Cells between two columns."""
+MARKS = 4
+"""Cells at the left: marked, served, best, and pinned or noted."""
+LANES_MOST = 24
+"""Cells that lanes may take; deeper ones are cut at the left."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column after the lanes."""
+
+    title: str
+    width: int
+    rank: int
+    """The column of the highest rank is the first to go where the screen is narrow."""
+    right: bool = True
+    """Whether it is aligned to the right, as numbers are."""
+    key: str = ""
+    """The metric that it shows, where it shows one."""
+
+    def pad(self, text: str) -> str:
+        """A text brought to the column's width in cells."""
+        if (space := self.width - cell_len(text)) >= 0:
+            return " " * space + text if self.right else text + " " * space
+        return set_cell_size(text, self.width - 1) + "…"
+
+
+NAME = Column("checkpoint", 12, 0, right=False)
+REWARD = Column("reward", 8, 1)
+"""Its own: of rollouts that its weights sampled."""
+DELTA = Column("Δ", 8, 2)
+HELDOUT = Column("held-out", 8, 4)
+NOTE = Column("note", 19, 5, right=False)
+"""Where there is any note, it comes before how the step was trained."""
+LOSS = Column("loss", 19, 6, right=False)
+RATE = Column("lr", 6, 7)
+TRACES = Column("traces", 6, 8)
+AGE = Column("age", 5, 3)
+MORE = (
+    Column("spread", 7, 9, key="reward_std"),
+    Column("kl", 7, 10, key="kl_sample_train"),
+    Column("entropy", 7, 11, key="entropy"),
+    Column("zero-spread", 11, 12, key="frac_groups_zero_spread"),
+    Column("clip", 7, 13, key="clip_fraction"),
+    Column("length", 7, 14, key="completion_length_mean"),
+)
+"""What a wide screen has room for."""
+COLUMNS = (NAME, REWARD, DELTA, HELDOUT, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
+PLAIN = Style()
+
+
+def lanes_width(lanes: int) -> int:
+    """Cells that a drawing of this many lanes takes, of LANES_MOST at most."""
+    return min(2 * lanes - 1, LANES_MOST)
+
+
+def fit(width: int, lanes: int, noted: bool = False) -> list[Column]:
+    """The columns that a line of `width` cells has room for, in order; always the name.
+
+    `noted` says whether there is any note to show.
+    """
+    room = width - MARKS - lanes_width(lanes)
+    kept: list[Column] = []
+    offered = [column for column in COLUMNS if noted or column is not NOTE]
+    for column in sorted(offered, key=lambda column: column.rank):
+        room -= GAP + column.width
+        if room < 0 and kept:
+            break
+        kept.append(column)
+    return [column for column in COLUMNS if column in kept]
+
+
+def cell(
+    column: Column, tree: Tree, position: int, now: float, top: float, dim: Style
+) -> list[Segment]:
+    """What a column says of a checkpoint, at the column's width.
+
+    Args:
+        now: Unix seconds, for its age.
+        top: The reward that is drawn brightest.
+        dim: The style of what matters less.
+    """
+    node = tree[position]
+    if column is REWARD:
+        return reward_cell(tree.reward(position), top, dim)
+    if column is DELTA:
+        delta = tree.delta(position)
+        better = delta is not None and delta > 0
+        return [Segment(column.pad(signed(delta)), PLAIN if better else dim)]
+    if column is NAME:
+        return [Segment(column.pad(one_line(label(node), 40)))]
+    if column is HELDOUT:
+        return [Segment(column.pad(short(tree.own(position).heldout)), dim)]
+    if column.key:
+        return [Segment(column.pad(short(_metric(column.key, tree, position))), dim)]
+    text = {
+        LOSS.title: one_line(node.loss_fn or "–", 40),
+        RATE.title: short(node.learning_rate),
+        TRACES.title: "–" if node.num_traces is None else str(node.num_traces),
+        AGE.title: age(node.created_at, now),
+    }[column.title]
+    return [Segment(column.pad(text), dim)]
+
+
+def _metric(key: str, tree: Tree, position: int) -> float | None:
+    """A checkpoint's own, where the metric tells of weights; else its step's."""
+    if of_weights(key):
+        return own_metric(tree.steps(position), key)
+    return tree[position].metrics.get(key)
+
+
+def reward_cell(reward: float | None, top: float, dim: Style) -> list[Segment]:
+    """A reward behind a bar whose height and colour say the same, REWARD.width cells."""
+    if reward is None or reward != reward:
+        return [Segment(REWARD.pad("–"), dim)]
+    bar = Segment(eighth(max(reward, 1e-6) / top), reward_style(reward, 0.0, top))
+    return [bar, Segment(f"{short(reward):>{REWARD.width - 1}}", PLAIN)]
+
+
+def spark(values: Sequence[float], top: float) -> list[Segment]:
+    """Rewards as a row of bars, one cell each, in the colours of the ramp; NaN is a gap."""
+    return [
+        Segment(eighth(max(value, 1e-6) / top), reward_style(value, 0.0, top))
+        if value == value
+        else Segment(EIGHTHS[0])
+        for value in values
+    ]
+
+
+# Lines of the checkpoint tree: its lanes, and what the columns say of each row.
+
+
+SPARK = 24
+"""Cells of a folded run's curve, at most."""
+KEPT = {"weights": "◐", "expired": "◌", "damaged": "✘"}
+"""A node's glyph where not its whole state is kept."""
+PINNED, NOTED = "◆", "✎"
+ONSET = "⚑ "
+"""Between the name and the reward, where an alarm began."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is on checkpoints beside what the service says of them, by their ids."""
+
+    notes: Mapping[str, str] = field(default_factory=dict)
+    marked: Sequence[str] = ()
+    """To be compared: A, then B."""
+    onsets: frozenset[str] = frozenset()
+    """Where alarms began; these the detectors put there."""
+
+    @property
+    def ids(self) -> set[str]:
+        """Every checkpoint that has any."""
+        return {*self.notes, *self.marked, *self.onsets}
+
+    def letter(self, checkpoint_id: str) -> str:
+        """``A`` or ``B``, or a space."""
+        found = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
+        return " " if found is None else "AB"[found]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What every line shares; made anew when it changes, not for every line."""
+
+    width: int = 80
+    lanes: int = 1
+    top: float = 1.0
+    """The reward that is drawn brightest."""
+    served: Style = field(default_factory=Style)
+    dim: Style = field(default_factory=Style)
+    alarm: Style = field(default_factory=Style)
+    columns: tuple[Column, ...] = ()
+    marks: Marks = field(default_factory=Marks)
+
+    @classmethod
+    def of(
+        cls,
+        measures: tuple[int, int, float],
+        styles: tuple[Style, Style, Style],
+        marks: Marks,
+    ) -> Look:
+        """
+        Args:
+            measures: Its width, its lanes, and the reward that is drawn brightest.
+            styles: Of what is served, of what matters less, of an alarm.
+            marks: On checkpoints.
+        """
+        columns = tuple(fit(*measures[:2], noted=bool(marks.notes)))
+        return cls(*measures, *styles, columns, marks)
+
+    @property
+    def gutter(self) -> int:
+        """Cells before the first column."""
+        return MARKS + lanes_width(self.lanes) + GAP
+
+    def cells_of(self, column: Column) -> range:
+        """The cells of a line that a column is in; none where there is no room for it."""
+        if column not in self.columns:
+            return range(0)
+        before = self.columns[: self.columns.index(column)]
+        start = self.gutter + sum(each.width + GAP for each in before)
+        return range(start, start + column.width)
+
+
+def header_line(look: Look) -> list[Segment]:
+    """The columns' titles."""
+    titles = (" " * GAP).join(column.pad(column.title) for column in look.columns)
+    return [Segment(" " * look.gutter + titles, look.dim)]
+
+
+def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
+    """One row: marks, lanes, and what it stands for."""
+    line = [Segment(_marks(look.marks, run, row), look.served), *_lanes(look, run, row)]
+    if row.kind is Kind.NODE:
+        line += _node(look, run, row, now)
+    elif row.kind is Kind.FOLD:
+        line += _fold(look, run, lanes, row)
+    elif row.kind is Kind.BASE:
+        line.append(Segment("  base", look.served))
+        line.append(Segment(f"  {base_name(run)}", look.dim))
+    return line
+
+
+def base_name(run: Run) -> str:
+    """What the base weights are: a base, or where the fork starts; empty where nobody says."""
+    model = run.model
+    return one_line(origin(model) or model.base_model or "", 100) if model else ""
+
+
+def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) -> list[float]:
+    """Rewards along a lineage, evenly spaced: one a cell, or one a step where they are fewer."""
+    last = run.tree.depth(newest)
+    count = min(cells, last - oldest_depth + 1)
+    span = last - oldest_depth
+    depths = [oldest_depth + span * i // max(1, count - 1) for i in range(count)]
+    rewards = (run.tree.reward(p) for p in lanes.segments.ancestors(newest, depths))
+    return [float("nan") if reward is None else reward for reward in rewards]
+
+
+def _marks(marks: Marks, run: Run, row: Row) -> str:
+    """A or B, served, best, and pinned or noted: MARKS cells."""
+    head = run.tree.head
+    if row.kind is not Kind.NODE:
+        served = row.kind is Kind.BASE and head is None and run.loaded
+        return f" {'▶' if served else ' '}".ljust(MARKS)
+    node = run.tree[row.newest]
+    shown = (
+        (row.newest == head and run.loaded, "▶"),
+        (row.newest == run.tree.best, "★"),
+        (node.pinned or node.id in marks.notes, PINNED if node.pinned else NOTED),
+    )
+    return marks.letter(node.id) + "".join(glyph if has else " " for has, glyph in shown)
+
+
+def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
+    """The lanes' glyphs in pairs of cells; the deepest stay where there are too many."""
+    width = lanes_width(look.lanes)
+    glyphs, served = row.lanes, list(row.served)
+    if row.kind is Kind.NODE and (kept := KEPT.get(run.tree[row.newest].state or "")):
+        glyphs = glyphs[:-1] + kept
+    while len(glyphs) > LANES_MOST:
+        glyphs, served = glyphs[2:], served[1:]
+    if len(glyphs) < len(row.lanes):
+        glyphs = "…" + glyphs[1:]
+    pairs = [glyphs[i : i + 2] for i in range(0, len(glyphs), 2)]
+    for pair, lit in zip_longest(pairs, served, fillvalue=False):
+        yield Segment(str(pair), look.served if lit else look.dim)
+    yield Segment(" " * (width - len(glyphs)))
+
+
+def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
+    onset = run.tree[row.newest].id in look.marks.onsets
+    for place, column in enumerate(look.columns):
+        flagged = onset and place == 1
+        yield Segment(ONSET, look.alarm) if flagged else Segment(" " * GAP)
+        if column is NOTE:
+            note = look.marks.notes.get(run.tree[row.newest].id, "")
+            yield Segment(NOTE.pad(one_line(note, 60)), look.dim)
+            continue
+        for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
+            served = column is NAME and row.served[-1]
+            yield Segment(segment.text, look.served) if served else segment
+
+
+def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
+    tree = run.tree
+    first, last = tree.depth(row.oldest), tree.depth(row.newest)
+    yield Segment(" " * GAP)
+    yield Segment(NAME.pad(counted(last - first + 1, "step")), look.dim)
+    rewards = f"{short(tree.reward(row.oldest))} → {short(tree.reward(row.newest))}"
+    yield Segment(f"  {rewards:<16}", look.dim)
+    room = look.width - look.gutter - NAME.width - 2 * GAP - 16
+    if room >= 8:
+        yield Segment(" ")
+        yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
+
+
+__all__ = ["PLAIN", "SPARK", "Look", "Marks", "base_name", "curve", "header_line", "row_line"]
+
+
+# TreeCanvas: how the tree is drawn: only the lines in sight, and of those what changed.
+
+
+HEADER = 1
+"""Lines above the rows that do not scroll."""
+UNMATCHED = "  No checkpoint matches. {^checkpoints.leave} shows all."
+AGE_S = 1.0
+"""Seconds between two looks at whether an age on the screen has changed."""
+
+
+class TreeCanvas(ScrollView, inherit_bindings=False):
+    """A tree and a cursor in it, on lines under a header. Who moves the cursor builds on it."""
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "tree--served",
+        "tree--dim",
+        "tree--alarm",
+        "tree--cursor",
+        "tree--cursor-blurred",
+    }
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+    """The run to draw; bound to the screen's."""
+
+    def __init__(self, clock: Callable[[], float], id: str | None = None) -> None:
+        """`clock` gives Unix seconds, for ages."""
+        super().__init__(id=id)
+        self.clock = clock
+        self.cursor = TreeCursor()
+        self.marks = Marks()
+        self._look: Look | None = None
+        self._drawn: dict[int, str] = {}
+        """The age that a row was last drawn with."""
+
+    def on_mount(self) -> None:
+        self.set_interval(AGE_S, self._grow_older)
+
+    @property
+    def checkpoints(self) -> Tree:
+        return self.cursor.tree
+
+    @property
+    def lanes(self) -> Lanes:
+        return self.cursor.lanes
+
+    @property
+    def rows(self) -> Lanes | Matches:
+        """What is listed: the whole tree, or what the filter left of it."""
+        return self.cursor.rows
+
+    @property
+    def position(self) -> int:
+        """The checkpoint under the cursor, or ROOT."""
+        return self.cursor.position
+
+    def render_line(self, y: int) -> Strip:
+        look = self._look_now()
+        if y < HEADER:
+            return self._strip(header_line(look), PLAIN)
+        number = y - HEADER + self._scroll
+        if number >= len(self.rows):
+            unmatched = not len(self.rows) and y == HEADER
+            return self._strip([Segment(keyed(UNMATCHED), look.dim)] if unmatched else [], PLAIN)
+        row, now = self.rows.row(number), coarse(self.clock())
+        self._drawn[number] = self._age(row, now)
+        over = self._cursor_style if number == self.cursor.number else PLAIN
+        return self._strip(row_line(look, self.run, self.lanes, row, now), over)
+
+    def mark(self, marks: Marks) -> None:
+        """Draw these notes and marks; what has one does not fold."""
+        self.marks, self._look = marks, None
+        self.cursor.keep(marks.ids)
+        self._resize()
+        self._reveal()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._look = None
+
+    def on_resize(self, event: Resize) -> None:
+        self._resize()
+        self._reveal()
+
+    @property
+    def width(self) -> int:
+        """Cells across, without the scrollbar's."""
+        return self.scrollable_content_region.width
+
+    @property
+    def _scroll(self) -> int:
+        """The row at the top."""
+        return self.scroll_offset.y
+
+    @property
+    def _page(self) -> int:
+        """Rows that are seen at once."""
+        return max(1, self.size.height - HEADER)
+
+    @property
+    def _cursor_style(self) -> Style:
+        name = "tree--cursor" if self.has_focus else "tree--cursor-blurred"
+        return self.get_component_rich_style(name)
+
+    def _look_now(self) -> Look:
+        """What the lines share, made anew where a measure or the theme has changed."""
+        lanes = self.lanes.lanes if self.cursor.matches is None else 1
+        measures = self.width, lanes, max(1.0, self.checkpoints.peak)
+        if self._look is None or measures != (self._look.width, self._look.lanes, self._look.top):
+            served = self.get_component_rich_style("tree--served", partial=True)
+            dim = self.get_component_rich_style("tree--dim", partial=True)
+            alarm = self.get_component_rich_style("tree--alarm", partial=True)
+            self._look = Look.of(measures, (served, dim, alarm), self.marks)
+        return self._look
+
+    def _strip(self, line: list[Segment], over: Style) -> Strip:
+        """A line on the widget's background, or on the cursor's."""
+        strip = Strip(line).adjust_cell_length(self.width)
+        return strip.apply_style(self.rich_style + over)
+
+    def _age(self, row: Row, now: float) -> str:
+        return age(self.checkpoints[row.newest].created_at, now) if row.kind is Kind.NODE else ""
+
+    def _resize(self) -> None:
+        resize_virtually(self, Size(self.width, len(self.rows) + HEADER))
+
+    def _reveal(self) -> None:
+        """Scroll as little as shows the cursor."""
+        row, top = self.cursor.number, self._scroll
+        if row < top:
+            self._scroll_rows(row)
+        elif row >= top + self._page:
+            self._scroll_rows(row - self._page + 1)
+
+    def _scroll_rows(self, row: int) -> None:
+        self.scroll_to(y=max(0, row), animate=False, force=True)
+
+    def _repaint_row(self, row: int) -> None:
+        y = row - self._scroll + HEADER
+        if HEADER <= y < self.size.height:
+            self.refresh(Region(0, y, self.width, 1))
+
+    def _grow_older(self) -> None:
+        """Repaint the ages that read otherwise than when they were drawn."""
+        cells = self._look_now().cells_of(AGE)
+        if not self.is_on_screen or not cells:
+            return
+        now, top = coarse(self.clock()), self._scroll
+        for number in range(top, min(top + self._page, len(self.rows))):
+            if self._drawn.get(number) != self._age(self.rows.row(number), now):
+                y = number - top + HEADER
+                self.refresh(Region(cells.start, y, len(cells), 1))
+
+
+T = TypeVar("T")
+
+
+class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
+    """Every checkpoint of a model. The cursor stays on its checkpoint when data arrives."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
+    follow: reactive[bool] = reactive(True)
+    """Whether the cursor goes with the head."""
+
+    @dataclass
+    class Moved(Message):
+        """The cursor is on another row, or its row says something else."""
+
+        position: int
+        """Of the checkpoint; of a folded run its newest; ROOT for the base weights."""
+        oldest: int
+        """The same, except on a folded run."""
+        folded: bool
+
+    @dataclass
+    class Opened(Message):
+        """The row under the cursor was clicked twice."""
+
+    @property
+    def at(self) -> Moved:
+        """What is under the cursor."""
+        row = self.cursor.row
+        return self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD)
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        """Draw what came, and leave the cursor where it was on the screen."""
+        if run.tree is self.checkpoints and run.model is before.model:
+            return
+        place, size = self.cursor.number - self._scroll, len(self.rows)
+        seen = 0 <= place < self._page
+        if other := (run.model and run.model.id) != (before.model and before.model.id):
+            self.cursor, self.follow = TreeCursor(), True
+            self.cursor.keep(self.marks.ids)
+        self.cursor.show(run.tree, self.follow)
+        self._resize()
+        if self.follow and (seen or other):
+            self._reveal()
+        elif self.follow:  # the wheel has left the head: what is read stays where it is
+            self._scroll_rows(self._scroll + len(self.rows) - size)
+        elif self._scroll or self.cursor.number >= self._page:
+            self._scroll_rows(self.cursor.number - place)
+        self.refresh()
+        self.post_message(self.at)
+
+    def watch_follow(self, follow: bool) -> None:
+        """What the cursor walks among does not fold away under it while steps arrive."""
+        if follow:
+            self.lanes.release()
+        else:
+            self.lanes.hold()
+
+    def filter(self, keep: Predicate | None) -> None:
+        """List only what `keep` lets through; None lists all again."""
+        self.follow = self.follow and keep is None
+        self._change(lambda: self.cursor.filter(keep))
+        self.refresh()
+
+    def go(self, position: int) -> None:
+        """Put the cursor on a checkpoint, or on ROOT."""
+        self.follow = False
+        self._change(lambda: self.cursor.go(position))
+
+    def go_to_head(self) -> None:
+        """Put the cursor on what is served."""
+        self.follow = False
+        self._change(self.cursor.go_to_head)
+
+    def toggle(self) -> bool:
+        """Fold or unfold the run under the cursor; False where there is nothing to."""
+        return self.unfold() or self.fold()
+
+    def unfold(self) -> bool:
+        """Show every step of the folded run under the cursor; False where there is none."""
+        return self._change(self.cursor.unfold)
+
+    def fold(self) -> bool:
+        """Fold the run under the cursor again; the cursor is then on the fold."""
+        return self._change(self.cursor.fold)
+
+    def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
+        """Show the steps of these runs, by their checkpoints' ids, and fold all others."""
+        self._change(lambda: self.cursor.unfold_only(runs))
+
+    def fold_all(self) -> None:
+        """Unfold every straight run; fold them all again where none is folded."""
+        rows = self.rows
+        self._change(rows.fold_all if self.lanes.all_open else rows.unfold_all)
+
+    def action_move(self, rows: int) -> None:
+        """Move over joints, which stand for no checkpoint."""
+        self._step_to(self.cursor.number + rows, 1 if rows > 0 else -1)
+
+    def action_page(self, pages: int) -> None:
+        number = self.cursor.number + pages * max(1, self._page - 1)
+        self._step_to(number, 1 if pages > 0 else -1)
+
+    def action_first(self) -> None:
+        self._step_to(0, 1)
+
+    def action_last(self) -> None:
+        self._step_to(len(self.rows) - 1, -1)
+
+    def on_click(self, event: Click) -> None:
+        """Select a row; a second click does what enter does."""
+        offset = event.get_content_offset(self)
+        if offset is None or offset.y < HEADER:
+            return
+        row = offset.y - HEADER + self._scroll
+        if row < len(self.rows):
+            again = row == self.cursor.number
+            self._step_to(row, 1)
+            if again and event.chain == 2:
+                self.post_message(self.Opened())
+
+    def _step_to(self, number: int, way: int) -> None:
+        self.follow = False
+        self._change(lambda: self.cursor.step_to(number, way))
+
+    def _change(self, change: Callable[[], T]) -> T:
+        """Change what is folded or where the cursor is; repaint what that moves."""
+        old, size, scroll = self.cursor.number, len(self.rows), self._scroll
+        drawing = self.lanes.drawing
+        done = change()
+        self._resize()
+        self._reveal()
+        if (len(self.rows), self._scroll, self.lanes.drawing) == (size, scroll, drawing):
+            self._repaint_row(old)
+            self._repaint_row(self.cursor.number)
+        else:
+            self.refresh()
+        self.post_message(self.at)
+        return done

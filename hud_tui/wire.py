@@ -1,0 +1,872 @@
+"""What travels: one pydantic model per JSON body, under the wire's own names.
+
+A response keeps fields it does not know (``extra="allow"``): HUD's service sends
+more than its SDK reads, and a newer server must not break an older client. A
+request forbids them, so a typo fails here and not on the server.
+
+Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields
+marked "embedded" are sent by the embedded service only; None or empty on HUD.
+"""
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
+
+# What every body is made of, pages, and who and what answers.
+
+
+T = TypeVar("T")
+MOST_INPUTS = 2**18
+"""Longest list of inputs in one call: 1024 tasks of 256 rollouts."""
+COOLEST = 0.01
+"""The least temperature above 0 that can be sampled and trained at."""
+
+
+class _FailFast(FailFast):
+    __hash__ = object.__hash__  # a union hashes its members
+
+
+Many = Annotated[list[T], _FailFast()]
+"""A list that may be long: one item that does not fit is reported, not a million."""
+Json = dict[str, Any]
+
+
+class Response(BaseModel):
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        protected_namespaces=(),
+        defer_build=True,
+    )
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        defer_build=True,
+    )
+
+
+class Page(Response, Generic[T]):
+    """One page of a collection under /v2."""
+
+    items: list[T]
+    total: int
+    limit: int = 0
+    offset: int = 0
+
+
+class Identity(Response):
+    """GET /v2/auth/me."""
+
+    user_id: str
+    team_id: str
+
+
+class ServiceReady(Response):
+    """What ``hud-tui serve`` prints when it can be called, and service.json holds."""
+
+    url: str
+    api_key: str
+    telemetry_url: str
+    pid: int
+    data_dir: str
+
+
+# A model's checkpoints, what they were trained on, and which one is served.
+
+
+class Group(Response):
+    """The rollouts of one task in one step."""
+
+    task_slug: str
+    rewards: list[float]
+    """Shape (G,), in the taskset's reward unit."""
+    trace_ids: list[str] = Field(default_factory=list)
+    """Shape (G,), in the order of `rewards`."""
+    num_tokens: list[int] = Field(default_factory=list)
+    """Generated tokens of each rollout, shape (G,)."""
+
+
+class Evaluation(Response):
+    """What one checkpoint's own weights scored on some tasks, without training on them."""
+
+    split: str = "heldout"
+    """Which tasks: ``heldout``, ``train`` or ``all`` of the taskset."""
+    mean_reward: float
+    """Mean over all rollouts, in the taskset's reward unit."""
+    num_tasks: int
+    num_traces: int
+    """Rollouts in all: tasks times samples per task."""
+    job_id: str | None = None
+    """The run whose rollouts these were."""
+    created_at: str | None = None
+
+
+class Checkpoint(Response):
+    """One node of a model's checkpoint tree. Every optim-step appends one."""
+
+    id: str
+    name: str | None = None
+    """E.g. ``step-000012``."""
+    checkpoint_name: str | None = None
+    """The sampler path; what the chat's ``checkpoint`` pin takes (an id works too)."""
+    prev_model_checkpoint_id: str | None = None
+    """The parent; None where the step started from the base weights."""
+    is_active: bool = False
+    """Whether this is the head: the weights the gateway serves."""
+    created_at: str | None = None
+    num_traces: int | None = None
+    num_datums: int | None = None
+    num_tokens: int | None = None
+    mean_reward: float | None = None
+    """Mean over the rollouts that the step was trained on, in the taskset's reward unit. They were
+    sampled from the parent's weights: this is the reward of the step, not of the checkpoint."""
+    learning_rate: float | None = None
+    loss_fn: str | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+    """The step's metrics; an open set of keys."""
+    step: int | None = None
+    """Embedded: the optimizer step's number, counted over the whole tree from 1."""
+    job_id: str | None = None
+    """Embedded: the managed run that took the step."""
+    groups: list[Group] = Field(default_factory=list)
+    """Embedded: the step's rewards by task."""
+    state: str | None = None
+    """Embedded: what is kept of it: ``full``, ``weights`` (served; training from it starts
+    with fresh Adam moments), ``expired`` (neither), ``damaged`` (its file is missing,
+    or not the one that was saved)."""
+    pinned: bool = False
+    """Embedded: whether its state is kept whatever the disk limit."""
+    evaluations: list[Evaluation] = Field(default_factory=list)
+    """Embedded: what rollouts from this checkpoint's own weights scored, oldest first."""
+
+
+class CheckpointTrace(Response):
+    """One row of GET /v2/models/{id}/checkpoints/{cid}/traces."""
+
+    trace_id: str
+    status: str | None = None
+    created_at: str | None = None
+    reward: float | None = None
+    task_slug: str | None = None
+    """Embedded, as the one below."""
+    rollout: int | None = None
+    """Index in its group, from 0."""
+
+
+class SetHead(Request):
+    """Body of PUT /v2/models/{model_id}/head."""
+
+    checkpoint_id: str
+
+
+# Environments, as the registry has them.
+
+
+class RegistryItem(Response):
+    """One row of GET /v2/registry."""
+
+    id: str
+    name: str
+    description: str | None = None
+
+
+class ScenarioRecord(Response):
+    """One row of GET /v2/registry/{id}/scenarios."""
+
+    id: str
+    name: str
+    description: str | None = None
+    args_schema: Json | None = None
+    """JSON Schema of the scenario's args."""
+
+
+class EnvironmentConfig(Response):
+    """GET /environments/{name}/mcp-config."""
+
+    mcp_config: Json = Field(default_factory=dict)
+    registry_id: str | None = None
+    scenarios: Any = None
+    """A list of names; anything else means the service cannot say."""
+
+
+# The gateway: chat and text completions that carry tokens.
+
+
+class StreamOptions(Request):
+    include_usage: bool | None = None
+    """End the stream with a chunk that has no choices and the whole request's usage."""
+    include_obfuscation: bool | None = None
+    """Of no effect: nothing is padded here."""
+
+
+class Sampling(Request):
+    """What chat and text completions ask for alike, by OpenAI's names.
+
+    What the embedded service does not do it refuses by name, see `service.gateway.NEUTRAL`;
+    what only labels a request for OpenAI's books it takes and forgets.
+    """
+
+    model: str
+    checkpoint: str | None = None
+    """Sample this checkpoint and not the head."""
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    n: int | None = Field(default=None, ge=1, le=64)
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=5)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    stop: str | Many[str] | None = None
+    seed: int | None = None
+
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    user: str | None = None
+    metadata: Json | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+
+    @field_validator("temperature")
+    @classmethod
+    def _can_be_sampled_at(cls, value: float | None) -> float | None:
+        if value is not None and 0 < value < COOLEST:
+            raise ValueError(f"0 takes the likeliest token; else at least {COOLEST}")
+        return value
+
+
+class Chat(Sampling):
+    """POST /chat/completions."""
+
+    messages: Many[Json]
+    tools: Many[Json] | None = None
+    tool_choice: str | Json | None = None
+    chat_template_kwargs: Json | None = None
+    """The model's chat template's own options, e.g. ``{"enable_thinking": false}``."""
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    prompt_token_ids: Many[int] | None = None
+    """The exact tokens of the turns before: their prompt and what was answered."""
+    continuation_from: int | None = None
+    """How many messages those tokens are, without a system message."""
+
+    parallel_tool_calls: bool | None = None
+    response_format: Json | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    modalities: list[str] | None = None
+    audio: Json | None = None
+    prediction: Json | None = None
+    web_search_options: Json | None = None
+    functions: Many[Json] | None = None
+    function_call: str | Json | None = None
+
+
+class Completion(Sampling):
+    """POST /completions: a prompt as it is, with no chat template around it."""
+
+    prompt: str | Many[str] | Many[int] | Many[list[int]]
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    """How many of the likeliest tokens to tell beside each token's own logprob."""
+
+    echo: bool | None = None
+    best_of: int | None = None
+    suffix: str | None = None
+
+
+class ChatMessage(Response):
+    role: str = "assistant"
+    content: str | None = None
+    tool_calls: list[Json] | None = None
+
+
+class ChatChoice(Response):
+    index: int = 0
+    message: ChatMessage
+    finish_reason: str | None = None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
+    logprobs: Json | None = None
+
+
+class ChatReply(Response):
+    id: str
+    model: str
+    choices: list[ChatChoice]
+    usage: Json | None = None
+
+
+# Models that can be trained, and what an engine says of itself.
+
+
+class Provider(Response):
+    name: str | None = None
+
+
+class TrainingDefaults(Response):
+    """What a run on this model starts from."""
+
+    learning_rate: float
+    group_size: int
+    max_tokens: int
+    tasks_per_step: int
+    steps: int
+
+
+class Disk(Response):
+    """What a model's checkpoints take on the service's disk (embedded)."""
+
+    checkpoint_bytes: int
+    """Of one, as last measured."""
+    used_bytes: int
+    """By the checkpoints of all models."""
+    max_bytes: int
+    """Beyond this the oldest are thinned."""
+    free_bytes: int | None = None
+    """What the disk has room for besides."""
+
+
+class EngineState(Response):
+    """What samples and trains a model, and where."""
+
+    engine: str
+    """``tiny`` or ``tinker``."""
+    server: str | None = None
+    """URL of the server that has its weights; None on this machine."""
+    queue: str = "active"
+    """``active``, or what requests wait for, in plain words."""
+    slots: int = 0
+    """Training runs that are open on the server now."""
+    ttl_s: int | None = None
+    """How long the server keeps a checkpoint; None: until it is deleted."""
+    saves_per_step: int = 0
+    """Checkpoints that every optimizer step leaves on `server`, which keeps (and may bill for)
+    them; 0 where there is no server. The tree, metrics, rewards and rollouts are kept on this
+    machine in either case; with a server, a checkpoint's file here only says where it is there."""
+
+
+class Model(Response):
+    """One row of the catalog, GET /v2/models; also the reply to a fork."""
+
+    id: str
+    model_name: str
+    """The slug that the gateway serves it under."""
+    name: str | None = None
+    sdk_agent_type: str | None = None
+    is_trainable: bool = False
+    provider: Provider | None = None
+    created_at: str | None = None
+    checkpoint_count: int | None = None
+    training_defaults: TrainingDefaults | None = None
+    """Embedded."""
+    base_model: str | None = None
+    """Embedded: the base whose architecture and vocabulary it has."""
+    context_length: int | None = None
+    """Embedded: most tokens of prompt and answer together."""
+    forked_from: str | None = None
+    """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
+    disk: Disk | None = None
+    """Embedded; None where checkpoints are kept on a server (`engine.server`)."""
+    engine: EngineState | None = None
+    """Embedded."""
+
+
+class Fork(Request):
+    """POST /v2/models/fork."""
+
+    source_model_id: str
+    name: str = Field(min_length=1, max_length=100)
+    checkpoint_id: str | None = None
+    """Embedded: start at this checkpoint of the source and not at its head."""
+
+
+# Managed runs: /v1/training/jobs.
+
+
+class JobParameters(Request):
+    """``config.parameters``: HUD defines reasoning_effort; the rest is the embedded service's."""
+
+    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    """How long a completion may be: on the embedded service it sets max_tokens."""
+    steps: int | None = Field(default=None, ge=1, le=100_000)
+    group_size: int | None = Field(default=None, ge=2, le=256)
+    tasks_per_step: int | None = Field(default=None, ge=1, le=1024)
+    learning_rate: float | None = Field(default=None, gt=0, le=1)
+    loss_fn: str | None = None
+    temperature: float | None = Field(default=None, ge=COOLEST, le=5)
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    heldout_every: int | None = Field(default=None, ge=1)
+    """Steps between two samplings of the held-out tasks."""
+
+
+class JobConfig(Request):
+    parameters: JobParameters = Field(default_factory=JobParameters)
+
+
+class JobDataset(Request):
+    tasks: Many[Json] = Field(min_length=1)
+
+
+class SubmitJob(Request):
+    """POST /v1/training/jobs."""
+
+    model_id: str
+    dataset: JobDataset
+    config: JobConfig = Field(default_factory=JobConfig)
+
+
+class ModelRef(Response):
+    id: str
+
+
+class SubmittedJob(Response):
+    job_id: str
+    model: ModelRef
+
+
+class JobError(Response):
+    code: str | None = None
+    message: str | None = None
+    param: str | None = None
+
+
+class JobStatus(Response):
+    """GET /v1/training/jobs/{model id or job id}/raw-status."""
+
+    status: str
+    """HUD's words; the embedded service adds ``interrupted`` (resumable)."""
+    model: str | None = None
+    fine_tuned_model: str | None = None
+    created_at: float | None = None
+    """Unix seconds, as the two below."""
+    finished_at: float | None = None
+    estimated_finish: float | None = None
+    trained_tokens: int | None = None
+    """Embedded: generated tokens that had a gradient, all steps together."""
+    error: JobError | str | None = None
+    id: str | None = None
+    """Embedded, as all below: the job's id."""
+    name: str | None = None
+    """E.g. ``mixed on arith-rl``."""
+    model_id: str | None = None
+    step: int | None = None
+    """Steps taken so far."""
+    steps: int | None = None
+    parameters: Json | None = None
+    """Every parameter as the run uses it, defaults filled in."""
+    reason: str | None = None
+    """Why it ended well before its last step; of one that did not, `error` says why."""
+    note: str | None = None
+    """Why its step is being sampled again."""
+    attempt: int | None = None
+    """Which sampling of the next step is due, from 1."""
+    waits: str | None = None
+    """What the engine's server holds it up with; None while it goes on."""
+
+
+# Tasksets: listed, read and uploaded.
+
+
+TaskRow = Json
+"""A task row in any of the wire's formats; `hud_tui.rl.tasks.formats` reads them."""
+
+
+class TasksetRef(Response):
+    """GET /v2/tasksets/by-name/{name}."""
+
+    taskset_id: str
+    name: str | None = None
+
+
+class Taskset(Response):
+    """GET /v2/tasksets/{id}."""
+
+    id: str
+    name: str
+    can_edit: bool = True
+    task_count: int | None = None
+    description: str | None = None
+
+
+class TasksetExport(Response):
+    """GET /v2/tasksets/{id}/export."""
+
+    taskset_id: str | None = None
+    name: str
+    tasks: list[TaskRow]
+
+
+class UploadTasks(Request):
+    """POST /v2/tasks/upload."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    taskset_name: str | None = None
+    taskset_id: str | None = None
+    project_id: str | None = None
+    tasks: Many[TaskRow] = Field(min_length=1)
+
+
+class UploadResult(Response):
+    taskset_id: str
+    tasks_created: int
+    tasks_updated: int
+
+
+# Jobs and traces, and rollouts that the service makes.
+
+
+class JobEnter(Request):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str | None = None
+    group: int | None = None
+    taskset_id: str | None = None
+
+
+class TraceEnter(Request):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str | None = None
+    group_id: str | None = None
+    task_slug: str | None = None
+    model: str | None = None
+    parent_trace_id: str | None = None
+
+
+class TraceExit(Request):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    status: str = "completed"
+    reward: float | None = None
+    error: str | None = None
+    evaluation_result: Json | None = None
+    stop_reason: str | None = None
+    metadata: Json | None = None
+
+
+class Job(Response):
+    """One row of GET /v2/jobs."""
+
+    id: str
+    name: str | None = None
+    status: str | None = None
+    created_at: str | None = None
+    group_size: int | None = None
+    taskset_id: str | None = None
+    taskset_name: str | None = None
+    metadata: Json | None = None
+    """Embedded, for managed runs: kind ``training``, model_id, model, step, steps, attempt,
+    reason, and sampled_step: the newest step that rollouts were sampled for, taken or not."""
+    num_traces: int | None = None
+    """Embedded: all its rollouts, those of batches that were sampled again too."""
+
+
+class Trace(Response):
+    """One row of GET /v2/jobs/{id}/traces, and GET /v2/trace/{id}."""
+
+    id: str
+    job_id: str | None = None
+    status: str | None = None
+    created_at: str | None = None
+    task_slug: str | None = None
+    reward: float | None = None
+    stop_reason: str | None = None
+    error: Any = None
+    group_id: str | None = None
+    """Embedded, as all below."""
+    step: int | None = None
+    """The step of its job that it was sampled for, from 1."""
+    attempt: int | None = None
+    """Which sampling of that step, from 1: the last one is trained on, those before had no
+    spread."""
+    rollout: int | None = None
+    """Index in its group, from 0."""
+    completion: str | None = None
+    """The last assistant text, at most 200 characters."""
+    num_tokens: int | None = None
+    """Generated tokens, all turns."""
+    heldout: bool | None = None
+    evaluates: str | None = None
+    """The checkpoint that it was sampled from to evaluate it, `step` being that checkpoint's; None
+    where it was sampled for `step`, from the weights before that."""
+
+
+class TurnSample(Response):
+    """A `Sample` as it is read back; a span may say more of it than a request may."""
+
+    prompt_token_ids: list[int] | None = None
+    prompt_chunks: list[Json] | None = None
+    output_token_ids: list[int]
+    output_logprobs: list[float] = Field(default_factory=list)
+
+
+class TraceEvent(Response):
+    """One row of `TraceEvents`; which fields are set depends on `kind`."""
+
+    id: str
+    seq: int
+    kind: str
+    """user_message, agent_message, tool_call or system."""
+    parent_id: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[Json] | None = None
+    tool_name: str | None = None
+    arguments: Any = None
+    result_text: str | None = None
+    error: Any = None
+    tokens: list[str] | None = None
+    """Embedded: the output's tokens as text, one per logprob."""
+    sample: TurnSample | None = None
+    """Embedded: the turn's token ids and logprobs."""
+
+
+class TraceEvents(Response):
+    """GET /v2/trace/{id}/events?since_seq=-1."""
+
+    events: list[TraceEvent]
+    latest_seq: int = -1
+    status: str | None = None
+    reward: float | None = None
+
+
+class RolloutAgent(Request):
+    """Who makes a hosted rollout."""
+
+    type: str
+    """E.g. openai_compatible."""
+    config: Json
+    """model, checkpoint, system_prompt and completion_kwargs are read."""
+
+
+class SubmitRollout(Request):
+    """POST /v2/rollouts/submit."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    trace_id: str
+    """Chosen by the client, as the job's."""
+    job_id: str
+    env: str
+    task: str
+    """The scenario."""
+    slug: str | None = None
+    args: Json = Field(default_factory=dict)
+    agent: RolloutAgent
+    group_id: str | None = None
+    parent_trace_id: str | None = None
+    runtime_config: Json | None = None
+    verifier: Json | None = None
+
+
+class SubmittedRollout(Response):
+    job_id: str
+    trace_id: str
+    status: str
+
+
+class CancelRollout(Request):
+    """POST /v2/rollouts/cancel; without a trace, the whole job."""
+
+    job_id: str | None = None
+    trace_id: str | None = None
+
+
+class CancelJob(Request):
+    """POST /v2/rollouts/cancel_job."""
+
+    job_id: str
+
+
+class CancelJobResult(Response):
+    cancelled: int
+    status: str | None = None
+
+
+# One step at a time: /v1/models/{id}/train/….
+
+
+class Losses(Response):
+    losses: list[str]
+
+
+class Sample(Request):
+    """One assistant turn as it was sampled."""
+
+    prompt_token_ids: Many[int] | None = None
+    prompt_chunks: Many[Json] | None = None
+    output_token_ids: Many[int]
+    output_logprobs: Many[float] = Field(default_factory=list)
+    """Under the sampling policy, one per output token."""
+
+
+class Payload(Request):
+    """One trajectory, inline."""
+
+    samples: Many[Sample] = Field(min_length=1, max_length=MOST_INPUTS)
+    reward: float
+    trace_id: str | None = None
+
+
+class ForwardBackward(Request):
+    inputs: Many[str | Payload] = Field(min_length=1, max_length=MOST_INPUTS)
+    """Trace ids and payloads, in an order that matters: groups are consecutive."""
+    loss_fn: str = "importance_sampling"
+    loss_fn_config: dict[str, float] | None = None
+    group_size: int | None = Field(default=None, ge=1)
+    """None: the whole batch is one group."""
+    reward_scale: float = 1.0
+    num_substeps: int = Field(default=1, ge=1)
+
+
+class ForwardBackwardResult(Response):
+    """The reply holds these two keys and no other: the SDK refuses a third."""
+
+    metrics: dict[str, float]
+    num_datums: int
+
+
+class OptimStep(Request):
+    learning_rate: float = Field(gt=0)
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class OptimStepResult(Response):
+    """The reply holds these five keys and no other: the SDK refuses a sixth."""
+
+    step: int
+    checkpoint_id: str
+    sampler_path: str
+    state_path: str
+    model: str
+
+
+class Forward(Request):
+    inputs: Many[str | Payload] = Field(min_length=1, max_length=MOST_INPUTS)
+    group_size: int | None = Field(default=None, ge=1)
+    reward_scale: float = 1.0
+
+
+class ForwardDatum(Response):
+    """One turn's tensors; the three lists are equally long."""
+
+    reward: float
+    traj_idx: int
+    group_idx: int | None = None
+    logprobs: list[float]
+    sampling_logprobs: list[float]
+    mask: list[float]
+    """1.0 on the generated tokens."""
+
+
+class ForwardResult(Response):
+    forward_id: str
+    data: list[ForwardDatum]
+
+
+class Backward(Request):
+    forward_id: str
+    weights: Many[Many[float]] = Field(max_length=MOST_INPUTS)
+    """−dC/dlogprob per datum and token."""
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+class Settled(Response):
+    """POST /v1/models/{id}/train/calls/{key}/settle (embedded)."""
+
+    state: Literal["done", "dropped", "never"]
+    """dropped: its gradients are gone; never: it did not arrive, and is refused if it does."""
+    call: str | None = None
+    reply: Json | None = None
+    """What was answered."""
+
+
+__all__ = [
+    "COOLEST",
+    "MOST_INPUTS",
+    "Backward",
+    "CancelJob",
+    "CancelJobResult",
+    "CancelRollout",
+    "Chat",
+    "ChatChoice",
+    "ChatMessage",
+    "ChatReply",
+    "Checkpoint",
+    "CheckpointTrace",
+    "Completion",
+    "Disk",
+    "EngineState",
+    "EnvironmentConfig",
+    "Evaluation",
+    "Fork",
+    "Forward",
+    "ForwardBackward",
+    "ForwardBackwardResult",
+    "ForwardDatum",
+    "ForwardResult",
+    "Group",
+    "Identity",
+    "Job",
+    "JobConfig",
+    "JobDataset",
+    "JobEnter",
+    "JobError",
+    "JobParameters",
+    "JobStatus",
+    "Json",
+    "Losses",
+    "Many",
+    "Model",
+    "ModelRef",
+    "OptimStep",
+    "OptimStepResult",
+    "Page",
+    "Payload",
+    "Provider",
+    "RegistryItem",
+    "Request",
+    "Response",
+    "RolloutAgent",
+    "Sample",
+    "Sampling",
+    "ScenarioRecord",
+    "ServiceReady",
+    "SetHead",
+    "Settled",
+    "StreamOptions",
+    "SubmitJob",
+    "SubmitRollout",
+    "SubmittedJob",
+    "SubmittedRollout",
+    "T",
+    "TaskRow",
+    "Taskset",
+    "TasksetExport",
+    "TasksetRef",
+    "Trace",
+    "TraceEnter",
+    "TraceEvent",
+    "TraceEvents",
+    "TraceExit",
+    "TrainingDefaults",
+    "TurnSample",
+    "UploadResult",
+    "UploadTasks",
+]
