@@ -55,7 +55,7 @@ class Finding:
     fix: str = ""
     """What to do about it."""
     code: int = 0
-    """Of a failure: the exit code, as the README lists them."""
+    """Of a failure: the exit code, as docs/headless.md lists them."""
 
 
 @dataclass(frozen=True)

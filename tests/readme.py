@@ -1,6 +1,6 @@
-"""The parts of README.md that are made from the program, so that they cannot drift from it.
+"""The page of keys, docs/keys.md, made from the program, so that it cannot drift from it.
 
-Run: python -m tests.readme   writes them; the tests compare.
+Run: python -m tests.readme   writes it; the tests compare.
 """
 
 import re
@@ -8,7 +8,9 @@ from pathlib import Path
 
 from hud_tui.keys import ACTIONS, Action
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+KEYS = ROOT / "docs" / "keys.md"
 PLACES = {
     "app": "Everywhere",
     "list": "In a list",
@@ -23,7 +25,7 @@ PLACES = {
     "group": "Live: one group",
     "overlays": "Live: what to compare with",
 }
-"""What the README calls the places that are not one of the five views."""
+"""What the page calls the places that are not one of the five views."""
 
 
 def keys() -> str:
@@ -33,14 +35,14 @@ def keys() -> str:
 
 
 def with_part(text: str, name: str, part: str) -> str:
-    """README's text with one generated part put between its markers.
+    """A page's text with one generated part put between its markers.
 
     Raises:
         ValueError: The markers are not there.
     """
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"README.md has no part {name}")
+        raise ValueError(f"the page has no part {name}")
     return pattern.sub(lambda match: f"{match[1]}{part}\n{match[2]}", text)
 
 
@@ -56,4 +58,4 @@ def _row(action: Action) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(with_part(README.read_text(), "keys", keys()))
+    KEYS.write_text(with_part(KEYS.read_text(), "keys", keys()))

@@ -14,13 +14,13 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from email.utils import parsedate_to_datetime
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent
 from pydantic import ValidationError
 
-from hud_tui.client.transport import Arrived, adapter, backoff, malformed
+from hud_tui.client.transport import Arrived, Connection, adapter, backoff, malformed
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.events import (
     CheckpointAdded,
@@ -34,10 +34,29 @@ from hud_tui.events import (
 from hud_tui.rl.checkpoint_tree import is_same
 from hud_tui.rl.run import is_active
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Group, JobStatus
+from hud_tui.wire import Checkpoint, CheckpointTrace, Group, JobStatus, Trace
 
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
+
+class Reader(Protocol):
+    """What a feed asks of a client."""
+
+    wire: Connection
+
+    def rl(self, path: str, *names: str) -> str: ...
+
+    async def tree(
+        self, model_id: str, arrived: Arrived | None = None
+    ) -> tuple[Checkpoint, ...]: ...
+
+    async def known_job(self, ref: str) -> JobStatus | None: ...
+
+    async def checkpoint_traces(
+        self, model_id: str, checkpoint_id: str
+    ) -> list[CheckpointTrace]: ...
+
+    async def trace(self, trace_id: str) -> Trace: ...
+
+    async def job_traces(self, job_id: str) -> list[Trace]: ...
 
 
 # What happened between two readings of a tree, as the events a service would have sent.
@@ -188,7 +207,7 @@ class Lag:
 class GroupReader:
     """Joins traces to tasks for one model, remembering which task a trace was of."""
 
-    def __init__(self, client: "HudClient", model_id: str) -> None:
+    def __init__(self, client: Reader, model_id: str) -> None:
         self._client = client
         self._model_id = model_id
         self._slugs: dict[str, str] = {}
@@ -243,7 +262,7 @@ class Poller:
     """Reads one model's tree and job, and says what is new."""
 
     def __init__(
-        self, client: "HudClient", model_id: str, arrived: Arrived = lambda size, total: None
+        self, client: Reader, model_id: str, arrived: Arrived = lambda size, total: None
     ) -> None:
         """
         Args:
@@ -329,7 +348,7 @@ class Feed:
     raising: `HudUnauthorized`, or `HudNotFound` where the model is gone.
     """
 
-    def __init__(self, client: "HudClient", model_id: str) -> None:
+    def __init__(self, client: Reader, model_id: str) -> None:
         self.source: Literal["connecting", "stream", "poll"] = "connecting"
         self.heard_at: float | None = None
         """`time.monotonic()` of the service's last word, a keep-alive counts."""

@@ -308,7 +308,8 @@ class GroupRows:
     high: float = 1.0
     """Its top: 1, or the greatest reward where that is above."""
     sampler: str = ""
-    """The checkpoint whose rollouts they are: the one before the step (`hud_tui.rl.own_numbers`)."""
+    """The checkpoint whose rollouts they are: the one before the step; see
+    `hud_tui.rl.own_numbers`."""
 
     @property
     def summary(self) -> str:

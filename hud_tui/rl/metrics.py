@@ -186,19 +186,19 @@ TABLE = (
     Metric("sampling_logprob_mean", "sampling logprob", "Mean logprob of the sampled tokens."),
     Metric("tokens", "tokens trained", "Tokens with a gradient in the step."),
     Metric(
-        "trained/entropy", "entropy, trained",
+        "trained/entropy", "trained entropy",
         "Entropy over the tokens with a gradient only, a few dozen late in a run.",
     ),
     Metric(
-        "trained/kl_sample_train", "kl, trained",
+        "trained/kl_sample_train", "trained kl",
         "KL of sampler and trainer over the tokens with a gradient only.", -1,
     ),
     Metric(
-        "trained/ratio_max", "ratio max, trained",
+        "trained/ratio_max", "trained ratio max",
         "Largest importance ratio of a token with a gradient.",
     ),
     Metric(
-        "trained/clip_fraction", "clip frac, trained",
+        "trained/clip_fraction", "trained clip frac",
         "Share outside the clip bounds of the tokens with a gradient only.",
     ),
     Metric(

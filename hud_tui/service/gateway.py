@@ -450,6 +450,8 @@ async def _sample(
             return await _ask(parts, model, node, pinned, requests)
         except EngineLost as error:
             log.info("sampling is repeated: %s", error)
+            if node is not None:  # it may have been thinned, to another file
+                node = await parts.store.read(checkpoints.find, model.id, node.id)
     return await _ask(parts, model, node, pinned, requests)
 
 

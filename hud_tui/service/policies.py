@@ -93,6 +93,7 @@ class Policies:
 
         Raises:
             Refused: 410, their file is missing or damaged.
+            PolicyLost: They were thinned meanwhile: their checkpoint has another file now.
         """
         generation = self._generation
         target: str | Path = source
@@ -109,6 +110,10 @@ class Policies:
             raise
         except StateDamaged as error:
             await self._weights.unreadable(source, str(error))
+            raise
+        except EngineError as error:
+            if source != model.base and not await self._weights.knows(source):
+                raise PolicyLost(f"{source} was thinned while it was opened") from error
             raise
         finally:
             self._opening[source] -= 1

@@ -44,6 +44,10 @@ class Weights:
         if problem and still is not None:  # it was not thinned meanwhile
             raise await self._refusal(still, problem)
 
+    async def knows(self, state_path: str) -> bool:
+        """Whether a checkpoint has its state in this file now."""
+        return await self._store.read(checkpoints.row, state_path) is not None
+
     async def unreadable(self, state_path: str, problem: str) -> None:
         """The engine could not read a state.
 

@@ -1,77 +1,98 @@
-"""A rollout to paste elsewhere: as text, as Markdown, or as the JSON that the service keeps.
+"""Clipboard: what is copied goes to the terminal by OSC 52, whole or not at all.
 
-In text and Markdown what could act on a terminal is shown as pictures; JSON has every
-character that is not ASCII escaped, so that nothing is lost and nothing acts.
+A terminal never says whether it took it: what is too large for most of them is written to a
+file instead, and where one is known not to take any, that is said.
+
+Source: 100 000 bytes for the whole sequence are hterm's limit (its osc52.sh), and the least of
+the usual terminals'; tmux drops what is above 1 MiB (INPUT_BUF_DEFAULT_SIZE), kitty 8 MiB.
 """
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
 
-from hud_tui.rl.metrics import short
-from hud_tui.rl.text import WHOLE, clean, one_line
-from hud_tui.tui.widgets.rollout import role_of
-from hud_tui.wire import Trace, TraceEvent, TraceEvents
+from asyncio import to_thread
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-_TICKS = re.compile("`+")
+from hud_tui.keys import VIEWS, keyed, of_view
+from hud_tui.rl.text import one_line
+from hud_tui.storage import JsonStore, write_atomic
 
-
-def as_text(trace: Trace, events: TraceEvents | None) -> str:
-    """Who said what."""
-    said = [f"{role}:\n{text}" for role, text in _turns(trace, events)]
-    return "\n\n".join([_title(trace), *said]) + "\n"
-
-
-def as_markdown(trace: Trace, events: TraceEvents | None) -> str:
-    """The same under headings, every text in a fence that it cannot close."""
-    parts = [f"## {_title(trace)}"]
-    for role, text in _turns(trace, events):
-        longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
-        fence = "`" * max(3, longest + 1)
-        parts.append(f"### {role}\n\n{fence}text\n{text}\n{fence}")
-    return "\n\n".join(parts) + "\n"
+MOST_BYTES = 74_994
+"""Of UTF-8: in base64, with the 8 bytes around it, a sequence of 100 000."""
+COPIED_FILE = "copied.txt"
+"""In the state directory: the last text that was too large."""
+SHOWN = 48
+"""Characters of a text that the notice repeats."""
 
 
-def as_json(trace: Trace, events: TraceEvents | None) -> str:
-    """The trace and its events, as the service sent them."""
-    body = {
-        "trace": trace.model_dump(mode="json", exclude_none=True),
-        "events": [
-            event.model_dump(mode="json", exclude_none=True)
-            for event in (events.events if events is not None else ())
-        ],
-    }
-    return json.dumps(body, indent=1, ensure_ascii=True) + "\n"
+@dataclass(frozen=True)
+class Copied:
+    """What to say of a copy."""
+
+    text: str
+    timeout: float
+    """Seconds that it is seen."""
+    severity: Literal["information", "warning"] = "information"
 
 
-FORMS: Mapping[str, tuple[str, Callable[[Trace, TraceEvents | None], str]]] = {
-    "text": ("Text", as_text),
-    "markdown": ("Markdown", as_markdown),
-    "json": ("JSON", as_json),
-}
-"""What a rollout can be copied as: a name, what it is called, and what makes it."""
+class Clipboard:
+    """Copies texts, and says what became of them."""
+
+    def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
+        """
+        Args:
+            store: In its directory, what is too large is written to a file.
+            advice: What to do for this terminal to take copies, empty where it may take them;
+                None asks the environment, and tmux where that runs.
+        """
+        self._store, self._advice = store, advice or _advice
+        self._advised: str | None = None
+
+    def fits(self, text: str) -> bool:
+        """Whether a terminal takes this much for sure."""
+        return len(text.encode()) <= MOST_BYTES
+
+    async def said_of(self, text: str) -> Copied:
+        """What to say of a text that was sent to the terminal."""
+        from hud_tui.rl.disk import size  # brings the wire, after the first frame
+
+        if self._advised is None:
+            self._advised = await to_thread(self._advice)
+        began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
+        count = size(len(text.encode()))
+        if self._advised:
+            said = f"sent {count} that may not be copied: {began}\n→ {self._advised}"
+            return Copied(said, 8, "warning")
+        return Copied(f"copied {count}: {began}", 2)
+
+    async def write_to_file(self, text: str) -> Copied:
+        """Write what no clipboard may take to a file; what to say of that."""
+        from hud_tui.rl.disk import size
+
+        said = f"Nothing was copied: {size(len(text.encode()))} are more than a terminal takes "
+        said += f"for sure ({size(MOST_BYTES)})."
+        directory = self._store.directory
+        file = None if directory is None else directory / COPIED_FILE
+        try:
+            if file is not None:
+                await to_thread(write_atomic, file, text)
+        except OSError as error:
+            said += f" Nor could it be written: {one_line(error, 200)}"
+        else:
+            where = f"All of it is in {one_line(file, 400)}"
+            said += f"\n{where if file else keyed('{models.export} exports to a file')}"
+        return Copied(said, 15, "warning")
 
 
-def _title(trace: Trace) -> str:
-    where = "" if trace.step is None else f", step {trace.step}"
-    return f"{one_line(trace.task_slug or 'rollout', 80)}{where}, reward {short(trace.reward)}"
+def copying_keys() -> set[str]:
+    """The keys in use that copy, in any view."""
+    used = (action for view in (*VIEWS, "app", "group") for action in of_view(view))
+    copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
+    return {key for keys in copying for key in keys}
 
 
-def _turns(trace: Trace, events: TraceEvents | None) -> Iterator[tuple[str, str]]:
-    if events is None or not events.events:
-        yield "assistant", clean(trace.completion or "", WHOLE)
-        return
-    for event in events.events:
-        yield from _said(event)
+def _advice() -> str:
+    from hud_tui.doctor import copy_advice, this_terminal  # asks tmux, if at all
 
-
-def _said(event: TraceEvent) -> Iterator[tuple[str, str]]:
-    if event.reasoning:
-        yield "reasoning", clean(event.reasoning, WHOLE)
-    if event.kind == "tool_call":
-        yield "tool call", clean(f"{event.tool_name} {event.arguments}", WHOLE)
-        yield "tool result", clean(event.result_text or "", WHOLE)
-    elif event.text or not event.tool_calls:
-        yield role_of(event), clean(event.text or "", WHOLE)
-    for call in event.tool_calls or ():
-        yield "calls", clean(json.dumps(call), WHOLE)
+    return copy_advice(this_terminal())

@@ -1,26 +1,31 @@
-"""Forking: a name is asked for, and the fork is sent once."""
+"""What is asked before a model is forked, a run is cancelled or resumed, or the app is left."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from textual.app import App
+
 from hud_tui.errors import HudConflict, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
 from hud_tui.rl.run import job_is_active, job_model_id, job_progress, job_title
 from hud_tui.rl.text import one_line
-from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
+from hud_tui.tui.notices import tell
+from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 if TYPE_CHECKING:
-    from hud_tui.tui.app import HudApp
     from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.tui.session import RunSession
+    from hud_tui.tui.write_policy import WritePolicy
     from hud_tui.wire import Job
 
 
 async def ask_fork(
-    app: HudApp,
+    app: App[None],
+    session: RunSession,
     source: Model,
     models: Sequence[Model],
     name: str | None = None,
@@ -42,7 +47,7 @@ async def ask_fork(
     async def accept(text: str) -> str:
         try:
             start_id = None if start is None else start.id
-            forked.append(await app.connected.fork(source.id, text, start_id))
+            forked.append(await session.client.fork(source.id, text, start_id))
         except HudError as error:
             return _objection(error)
         return ""
@@ -55,7 +60,7 @@ async def ask_fork(
             value=name or free_name(source.model_name, models),
             check=lambda text: name_problem(text, models),
             accept=accept,
-            foresee=_slug if app.mode == "local" else lambda text: "",
+            foresee=_slug if session.mode == "local" else lambda text: "",
         )
     )
     return forked[0] if forked else None
@@ -126,7 +131,7 @@ async def ask_cancel(view: HudScreen, job: Job) -> str | None:
     dialog = ConfirmDialog("Stop a job", lines, "Stop the job", True, "Keep it running")
     if not await view.app.push_screen_wait(dialog):
         return None
-    if not await view.hud.confirm_name(job_model_id(job), "stop its job"):
+    if not await view.context.writes.confirm_name(job_model_id(job), "stop its job"):
         return None
     done = await view.client.cancel_job(job.id)
     return f"the service says: {one_line(done.status or 'cancelled', 40)}"
@@ -144,7 +149,7 @@ async def ask_resume(view: HudScreen, job: Job) -> str | None:
     ]
     if not await view.app.push_screen_wait(ConfirmDialog("Resume a job", lines, "Resume")):
         return None
-    if not await view.hud.confirm_name(job_model_id(job), "let its job go on"):
+    if not await view.context.writes.confirm_name(job_model_id(job), "let its job go on"):
         return None
     status = await view.client.resume_job(job.id)
     return f"the service says: {one_line(status.status, 40)}"
@@ -182,9 +187,67 @@ async def _agreed(screen: HudScreen, dialog: ConfirmDialog, what: str) -> bool:
     model = screen.run.model
     if not await screen.app.push_screen_wait(dialog):
         return False
-    return await screen.hud.confirm_name(None if model is None else model.id, what)
+    return await screen.context.writes.confirm_name(None if model is None else model.id, what)
 
 
 def job_name(job: JobStatus) -> str:
     """What a job is called in a dialog."""
     return one_line(job.name or f"job {(job.id or '')[:8]}", 60)
+
+
+# What the app asks about a run: what becomes of it on the way out, and whether it goes on.
+
+
+async def may_leave(
+    app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
+) -> bool:
+    """Ask what becomes of the run that trains: it goes on, or it is stopped.
+
+    Returns:
+        Whether to leave now.
+    """
+    where = "in the background" if session.mode == "local" else "on HUD"
+    lines = [
+        f"{_job_said(job)} is at step {job.step or 0} of {job.steps or '?'}.",
+        f"It can go on training {where}; hud-tui shows it again when you come back.",
+    ]
+    stop = [] if writes.read_only else [("stop", "End the run")]
+    choices = [*stop, ("leave", "Keep training")]
+    dialog = ChoiceDialog("Quit while a run trains", lines, choices, yes="leave", keep="Stay")
+    answer = await app.push_screen_wait(dialog)
+    if answer != "stop":
+        return answer == "leave"
+    try:
+        if not await writes.confirm_name(_followed(session), "end its run"):
+            return False
+        await session.client.cancel_job(job.id or "")
+    except HudError as error:
+        tell(app, error)
+        return False
+    return True
+
+
+async def offer_resume(
+    app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
+) -> None:
+    """Ask whether a run goes on that the end of the service cut short."""
+    lines = [
+        f"{_job_said(job)} stopped with the service,"
+        f" at step {job.step or 0} of {job.steps or '?'}.",
+        "Every step taken so far is whole. It can go on from there.",
+    ]
+    if await app.push_screen_wait(ConfirmDialog("Resume the run", lines, "Resume")):
+        try:
+            if await writes.confirm_name(_followed(session), "let its run go on"):
+                await session.client.resume_job(job.id or "")
+        except HudError as error:
+            tell(app, error)
+
+
+def _followed(session: RunSession) -> str | None:
+    model = session.run.model
+    return None if model is None else model.id
+
+
+def _job_said(job: JobStatus) -> str:
+    return f"Job {one_line(job.name or job.id or '', 60)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -182,3 +182,34 @@ def write_layout(shelf: JsonStore, scope: str, layout: Layout, before: Layout) -
     was = asdict(before)
     changed = {name: value for name, value in asdict(layout).items() if was[name] != value}
     shelf.write(file_name(scope), changed)
+
+
+class LayoutStore:
+    """The layout of one account's app, kept as it changes."""
+
+    def __init__(self, store: JsonStore, scope: str | None) -> None:
+        """
+        Args:
+            store: Where it is kept.
+            scope: Names the account of the service; None where nothing is kept.
+        """
+        self._store, self._scope = store, scope
+        self.now = Layout() if scope is None else read_layout(store, scope)
+        self.edition = 0
+        """Grows when the layout is reset."""
+
+    def arrange(self, **changes: Any) -> None:
+        """Change fields of the `Layout`, and keep them."""
+        self._change(replace(self.now, **changes))
+
+    def reset(self) -> None:
+        """Forget how the views were laid out, but for which model is followed and where."""
+        was = self.now
+        self._change(Layout(model=was.model, model_name=was.model_name, view=was.view))
+        write_choices(self._store, Choices())
+        self.edition += 1
+
+    def _change(self, layout: Layout) -> None:
+        before, self.now = self.now, layout
+        if self._scope is not None and layout != before:
+            write_layout(self._store, self._scope, layout, before)

@@ -1,26 +1,43 @@
-"""Follower: one model's events, folded into one snapshot and shown once a frame."""
+"""RunSession: the model that is followed, its run, how fresh that is, its alarms and its head's
+history, kept up to date while screens come and go. It knows no screen.
+
+Its owner runs `follow`, `judge` and `keep_last_known` as workers, calls `frame` ten times a second,
+and is told what a person should hear of.
+"""
 
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import floor
+from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from hud_tui.events import TreeRead
+from hud_tui.client.client import HudClient
+from hud_tui.client.replay import Recorder
+from hud_tui.config import NO_ANSWER
+from hud_tui.errors import HudUsage
+from hud_tui.events import Event, HeadMoved, JobChanged, TreeRead
 from hud_tui.keys import keyed
+from hud_tui.last_known import (
+    LastKnown,
+    file_of,
+    read_last_known,
+    scope_of,
+    write_last_known,
+)
+from hud_tui.notebook import Notebook, notebook_file
+from hud_tui.rl.alarms.alarm import Alarm
+from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.events import Event
-    from hud_tui.rl.head import Journal
-    from hud_tui.tui.alarms import AlarmWatch
-    from hud_tui.wire import Model
-
+from hud_tui.storage import JsonStore
+from hud_tui.tui.alarms import AlarmBook, AlarmWatch
+from hud_tui.wire import JobStatus, Model
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
@@ -38,6 +55,292 @@ LOST_S = 2.0
 GONE = "service gone · {app.reconnect} starts it"
 UNREACHABLE = "unreachable · retrying · {app.reconnect} tries now"
 CONNECTING = Liveness(State.CONNECTING, "connecting", None)
+
+
+KEEP_S = 5.0
+"""Seconds between two looks at whether there is something new to keep."""
+KEEP_SHARE = 20
+"""Keeping takes at most one part in so many of the time."""
+JUDGE_PAUSE_S = 0.01
+"""Between two slices of a long run, for keys and repaints."""
+LOCAL = "local"
+"""The embedded service's name in a scope: its port is another with every start."""
+
+
+class SessionOwner(Protocol):
+    """Who is told what happens to the followed run."""
+
+    def model_chosen(self, model: Model) -> None:
+        """Another model is followed from now on: `RunSession.follow` is to be run anew."""
+
+    def session_changed(self) -> None:
+        """There is something new to show."""
+
+    def has_to_judge(self) -> None:
+        """A long run waits to be judged: `RunSession.judge` is to be run."""
+
+    def alarms_raised(self, alarms: list[Alarm]) -> None:
+        """Alarms that are new, or worse than they were."""
+
+    def run_ended(self, job: JobStatus) -> None:
+        """The run that was training has ended."""
+
+    def run_interrupted(self, job: JobStatus) -> None:
+        """The end of the service cut this run short; told once for each run."""
+
+    def head_moved_elsewhere(self, move: Move) -> None:
+        """Somebody else set the head."""
+
+    def service_came_back(self) -> None:
+        """The service answers again: what could not be read can be read now."""
+
+
+class RunSession:
+    """One connection's followed model; `choose` says which."""
+
+    def __init__(
+        self,
+        client: HudClient,
+        mode: str,
+        owner: SessionOwner,
+        store: JsonStore,
+        clock: Callable[[], float] = time,
+        thresholds: Thresholds | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """
+        Args:
+            client: The service.
+            mode: ``local``, ``hud`` or ``replay``.
+            owner: Is told what happens.
+            store: Where acknowledged alarms, notes and the last known state are kept.
+            clock: Unix seconds.
+            thresholds: What the alarms' detectors go by; None for the usual ones.
+            recorder: Writes what is heard to a file; None where nobody asked for it.
+        """
+        self.client, self.mode, self.store, self.clock = client, mode, store, clock
+        self.catalog: tuple[Model, ...] = ()
+        """The models as they were read last."""
+        self.first_fork: str | None = None
+        """Id of the model made by the first start's fork; its run needs no second asking."""
+        self.at: str | None = None
+        """Id of the checkpoint under the crosshair, in every view; None for the newest."""
+        self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
+        self._follower: Follower | None = None
+        self._judging: Follower | None = None
+        """Whose long run is being judged."""
+        self._journals: dict[str, Journal] = {}
+        self._notebooks: dict[str, Notebook] = {}
+        self._training: str | None = None
+        """Id of the job that was training in the last frame."""
+        self._offline = False
+        """Whether the service did not answer in the last frame."""
+        self._reconnected = False
+        """Whether the followed job is yet to be heard of since."""
+        self._offered: set[str] = set()
+        """Ids of interrupted jobs that were told of."""
+        self._kept: tuple[Run, tuple[Model, ...]] | None = None
+        """What is on the disk."""
+
+    @property
+    def run(self) -> Run:
+        """The followed model's run, as it is on the screen."""
+        return Run() if self._follower is None else self._follower.run
+
+    @property
+    def freshness(self) -> Liveness:
+        """How fresh `run` is."""
+        return CONNECTING if self._follower is None else self._follower.freshness
+
+    @property
+    def followed(self) -> Follower:
+        """The model that is followed; for code that runs only once one is."""
+        assert self._follower is not None
+        return self._follower
+
+    @property
+    def replays(self) -> bool:
+        """Whether a recording or a demo is played, which keeps less than a service does."""
+        return self.mode == "replay"
+
+    @property
+    def alarms(self) -> AlarmWatch:
+        """The detectors of the followed model, and what was said to them."""
+        return self.followed.alarms
+
+    @property
+    def journal(self) -> Journal:
+        """Where the followed model's head was set in this session, for undoing it."""
+        return self.followed.journal
+
+    @property
+    def notebook(self) -> Notebook:
+        """What is noted of the followed model."""
+        model = self.run.model
+        key = "" if model is None else model.id
+        if key not in self._notebooks:
+            place = self.store.directory
+            kept = notebook_file(place, key) if place is not None and key else None
+            self._notebooks[key] = Notebook(kept)
+        return self._notebooks[key]
+
+    @property
+    def scope(self) -> str | None:
+        """Names what is kept of this account of this service; None where nothing is."""
+        if self.store.directory is None or self.replays:
+            return None
+        settings = self.client.settings
+        service = LOCAL if settings.local else settings.api_url
+        try:
+            return scope_of(self.store.directory, service, settings.api_key)
+        except HudUsage as error:
+            self.store.say(f"{error.message}. Nothing is kept of this account: {error.hint}.")
+            return None
+
+    def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
+        """Follow this model from now on.
+
+        Args:
+            model: The model.
+            known: What another session kept of it, where the service does not answer.
+            known_at: Unix seconds that this is as of.
+        """
+        journal = self._journals.get(model.id)
+        if journal is None:
+            journal = self._journals[model.id] = Journal(tell=self._note_move)
+        if self.run.model is None or self.run.model.id != model.id:
+            self.at = None
+        alarms = AlarmWatch(self._thresholds, AlarmBook(self.store, model.id))
+        self._follower = Follower(
+            self.client, known or self.run, model, journal, alarms, known_at, self.clock
+        )
+        if self._recorder is not None:
+            self._recorder.model(model)
+        self._owner.model_chosen(model)
+        self._owner.session_changed()
+
+    def reconnect(self, client: HudClient) -> None:
+        """Take another client in place of the one that is lost, and follow on."""
+        self.client, self._reconnected = client, True
+        if self.run.model is not None:
+            self.choose(self.run.model)
+
+    async def follow(self) -> None:
+        """Fold the model's events for ever.
+
+        Raises:
+            HudUnauthorized: The key is not accepted any more.
+            HudNotFound: The model is gone.
+        """
+        await self.followed.follow(self._hear)
+
+    def frame(self) -> None:
+        """Show what has come since the last frame, and judge it."""
+        follower = self._follower
+        if follower is None or not follower.frame():
+            return
+        self._owner.session_changed()
+        if follower.alarms.behind and self._judging is not follower:
+            self._judging = follower
+            self._owner.has_to_judge()
+        if news := follower.alarms.news():
+            self._owner.alarms_raised(news)
+        self._tell_end(follower.run)
+        self._tell_offline(follower.freshness.offline)
+
+    async def judge(self) -> None:
+        """Judge a long run slice by slice, until its newest step is judged."""
+        follower = self.followed
+        while follower.alarms.behind:
+            follower.judge()
+            await sleep(JUDGE_PAUSE_S)
+        self._judging = None
+
+    def catch_up(self) -> Run:
+        """Show at once what the next frame would."""
+        self.frame()
+        return self.run
+
+    def fold(self, event: Event) -> Run:
+        """Take in what was read outside the feed, and show it at once."""
+        if self._recorder is not None:
+            self._recorder.event(event)
+        run = self.followed.fold(event)
+        self.frame()
+        return run
+
+    def renew_alarms(self) -> None:
+        """Show at once what the user said to an alarm."""
+        self.alarms.renew()
+        self.catch_up()
+
+    def _tell_end(self, run: Run) -> None:
+        """Tell once that the run that was training has ended."""
+        job, before = run.job, self._training
+        self._training = job.id if job is not None and run.training else None
+        if job is not None and before is not None and job.id == before and not run.training:
+            self._owner.run_ended(job)
+
+    def _tell_offline(self, offline: bool) -> None:
+        """Shut or open the client's guard, when the service stops answering or answers again."""
+        if offline == self._offline:
+            return
+        self._offline = offline
+        why = replace(NO_ANSWER, cure=keyed(NO_ANSWER.cure))
+        self.client.wire.guard.offline = why if offline else None
+        if not offline:
+            self._owner.service_came_back()
+
+    def _note_move(self, move: Move) -> None:
+        with suppress(OSError):  # undo has it all the same; the notebook is for the next session
+            self.notebook.add(move)
+
+    def _hear(self, event: Event) -> None:
+        """Tell what the user must know whatever is on the screen."""
+        if self._recorder is not None:
+            self._recorder.event(event)
+        if isinstance(event, HeadMoved) and (move := self.journal.heard(event)) is not None:
+            self._owner.head_moved_elsewhere(move)
+        elif isinstance(event, JobChanged) and self._reconnected:
+            self._reconnected, job = False, event.job
+            shut = self.client.wire.guard.read_only is not None
+            if job.status == "interrupted" and job.id not in self._offered and not shut:
+                self._offered.add(job.id or "")
+                self._owner.run_interrupted(job)
+
+    @property
+    def kept_in(self) -> Path | None:
+        """The file in which the service's state is kept; None where it is not: what the embedded
+        service knows is on this machine already."""
+        if self.client.settings.local or self.mode != "hud":
+            return None
+        directory, scope = self.store.directory, self.scope
+        return None if directory is None or scope is None else file_of(directory, scope)
+
+    async def keep_last_known(self) -> None:
+        """Keep what is known, now and then, for ever."""
+        while True:
+            began = monotonic()
+            await self.keep_now()
+            await sleep(max(KEEP_S, KEEP_SHARE * (monotonic() - began)))
+
+    async def keep_now(self) -> None:
+        """Keep what is known, where it is new."""
+        file, run, settings = self.kept_in, self.run, self.client.settings
+        if file is None or run.model is None or not run.loaded:
+            return
+        if self.freshness.offline or self._kept == (run, self.catalog):
+            return
+        self._kept = (run, self.catalog)
+        tree = tuple(run.tree[position] for position in range(len(run.tree)))
+        at = self.clock() - (self.freshness.age_s or 0)
+        known = LastKnown(at, self.catalog, run.model, tree, run.job)
+        await to_thread(write_last_known, file, settings.api_url, known, settings.api_key)
+
+    def read_kept(self) -> LastKnown | None:
+        """What was kept of the service; None where nothing was."""
+        file = self.kept_in
+        return None if file is None else read_last_known(file, self.client.settings.api_url)
 
 
 class Follower:

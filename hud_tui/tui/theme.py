@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,9 +17,14 @@ from rich.control import Control
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate
+from textual._types import IgnoreReturnCallbackType
+from textual.app import App
 from textual.color import Color
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.filter import LineFilter
 from textual.theme import Theme
+
+from hud_tui.storage import JsonStore
 
 DARK = Theme(
     name="hud-dark",
@@ -419,3 +424,92 @@ class ThinUpdate(ChopsUpdate):
                     written.append(Control.move_to(left, y).segment.text)
                     written.append(strip.crop(left - x, right - x).render(console))
         return "".join(written)
+
+
+THEME_FILE = "look"
+"""Name of the stored choice."""
+
+
+class RampFilter(LineFilter):
+    """Exchange the reward ramp's colours for a theme's own."""
+
+    def __init__(self, ramp: Sequence[str]) -> None:
+        super().__init__(enabled=tuple(ramp) != RAMP)
+        self.ramp = tuple(ramp)
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            Segment(text, style and _exchanged(style, self.ramp), control)
+            for text, style, control in segments
+        ]
+
+
+_PLACES = {colour: place for place, colour in enumerate(RAMP)}
+
+
+@lru_cache(4096)
+def _exchanged(style: Style, ramp: tuple[str, ...]) -> Style:
+    ink, ground = _place(style.color), _place(style.bgcolor)
+    if ink is None and ground is None:
+        return style
+    return style + Style(
+        color=ramp[ink] if ink is not None else None,
+        bgcolor=ramp[ground] if ground is not None else None,
+    )
+
+
+def _place(colour: object) -> int | None:
+    triplet = getattr(colour, "triplet", None)
+    return None if triplet is None else _PLACES.get(triplet.hex)
+
+
+class ThemeChoice:
+    """The theme that the app wears: the one last chosen, changed by a key or in the palette."""
+
+    def __init__(self, app: App[None], store: JsonStore) -> None:
+        """Put on the theme that was last chosen. Made before the styles are read, so only once."""
+        self._app, self._store = app, store
+        for theme in THEMES:
+            app.register_theme(theme)
+        name = store.read(THEME_FILE).get("theme", DARK.name)
+        if name not in list(TITLES):
+            store.leave(THEME_FILE, f"theme: expected one of {', '.join(TITLES)}")
+            name = DARK.name
+        app.set_reactive(App.theme, name)
+        self._use_ramp(name)
+        app.stylesheet.set_variables(app.get_css_variables())
+
+    def wear(self, name: str) -> None:
+        """Change to this theme, and remember it."""
+        self._use_ramp(name)
+        self._app.theme = name
+        self._store.write(THEME_FILE, {"theme": name})
+
+    def next(self) -> str:
+        """Change to the next theme; its title."""
+        names = list(TITLES)
+        name = names[(names.index(self._app.theme) + 1) % len(names)]
+        self.wear(name)
+        return TITLES[name]
+
+    def _use_ramp(self, name: str) -> None:
+        others = [one for one in self._app._filters if not isinstance(one, RampFilter)]
+        self._app._filters = [RampFilter(RAMPS[name]), *others]
+
+
+class ThemeCommands(Provider):
+    """The palette's themes, by name."""
+
+    async def discover(self) -> Hits:
+        for name, title in TITLES.items():
+            yield DiscoveryHit(f"Theme: {title}", self._wear(name))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for name, title in TITLES.items():
+            text = f"Theme: {title}"
+            if (score := matcher.match(text)) > 0:
+                yield Hit(score, matcher.highlight(text), self._wear(name), text)
+
+    def _wear(self, name: str) -> IgnoreReturnCallbackType:
+        return partial(self.app.run_action, f"app.wear({name!r})")

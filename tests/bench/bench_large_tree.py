@@ -22,7 +22,7 @@ from time import monotonic, process_time, thread_time
 
 from hud_tui.client.client import HudClient
 from hud_tui.settings import Settings, Start
-from hud_tui.tui.app import HudApp, settle
+from hud_tui.tui.app import HudApp, Options, settle
 from tests.bench import large_tree
 from tests.bench.timing import floor_s
 from tests.conftest import until
@@ -82,8 +82,9 @@ async def measure(settings: Settings) -> Found:
         return HudClient(settings)
 
     gc.disable()
-    app, turns = HudApp(connect, "hud", Start("status", model="arith-rl")), Turns()
-    app.settle = settle  # as the program does
+    options = Options(settle=settle)  # as the program does
+    app = HudApp(connect, "hud", Start("status", model="arith-rl"), options=options)
+    turns = Turns()
     async with app.run_test(size=(120, 40)):
         await until(lambda: app.shown_view is not None)
         used, clock = process_time(), monotonic()

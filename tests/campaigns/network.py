@@ -50,7 +50,6 @@ HASTE: dict[str, Any] = {
     "hud_tui.client.transport.READ_S": PATIENCE_S,
     "hud_tui.client.transport.CONNECT_S": 1.0,
     "hud_tui.client.client.TRAIN_S": PATIENCE_S,
-    "hud_tui.client.client.TRAIN_S": PATIENCE_S,
     "hud_tui.client.client.SUBMIT_S": PATIENCE_S,
     "hud_tui.client.transport.LOOKS_S": (0.0, 0.05, 0.1),
     "hud_tui.client.transport.ASKS_S": (0.0, 0.05, 0.1),

@@ -374,7 +374,7 @@ async def test_a_reader_that_leaves_is_no_error(paths: Paths) -> None:
     )
     os.close(writer)
     _, err = await command.communicate()
-    assert (command.returncode, err) == (0, b"")
+    assert (command.returncode, err) == (141, b"")
 
 
 async def test_a_start_that_takes_too_long_is_given_up(

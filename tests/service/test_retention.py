@@ -104,6 +104,31 @@ async def test_moments_of_two_go_before_the_weights_of_one(tmp_path: Path) -> No
         assert await states(http, service, model) == ["weights", "weights", "full", "full"]
 
 
+async def test_what_is_thinned_while_it_is_opened_is_sampled_from_its_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ToyEngine()
+    async with Service(tmp_path, engine) as service, calling(service) as http:
+        model = await fork(http)
+        [first, _] = await steps(http, model, 2)
+        node = await service.parts.store.read(checkpoints.find, model["id"], first)
+        moved, opened = "checkpoints/thinned", engine.open
+
+        def thin(db: Any) -> None:
+            query = "UPDATE checkpoint SET state_path = ?, sha256 = NULL WHERE id = ?"
+            db.execute(query, (moved, first))
+
+        async def thinned_meanwhile(target: str | Path) -> Any:
+            if str(target).endswith(node.state_path):
+                (tmp_path / node.state_path).rename(tmp_path / moved)
+                await service.parts.store.write(thin)
+                raise EngineError("no such state")
+            return await opened(target)
+
+        monkeypatch.setattr(engine, "open", thinned_meanwhile)
+        await chat(http, model["id"], checkpoint=first)
+
+
 async def test_what_is_pinned_while_it_is_thinned_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

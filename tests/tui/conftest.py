@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 from textual.pilot import Pilot
@@ -163,8 +164,9 @@ async def opened(
     start: Start | None = None,
     mode: str | None = "local",
     size: tuple[int, int] = (80, 24),
+    **more: Any,
 ) -> AsyncIterator[Opened]:
-    """The app as the command line opens it."""
-    app = HudApp(connector, mode, start or Start())
+    """The app as the command line opens it; `more` is the app's."""
+    app = HudApp(connector, mode, start or Start(), **more)
     async with app.run_test(size=size, notifications=True) as pilot:
         yield Opened(app, pilot, connector)

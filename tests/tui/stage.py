@@ -1,54 +1,83 @@
 """Stage: the app on its Live view, with a run put there by hand and no service behind it."""
 
 from collections.abc import Callable
-from typing import cast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar, cast
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.guard import Guard
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
-from hud_tui.tui.app import HudApp
+from hud_tui.tui.app import HudApp, Options
+from hud_tui.tui.layout import LayoutStore
+from hud_tui.tui.screens.base import ViewContext
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.session import RunSession
+from hud_tui.tui.write_policy import WritePolicy
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
+
+
+async def _close() -> None:
+    pass
+
+
+NOBODY = SimpleNamespace(settings=SimpleNamespace(label="", local=True), aclose=_close)
+"""Stands for a client where nothing is asked of one."""
 
 
 async def nobody(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
     raise AssertionError("the stage has no service")
 
 
-class Stage(HudApp):
-    """The Live view of a run; `play` shows a newer one."""
+class StagedSession(RunSession):
+    """A session whose run is put there by hand."""
 
-    def __init__(
-        self,
-        run: Run,
-        freshness: Liveness = LIVE,
-        client: object = None,
-        shelf: JsonStore | None = None,
-    ) -> None:
-        super().__init__(nobody, None, Start(), clock=lambda: 1_780_000_400.0, shelf=shelf)
-        self.client = cast(HudClient | None, client)
-        self.scene, self.fresh = run, freshness
-        self.live = LiveScreen()
-
-    def get_default_screen(self) -> LiveScreen:  # type: ignore[override]
-        return self.live
+    scene, fresh = Run(), LIVE
 
     @property
-    def run_now(self) -> Run:
+    def run(self) -> Run:
         return self.scene
 
     @property
     def freshness(self) -> Liveness:
         return self.fresh
 
+
+class Stage(HudApp):
+    """The Live view of a run; `play` shows a newer one."""
+
+    SESSION: ClassVar[type[StagedSession]] = StagedSession
+
+    def __init__(
+        self,
+        run: Run,
+        freshness: Liveness = LIVE,
+        client: object = None,
+        store: JsonStore | None = None,
+        options: Options | None = None,
+    ) -> None:
+        super().__init__(nobody, None, Start(), lambda: 1_780_000_400.0, store, options)
+        self.staged = self.SESSION(
+            cast(HudClient, client or NOBODY), "local", self, self.store, self.clock
+        )
+        self.staged.scene, self.staged.fresh = run, freshness
+        guard = Guard()
+        writes = WritePolicy(self, lambda: guard)
+        layout = LayoutStore(self.store, None)
+        self.context = ViewContext(self.staged, layout, writes, self.start, self.clock, Path())
+        self.live = LiveScreen(self.context)
+
+    def get_default_screen(self) -> LiveScreen:  # type: ignore[override]
+        return self.live
+
     @property
-    def read_only(self) -> None:
-        """What stands for a client here refuses nothing."""
-        return None
+    def scene(self) -> Run:
+        return self.staged.scene
 
     def play(self, run: Run, freshness: Liveness | None = None) -> None:
-        self.scene, self.fresh = run, freshness or self.fresh
-        self.live.run, self.live.freshness = self.scene, self.fresh
+        self.staged.scene, self.staged.fresh = run, freshness or self.staged.fresh
+        self.live.run, self.live.freshness = self.staged.scene, self.staged.fresh

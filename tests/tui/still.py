@@ -10,7 +10,7 @@ from typing import Any
 from hud_tui.client.guard import Guard
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.settings import Start
-from hud_tui.tui.app import HudApp
+from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import (
     Checkpoint,
     Forward,
@@ -84,13 +84,16 @@ class StillClient:
         pass
 
 
-def still(client: Any, command: str = "checkpoints", **start: Any) -> HudApp:
+def still(
+    client: Any, command: str = "checkpoints", options: Options | None = None, **start: Any
+) -> HudApp:
     """The app on a command's view, over a client."""
 
     async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> Any:
         return client
 
-    return HudApp(connect, "local", Start(command, model="arith-rl", **start), clock=lambda: NOW)
+    begun = Start(command, model="arith-rl", **start)
+    return HudApp(connect, "local", begun, clock=lambda: NOW, options=options)
 
 
 def step(

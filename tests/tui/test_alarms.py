@@ -12,6 +12,7 @@ from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
+from hud_tui.tui.app import Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine, top_line
 from hud_tui.tui.screens.live import LiveScreen
@@ -25,6 +26,7 @@ from tests.tui.test_live import text_of
 LIMITS = {"info": 1e-9, "warn": 2e-9, "critical": 0.99, "warmup": 2, "hold": 1}
 EASY = read_thresholds({"zero_spread": LIMITS, "reward_plateau": {"enabled": False}})
 """Limits that the toy engine's groups are beyond from the third step on."""
+JUDGED = Options(thresholds=EASY)
 
 
 def alarm(step: int = 4, **more: object) -> Alarm:
@@ -77,7 +79,7 @@ def badge(flown: Cockpit) -> bool:
 async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_path: Path) -> None:
     model, shelf = await trained(served), JsonStore(lambda: tmp_path)
     start = Start("status", model=model)
-    async with cockpit(served, start, shelf=shelf, thresholds=EASY) as flown:
+    async with cockpit(served, start, store=shelf, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert badge(flown)
         shown = view.alarm
@@ -100,14 +102,14 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert badge(flown)
         await flown.press("a", "y")
         assert shown.said in flown.app.clipboard
-    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path), thresholds=EASY) as flown:
+    async with cockpit(served, start, store=JsonStore(lambda: tmp_path), options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert not badge(flown), "what was acknowledged stays so"
 
 
 async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> None:
     model = await trained(served)
-    async with cockpit(served, Start("status", model=model), thresholds=EASY) as flown:
+    async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert view.alarm is not None
         onset = view.alarm.checkpoint_id
@@ -116,7 +118,7 @@ async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> Non
         live = flown.app.screen
         assert isinstance(live, LiveScreen)
         await flown.until(lambda: live.cursor == 1)
-        assert flown.app.at == onset
+        assert flown.app.session.at == onset
         await flown.press("exclamation_mark")
         await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
         await flown.press("escape")
@@ -125,7 +127,7 @@ async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> Non
 
 async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> None:
     model = await trained(served)
-    async with cockpit(served, Start("status", model=model), thresholds=EASY) as flown:
+    async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
         view = await open_alarms(flown)
         await flown.press("H")
         said = await flown.until_dialog()
@@ -147,7 +149,7 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
 async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
     model = await trained(served, 2)
     limits = read_thresholds({"zero_spread": LIMITS | {"warmup": 0}})
-    async with cockpit(served, Start("status", model=model), thresholds=limits) as flown:
+    async with cockpit(served, Start("status", model=model), options=Options(limits)) as flown:
         view = await open_alarms(flown)
         await flown.press("H")
         assert "no checkpoint before it" in str(view.note.render())
@@ -173,13 +175,13 @@ async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Ser
     async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
         model = str((await fork(http))["id"])
         start = Start("checkpoints", model=model)
-        async with cockpit(served, start, thresholds=EASY) as flown:
+        async with cockpit(served, start, options=JUDGED) as flown:
             await flown.until(lambda: flown.view.run.loaded)
             await ended(http, await submit(http, model, steps=5, group_size=2))
             await flown.until(lambda: notices(flown))
             assert "zero-spread groups since step 2" in notices(flown)[0]
             await flown.until(lambda: badge(flown))
-        async with cockpit(served, start, thresholds=EASY) as flown:
+        async with cockpit(served, start, options=JUDGED) as flown:
             await flown.until(lambda: badge(flown))
             assert notices(flown) == []
 
@@ -188,7 +190,7 @@ async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served:
     headers = bearer(served.api_key)
     async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
         model = str((await fork(http))["id"])
-        async with cockpit(served, Start("checkpoints", model=model), thresholds=EASY) as flown:
+        async with cockpit(served, Start("checkpoints", model=model), options=JUDGED) as flown:
             await flown.until(lambda: flown.view.run.loaded)
             await flown.press("question_mark")
             await flown.until(lambda: flown.app.screen.is_modal)

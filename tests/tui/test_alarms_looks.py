@@ -16,7 +16,7 @@ from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.wire import Checkpoint
 from tests.conftest import until
 from tests.tui import runs
-from tests.tui.stage import Stage
+from tests.tui.stage import Stage, StagedSession
 
 SMALL, USUAL, TINY = (80, 24), (120, 40), (40, 12)
 SCENES: dict[str, tuple[str, tuple[int, int], list[str]]] = {
@@ -49,19 +49,8 @@ def gone_wrong(name: str) -> Run:
     return Run(model=runs.MODEL).fold(TreeRead(checkpoints=nodes))
 
 
-class AlarmStage(Stage):
-    """The Alarms view of a run, judged without a service."""
-
-    def __init__(self, run: Run) -> None:
-        lookout = Lookout()
-        lookout.follow(run.tree, run.job)
-        super().__init__(replace(run, alarms=lookout.report()))
-        self.watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
-        self.watch._lookout = lookout
-        self.view = AlarmsScreen()
-
-    def get_default_screen(self) -> AlarmsScreen:  # type: ignore[override]
-        return self.view
+class JudgedSession(StagedSession):
+    watch: AlarmWatch
 
     @property
     def alarms(self) -> AlarmWatch:
@@ -70,7 +59,27 @@ class AlarmStage(Stage):
     def renew_alarms(self) -> None:
         self.watch.renew()
         self.scene = replace(self.scene, alarms=self.watch.report)
-        self.view.run = self.scene
+        self._owner.session_changed()
+
+
+class AlarmStage(Stage):
+    """The Alarms view of a run, judged without a service."""
+
+    SESSION = JudgedSession
+
+    def __init__(self, run: Run) -> None:
+        lookout = Lookout()
+        lookout.follow(run.tree, run.job)
+        super().__init__(replace(run, alarms=lookout.report()))
+        watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
+        watch._lookout = lookout
+        assert isinstance(self.staged, JudgedSession)
+        assert self.context is not None
+        self.staged.watch = watch
+        self.view = AlarmsScreen(self.context)
+
+    def get_default_screen(self) -> AlarmsScreen:  # type: ignore[override]
+        return self.view
 
 
 @pytest.mark.parametrize("name", SCENES)

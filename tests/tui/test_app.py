@@ -249,9 +249,9 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         app = opened(connector, start)
         one = await app.__aenter__()
         await one.until_view("checkpoints")
-        await one.until(lambda: one.app.freshness.state is State.LIVE)
+        await one.until(lambda: one.app.session.freshness.state is State.LIVE)
     try:
-        await one.until(lambda: one.app.freshness.state is State.RECONNECTING)
+        await one.until(lambda: one.app.session.freshness.state is State.RECONNECTING)
         await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))
         assert not one.notices
         await one.press("1", "4")
@@ -259,7 +259,7 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         connector.served = served
         await one.press("ctrl+r")
         await one.until_notice("connected again")
-        await one.until(lambda: one.app.freshness.state is State.LIVE)
+        await one.until(lambda: one.app.session.freshness.state is State.LIVE)
         assert one.app.run_now.head is not None
     finally:
         await app.__aexit__(None, None, None)
@@ -275,17 +275,17 @@ async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -
         connector = Connector(Served(url, served.api_key, served.service))
         app = opened(connector, Start(view, model=model_id))
         one = await app.__aenter__()
-        await one.until(lambda: one.app.freshness.state is State.LIVE)
+        await one.until(lambda: one.app.session.freshness.state is State.LIVE)
         await one.until(lambda: not reading(one))
     try:
         await one.press("r")
         await one.until(lambda: reading(one))
         connector.served = served
-        old = one.app.connected
+        old = one.app.session.client
         await one.press("ctrl+r")
         await one.until_notice("connected again")
         assert old.wire.http.is_closed
-        await one.until(lambda: not reading(one) and one.app.freshness.state is State.LIVE)
+        await one.until(lambda: not reading(one) and one.app.session.freshness.state is State.LIVE)
         assert one.notices == ["connected again"]
     finally:
         await app.__aexit__(None, None, None)
@@ -299,13 +299,13 @@ async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Serv
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
         cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
-        app.app.reconnected = True
-        app.app._hear(cut)
+        app.app.session._reconnected = True
+        app.app.session._hear(cut)
         assert "It can go on" in await app.until_dialog()
         await app.press("escape")
         await app.until_view("models")
-        app.app.reconnected = True
-        app.app._hear(cut)
+        app.app.session._reconnected = True
+        app.app.session._hear(cut)
         await app.pilot.pause()
         assert not isinstance(app.screen, Dialog)
 

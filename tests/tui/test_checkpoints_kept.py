@@ -81,14 +81,14 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
     async with tree_of(served) as (_, model_id):
         pass
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("down", "n")
         await panel(flown, InputDialog)
         await flown.press(*"before the collapse", "enter")
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.until(lambda: "✎ before the collapse" in details_of(flown))
-    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.press("slash", *"note:collapse", "enter")
@@ -109,7 +109,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
     async with tree_of(served) as (_, model_id):
         pass
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("v")
         await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
@@ -118,9 +118,9 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await set_head(flown, "u")
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
-        await flown.until(lambda: len(flown.app.notebook.moves) == 2)
+        await flown.until(lambda: len(flown.app.session.notebook.moves) == 2)
         await set_head(flown, "z")
-    async with cockpit(served, start, shelf=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("v")
         await panel(flown, HistoryPanel)
@@ -222,15 +222,15 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
     async with tree_of(served) as (flown, _):
         nodes = list(tree(flown).checkpoints)
         await flown.press("down", "down")
-        assert flown.app.at == nodes[3].id
+        assert flown.app.session.at == nodes[3].id
         await flown.press("3")
         await flown.until(lambda: flown.view.VIEW == "live")
-        flown.app.at = nodes[1].id
+        flown.app.session.at = nodes[1].id
         await flown.press("4")
         await flown.until(lambda: flown.view.VIEW == "checkpoints")
         await flown.until(lambda: under_cursor(flown) == "step-000002")
         await flown.press("f")
-        assert flown.app.at is None
+        assert flown.app.session.at is None
         assert under_cursor(flown) == "step-000006"
 
 
@@ -245,7 +245,7 @@ async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
         )  # fmt: skip
         flown.view.run = replace(flown.view.run, alarms=Report(alarms=(alarm,), steps=30))
         await flown.until(lambda: any("⚑" in line(flown, y) for y in range(20)))
-        await flown.press("apostrophe", "apostrophe")
+        await flown.press("apostrophe")  # the best is none: all steps are of one batch
         assert under_cursor(flown) == "step-000011"
         await flown.until(lambda: "⚑ entropy collapse: entropy .100" in details_of(flown))
         await flown.press("slash", *"is:alarm", "enter")

@@ -45,7 +45,7 @@ async def logged(
     connector = Logging(served, state)
     for one in entries:
         connector.kept.add(one)
-    app = HudApp(connector, "local", Start("models"), shelf=JsonStore(lambda: state))
+    app = HudApp(connector, "local", Start("models"), store=JsonStore(lambda: state))
     async with app.run_test(size=(width, 24), notifications=True) as pilot:
         flown = Opened(app, pilot, connector)
         await flown.until_view("models")
@@ -156,7 +156,7 @@ async def test_without_a_state_directory_that_is_said(served: Served) -> None:
 
 
 async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: Path) -> None:
-    app = HudApp(Logging(None, tmp_path), None, Start(), shelf=JsonStore(lambda: tmp_path))
+    app = HudApp(Logging(None, tmp_path), None, Start(), store=JsonStore(lambda: tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("C")
         await pilot.pause()

@@ -25,7 +25,7 @@ def news(app: HudApp) -> None:
     """The followed model's job has changed, and a frame is due."""
     busy = app.run_now.training
     status = JobStatus(status="succeeded" if busy else "running", id="j1", step=1, steps=2)
-    app.fold(JobChanged(job=status))
+    app.session.fold(JobChanged(job=status))
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 import base64
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hud_tui.storage import JsonStore
-from hud_tui.tui.app import COPIED_FILE, MOST_BYTES
+from hud_tui.tui.app import Options
+from hud_tui.tui.clipboard import COPIED_FILE, MOST_BYTES
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage
@@ -18,9 +20,11 @@ HEAD, TAIL = "\x1b]52;c;", "\a"
 class Terminal:
     """An app with what it writes to the terminal's clipboard, and what it says."""
 
-    def __init__(self, shelf: JsonStore | None = None, advice: str = "") -> None:
-        self.stage = Stage(runs.run_of(3), client=runs.Catalog({}), shelf=shelf)
-        self.stage.copy_advice = lambda: advice
+    def __init__(
+        self, shelf: JsonStore | None = None, advice: str | Callable[[], str] = ""
+    ) -> None:
+        options = Options(copy_advice=advice if callable(advice) else lambda: advice)
+        self.stage = Stage(runs.run_of(3), client=runs.Catalog({}), store=shelf, options=options)
         self.sent: list[str] = []
 
     def listen(self) -> None:
@@ -117,8 +121,7 @@ async def test_a_terminal_that_takes_none_is_not_said_to_have_copied() -> None:
 
 async def test_the_terminal_is_judged_once() -> None:
     asked: list[str] = []
-    terminal = Terminal()
-    terminal.stage.copy_advice = lambda: asked.append("asked") or ""
+    terminal = Terminal(advice=lambda: asked.append("asked") or "")
     async with terminal.stage.run_test():
         for text in ("one", "two"):
             terminal.stage.copy_to_clipboard(text)

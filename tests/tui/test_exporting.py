@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from hud_tui.settings import Start
+from hud_tui.tui.app import Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from tests.conftest import Served
 from tests.tui.cockpit import grown
@@ -43,13 +44,17 @@ async def exported(app: Opened, place: Path, choice: str, key: str = "e") -> Pat
     return place / new
 
 
+def into(directory: Path) -> dict[str, Any]:
+    """An app that exports to this directory."""
+    return {"options": Options(export_dir=directory)}
+
+
 def read(file: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text("utf-8").splitlines()))
 
 
 async def test_every_view_is_exported_as_it_is(served: Served, model: Any, tmp_path: Path) -> None:
-    async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
-        app.app.export_dir = tmp_path
+    async with opened(Connector(served), Start("models"), size=(120, 40), **into(tmp_path)) as app:
         await app.until_view("models")
         await app.until(lambda: app.app.run_now.series.length == 3)
         for view, key in KEYS.items():
@@ -73,8 +78,7 @@ TABLES: dict[str, Callable[[list[dict[str, str]], Any], bool]] = {
 
 @pytest.mark.parametrize("view", TABLES)
 async def test_a_views_table(served: Served, model: Any, view: str, tmp_path: Path) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        app.app.export_dir = tmp_path
+    async with opened(Connector(served), Start("models"), **into(tmp_path)) as app:
         await app.until_view("models")
         await app.until(lambda: app.app.run_now.series.length == 3)
         await app.press(KEYS[view])
@@ -88,8 +92,7 @@ async def test_a_views_table(served: Served, model: Any, view: str, tmp_path: Pa
 async def test_the_groups_are_the_table_where_they_are_looked_at(
     served: Served, model: Any, tmp_path: Path
 ) -> None:
-    async with opened(Connector(served), Start("status")) as app:
-        app.app.export_dir = tmp_path
+    async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
         await app.until(lambda: app.app.run_now.series.length == 3)
         await app.press("g")
@@ -100,8 +103,7 @@ async def test_the_groups_are_the_table_where_they_are_looked_at(
 async def test_a_report_is_a_folder_and_a_second_one_another(
     served: Served, model: Any, tmp_path: Path
 ) -> None:
-    async with opened(Connector(served), Start("status")) as app:
-        app.app.export_dir = tmp_path
+    async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
         await app.until(lambda: app.app.run_now.series.length == 3)
         folders = [await exported(app, tmp_path, "report") for _ in range(2)]
@@ -112,8 +114,7 @@ async def test_a_report_is_a_folder_and_a_second_one_another(
 
 async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path) -> None:
     before = os.listdir(tmp_path)
-    async with opened(Connector(served), Start("status"), size=(40, 12)) as app:
-        app.app.export_dir = tmp_path
+    async with opened(Connector(served), Start("status"), size=(40, 12), **into(tmp_path)) as app:
         await app.until_view("live")
         await app.press("e")
         await app.until_dialog()
@@ -124,8 +125,7 @@ async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path)
 
 
 async def test_enter_writes_the_picture(served: Served, model: Any, tmp_path: Path) -> None:
-    async with opened(Connector(served), Start("status")) as app:
-        app.app.export_dir = tmp_path
+    async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
         await app.press("e")
         await app.until_dialog()
@@ -140,8 +140,7 @@ async def test_a_place_that_cannot_be_written_to_is_told(
 ) -> None:
     file = tmp_path / "file"
     await asyncio.to_thread(file.write_text, "")
-    async with opened(Connector(served), Start("status")) as app:
-        app.app.export_dir = file
+    async with opened(Connector(served), Start("status"), **into(file)) as app:
         await app.until_view("live")
         await app.press("e")
         await app.until_dialog()

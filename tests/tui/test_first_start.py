@@ -93,7 +93,7 @@ async def test_the_first_fork_can_be_named(served: Served) -> None:
         await app.until_view("launch")
         assert app.app.run_now.model is not None
         assert app.app.run_now.model.name == "my own"
-        assert app.app.first_fork == app.app.run_now.model.id
+        assert app.app.session.first_fork == app.app.run_now.model.id
 
 
 async def test_the_second_start_does_not_welcome(served: Served) -> None:

@@ -15,8 +15,9 @@ from hud_tui.client.client import HudClient
 from hud_tui.last_known import SALT, scope_of
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
-from hud_tui.tui.app import LOCAL, HudApp
+from hud_tui.tui.app import HudApp
 from hud_tui.tui.layout import Layout, read_layout
+from hud_tui.tui.session import LOCAL
 from tests.conftest import Served
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Connector, Opened, settings_of
@@ -54,7 +55,7 @@ async def session(
 ) -> AsyncIterator[Opened]:
     """One run of the program; the next one with the same state directory comes after it."""
     connector = Account(served, key)
-    app = HudApp(connector, mode, start, shelf=JsonStore(lambda: state))
+    app = HudApp(connector, mode, start, store=JsonStore(lambda: state))
     async with app.run_test(size=size, notifications=True) as pilot:
         opened = Opened(app, pilot, connector)
         await opened.until(lambda: app.shown_view is not None and app.shown_view.is_built)
@@ -210,11 +211,11 @@ async def test_two_apps_at_once_keep_each_others_choices(
     served: Served, models: list[Any], state: Path
 ) -> None:
     async with session(served, state) as one:
-        one.app.arrange(models_filter="tiny")
-        one.app.shelf.flush()
+        one.app.context.layout.arrange(models_filter="tiny")
+        one.app.store.flush()
         async with session(served, state) as two:
-            two.app.arrange(jobs_filter="arith")
-            one.app.arrange(full_pane=True)
+            two.app.context.layout.arrange(jobs_filter="arith")
+            one.app.context.layout.arrange(full_pane=True)
         two_left = json.loads(layout_file(state, served).read_text())
         assert (two_left["models_filter"], two_left["jobs_filter"]) == ("tiny", "arith")
     kept = read_layout(JsonStore(lambda: state), layout_file(state, served).stem[7:])

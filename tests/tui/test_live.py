@@ -339,7 +339,7 @@ async def test_a_hidden_view_draws_nothing_and_catches_up() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("question_mark")
         await until(lambda: not isinstance(stage.screen, LiveScreen))
-        stage.scene = newer(stage.scene, 3)
+        stage.staged.scene = newer(stage.scene, 3)
         assert stage.live.shown.series.length == 5
         await pilot.press("escape")
         await until(lambda: stage.live.shown.series.length == 8)
@@ -448,7 +448,7 @@ async def test_what_a_lost_connection_says_is_shown_in_full() -> None:
 
 async def test_a_view_that_is_not_there_yet_or_any_more_takes_news() -> None:
     stage = Stage(runs.run_of(30))
-    early = LiveScreen()
+    early = LiveScreen(stage.context)
     early.run, early.frozen, early.pane = runs.run_of(3), True, "groups"
     async with stage.run_test(size=(80, 24)):
         await stage.live.query("*").remove()

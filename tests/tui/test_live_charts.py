@@ -38,7 +38,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.live.cursor == 59
         await pilot.press("shift+left", "shift+left", "right")
         assert stage.live.cursor == 40
-        assert stage.at == "c41"
+        assert stage.session.at == "c41"
         assert "┊ step-000041" in text_of(chart)
         assert len(set(crossed(text_of(chart)))) == 1
         assert len(crossed(text_of(grid))) > 3
@@ -51,7 +51,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.live.cursor == 0
         await pilot.press("end")
         assert stage.live.cursor is None
-        assert stage.at is None
+        assert stage.session.at is None
         assert crossed(text_of(chart)) == []
 
 
@@ -62,7 +62,7 @@ async def test_past_the_newest_step_the_crosshair_follows_again() -> None:
         assert stage.live.cursor == 51
         stage.play(newer(stage.scene, 3))
         assert stage.live.cursor == 51
-        assert stage.at == "c52"
+        assert stage.session.at == "c52"
         await pilot.press("shift+right", "shift+right")
         assert stage.live.cursor is None
 
@@ -97,7 +97,7 @@ async def test_the_crosshair_comes_back_with_the_view_where_another_view_put_it(
     async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("question_mark")
         await until(lambda: stage.screen is not stage.live)
-        stage.at = "c12"
+        stage.session.at = "c12"
         await pilot.press("escape")
         await until(lambda: stage.live.cursor == 11)
 
@@ -221,7 +221,7 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
 
 async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
     shelf = JsonStore(lambda: tmp_path)
-    stage = Stage(runs.run_of(30), shelf=shelf)
+    stage = Stage(runs.run_of(30), store=shelf)
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("m")
         assert isinstance(stage.screen, ChartList)
@@ -231,7 +231,7 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
         assert stage.live.focus_key == "loss:sum"
         assert "1 hidden" in text_of(stage.live.metrics)
         await pilot.press("L", "s")
-    again = Stage(runs.run_of(30), shelf=JsonStore(lambda: tmp_path))
+    again = Stage(runs.run_of(30), store=JsonStore(lambda: tmp_path))
     async with again.run_test(size=(120, 40)) as pilot:
         assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
         assert again.live.lens.log

@@ -230,7 +230,7 @@ async def test_the_command_line_forks_by_name(served: Served) -> None:
 
 async def test_a_refused_catalog_is_told_and_read_again(served: Served) -> None:
     async with catalog(served, "one") as app:
-        connection = app.app.connected.wire
+        connection = app.app.session.client.wire
         kept, connection.http = connection.http, _refusing()
         await app.press("r")
         await app.until_notice("the catalog is closed")

@@ -10,6 +10,8 @@ import pytest
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.compare import branches
 from hud_tui.rl.tasks.checks import Finding
+from hud_tui.settings import Start
+from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -33,7 +35,7 @@ from hud_tui.tui.widgets.run_status import EventLog
 from tests.tui import runs
 from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES
-from tests.tui.stage import Stage
+from tests.tui.stage import Stage, nobody
 
 USUAL, SMALL = (120, 40), (80, 24)
 
@@ -126,8 +128,7 @@ async def test_a_key_that_a_view_says_to_press_can_be_clicked() -> None:
 
 async def test_the_first_question_is_answered_by_a_click() -> None:
     asked: list[str] = []
-    app = SCENES["welcome"].app()
-    app.mode = None
+    app = HudApp(nobody, None, Start())
     app.open_client = lambda mode, key=None: asked.append(mode)  # type: ignore[assignment, method-assign]
     async with app.run_test(size=SMALL) as pilot:
         hand = Hand(app, pilot)
@@ -305,7 +306,7 @@ async def test_alarms_are_clicked_and_two_clicks_go_to_the_onset() -> None:
         onset = app.screen.alarm.checkpoint_id
         await hand.click(hand.cell(rows, 5, rows.cursor + 1), times=2)
         await hand.until(lambda: shown(app) == "live")
-        assert app.at == onset
+        assert app.session.at == onset
 
 
 # Live

@@ -153,9 +153,9 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
         return HudClient(settings, transport)
 
-    app = HudApp(connect, "replay", Start())
     told = Told(replace(Notify(), webhook=HOOK))
-    app.notifier = told.notifier
+    app = HudApp(connect, "replay", Start())
+    app._notifier = told.notifier
     async with app.run_test(size=(80, 24)):
         await until(lambda: app.run_now.loaded and app.run_now.training)
         now = 1000.0

@@ -48,7 +48,7 @@ async def session(
     connector: Remote, state: Path, command: str = "checkpoints", again: bool = False
 ) -> AsyncIterator[Opened]:
     """The app, with a state directory."""
-    app = HudApp(connector, "hud", Start(command, again), shelf=JsonStore(lambda: state))
+    app = HudApp(connector, "hud", Start(command, again), store=JsonStore(lambda: state))
     async with app.run_test(notifications=True) as pilot:
         yield Opened(app, pilot, connector)
 
@@ -93,7 +93,7 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             await app.press("u")
             await app.until_notice("offline: the service does not answer, so nothing can be")
             with pytest.raises(HudReadOnly):
-                await app.app.connected.set_head(model["id"], "c")
+                await app.app.session.client.set_head(model["id"], "c")
             assert app.net.sent == []
             await line.enter_async_context(on_socket(served.service, port=port_of(url)))
             await app.until(lambda: not app.screen.has_class("-offline"))
@@ -126,7 +126,7 @@ async def test_what_was_known_is_there_when_the_service_is_not(
         await app.press("1")
         await app.until_view("models")
         await app.until(lambda: getattr(app.screen, "models", None) and is_offline(app))
-        assert model["id"] in [one.id for one in app.app.catalog]
+        assert model["id"] in [one.id for one in app.app.session.catalog]
         await app.press("F")
         await app.until_notice("nothing can be changed")
         async with on_socket(served.service, port=port_of(url)):
@@ -153,7 +153,7 @@ async def test_nothing_is_kept_of_the_embedded_service(
     remote.settings = replace(remote.settings, local=True)
     async with session(remote, tmp_path) as app:
         await app.until(lambda: app.app.run_now.series.length == 3)
-        await app.app.keep_now()
+        await app.app.session.keep_now()
     assert "offline" not in os.listdir(tmp_path)
 
 
@@ -185,7 +185,7 @@ async def test_another_account_is_shown_nothing_of_the_first(
     url = await known_at(served, tmp_path)
     async with session(Remote(url, "hud-another-key"), tmp_path) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
-        assert app.app.catalog == ()
+        assert app.app.session.catalog == ()
     async with session(Remote(url, served.api_key), tmp_path, "status", again=True) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: is_offline(app))

@@ -17,7 +17,7 @@ from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import JobChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo
 from hud_tui.settings import Start
-from hud_tui.tui.app import HudApp
+from hud_tui.tui.app import HudApp, Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.group import GroupScreen
@@ -148,12 +148,13 @@ async def test_a_demo_raises_its_alarms_in_the_app(
 
 async def test_what_the_app_records_plays_again(tmp_path: Path) -> None:
     file = tmp_path / "session.jsonl"
-    app = HudApp(player("nan-loss", None, FAST), "replay", Start())
-    app.recorder = Recorder(file, print)
+    recorder = Recorder(file, print)
+    options = Options(recorder=recorder)
+    app = HudApp(player("nan-loss", None, FAST), "replay", Start(), options=options)
     async with app.run_test(size=(80, 24)):
         await until(lambda: bool(app.run_now.series.length) and not app.run_now.training)
         first = app.run_now
-    app.recorder.close()
+    recorder.close()
     assert read_file(file).models[0].id == "demo"
     again = HudApp(player(None, str(file), FAST), "replay", Start())
     async with again.run_test(size=(80, 24)):

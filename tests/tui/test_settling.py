@@ -3,15 +3,16 @@
 import gc
 import sys
 
-from hud_tui.tui.app import VIEW_SCREENS, settle
+from hud_tui.tui.app import VIEWS, Options, settle
 from tests.conftest import until
 from tests.tui.still import StillClient, chain, still
 
 
 async def test_it_is_said_once_when_every_view_is_loaded() -> None:
-    app, loaded = still(StillClient(chain(3))), []
-    views = [f"hud_tui.tui.screens.{name}" for name in VIEW_SCREENS]
-    app.settle = lambda: loaded.append(all(view in sys.modules for view in views))
+    loaded: list[bool] = []
+    views = [f"hud_tui.tui.screens.{name}" for name in VIEWS]
+    options = Options(settle=lambda: loaded.append(all(view in sys.modules for view in views)))
+    app = still(StillClient(chain(3)), options=options)
     async with app.run_test():
         await until(lambda: app.shown_view is not None)
     assert loaded == [True]

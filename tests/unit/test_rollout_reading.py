@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.rollouts import Shade, Subscore, by_advantage, by_logprob, by_ratio, subscores
-from hud_tui.tui.clipboard import FORMS
+from hud_tui.tui.rollout_reader import FORMS
 from hud_tui.tui.widgets.rollout import Reading, rollout_lines
 from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 

@@ -104,8 +104,8 @@ def test_tokens_are_listed_with_their_logprobs() -> None:
     sample = TurnSample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
     event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
     said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
-    assert "#7" in said
-    assert "-1.500" in said
+    assert "#7" not in said
+    assert "logprob Σ -2.00" in said
     named = event.model_copy(update={"tokens": ["4", " ", "[end]"]})
     assert "[end]" in rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60)
 

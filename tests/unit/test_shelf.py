@@ -82,9 +82,9 @@ BROKEN: list[tuple[Any, str]] = [
     (b"[1]", "expected an object"),
     (b'{"version": 2, "a": 1}', "version: 2, and this hud-tui knows 1 only"),
     (b'{"version": "1"}', "version: expected 1"),
-    (b"\xff\xfe", "this is no JSON"),
+    (b"\xff\xfe", "line 1, column 1"),
     (b"[" * 100_000, "no JSON"),
-    (b" " * (MOST + 1), "no JSON"),
+    (b" " * (MOST + 1), "larger than 4000000 bytes"),
 ]
 
 

@@ -14,8 +14,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-from hud_tui.tui.app import RampFilter
-from hud_tui.tui.theme import COLOUR_BLIND, CONTRAST, RAMP, RAMPS, THEMES, TITLES
+from hud_tui.tui.theme import COLOUR_BLIND, CONTRAST, RAMP, RAMPS, THEMES, TITLES, RampFilter
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]

@@ -19,7 +19,7 @@ from hud_tui.rl.head import Outcome, Wanted, name, to_before
 from hud_tui.rl.run import Run
 from hud_tui.tui.alarms import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.set_head import steer
 from hud_tui.tui.widgets.row_list import RowList
 
@@ -31,8 +31,8 @@ class AlarmsScreen(HudScreen):
     VIEW = "alarms"
     BINDINGS: ClassVar[list[BindingType]] = bindings("alarms")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
         self.list = RowList(COLUMNS, id="alarms", least=20)
         self.text = Static("", id="alarm-text", markup=False)
         self.note = Static("", id="alarm-note", markup=False)
@@ -65,7 +65,7 @@ class AlarmsScreen(HudScreen):
     def show(self) -> None:
         """The rows, and what is known of the one under the cursor."""
         if self.run.model is not None:
-            self.list.show(alarm_rows(self.run.alarms, self.hud.alarms.book))
+            self.list.show(alarm_rows(self.run.alarms, self.session.alarms.book))
         self._show_text()
 
     @on(RowList.Moved)
@@ -73,7 +73,7 @@ class AlarmsScreen(HudScreen):
         alarm = self.alarm
         text = Content.styled(self._calm(), "$text-muted")
         if alarm is not None:
-            report, book = self.run.alarms, self.hud.alarms.book
+            report, book = self.run.alarms, self.session.alarms.book
             text = Content("\n").join(alarm_text(alarm, report, book, self.run.training))
         self.text.update(text)
         self.refresh_bindings()
@@ -102,27 +102,27 @@ class AlarmsScreen(HudScreen):
     async def action_open(self) -> None:
         """Go to the step that it began with, in Live."""
         if (alarm := self.alarm) is not None:
-            self.hud.at = alarm.checkpoint_id
-            await self.hud.switch_mode("live")
+            self.session.at = alarm.checkpoint_id
+            await self.app.switch_mode("live")
 
     async def action_leave(self) -> None:
-        await self.hud.switch_mode("live")
+        await self.app.switch_mode("live")
 
     def sheet(self) -> Sheet:
         return alarms_sheet(self.run)
 
     def action_acknowledge(self) -> None:
         if (alarm := self.alarm) is not None:
-            self.hud.alarms.book.acknowledge(alarm)
+            self.session.alarms.book.acknowledge(alarm)
             self._renew()
 
     def action_snooze(self) -> None:
         if (alarm := self.alarm) is not None:
-            self.hud.alarms.book.snooze(alarm, self.run.alarms.steps)
+            self.session.alarms.book.snooze(alarm, self.run.alarms.steps)
             self._renew()
 
     def _renew(self) -> None:
-        self.hud.renew_alarms()
+        self.session.renew_alarms()
         self.show()
 
     def action_copy(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError, to_thread
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -28,15 +29,19 @@ from hud_tui.rl.names import plain_name
 from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
+from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
+from hud_tui.tui import notices
 from hud_tui.tui.keys import KeyLine, clicked, does
+from hud_tui.tui.layout import LayoutStore
 from hud_tui.tui.screens.dialogs import ChoiceDialog
+from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.write_policy import WritePolicy
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.rl.export import Sheet
-    from hud_tui.tui.app import HudApp
 
 
 # Exporting: what is on the screen, in a new file, as the user chooses.
@@ -47,8 +52,8 @@ TABLES = {"csv": csv_pieces, "json": json_pieces}
 
 async def export(view: HudScreen) -> None:
     """Ask what the view is to become, write it, and say where it is."""
-    sheet, directory = view.sheet(), view.hud.export_dir
-    reported = view.hud.run_now.loaded
+    sheet, directory = view.sheet(), view.context.export_dir
+    reported = view.session.run.loaded
     choices = [("svg", "SVG"), *([("csv", "CSV"), ("json", "JSON")] if sheet else [])]
     choices += [("report", "Report")] if reported else []
     lines = ["SVG: the screen as it is drawn"]
@@ -71,7 +76,7 @@ def _writer(
     view: HudScreen, chosen: str, sheet: Sheet | None, directory: Path
 ) -> Callable[[], Path]:
     """What writes it, away from the screen; the screen is drawn here and now."""
-    run, book, now = view.hud.run_now, view.hud.notebook, view.hud.clock()
+    run, book, now = view.session.run, view.session.notebook, view.context.clock()
     stem = plain_name("hud" if run.model is None else run.model.model_name)
     if chosen == "svg":
         from hud_tui.rl.report import allowed
@@ -81,7 +86,7 @@ def _writer(
     if chosen == "report" or sheet is None:
         from hud_tui.rl.report import Kept, report_files
 
-        kept = Kept(view.hud.service, dict(book.notes), tuple(book.moves))
+        kept = Kept(view.session.client.settings.label, dict(book.notes), tuple(book.moves))
         return lambda: write_folder(directory, f"{stem}-report", report_files(run, kept, now))
     pieces = TABLES[chosen](sheet)
     return lambda: write_numbered(directory, f"{stem}-{sheet.name}", f".{chosen}", pieces)
@@ -340,6 +345,21 @@ HEIGHTS = [(0, "-short"), (20, "-tall")]
 """The class a view has from so many columns and lines on, for its style sheet."""
 
 
+@dataclass(frozen=True)
+class ViewContext:
+    """What a view is given: the same for all of them, for one connection."""
+
+    session: RunSession
+    layout: LayoutStore
+    writes: WritePolicy
+    start: Start
+    """What the command line asked for."""
+    clock: Callable[[], float]
+    """Unix seconds, for ages on the screen."""
+    export_dir: Path
+    """Where new files go."""
+
+
 def make_way(screen: Screen[Any]) -> None:
     """Have notices come at the top of a screen while one types in its lower half."""
     field = screen.focused
@@ -363,12 +383,16 @@ class HudScreen(Screen[None]):
     _edition = 0
     """Of the layout that is shown."""
 
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__()
+        self.context = context
+
     def compose(self) -> ComposeResult:
-        said = self.hud.read_only
+        said = self.context.writes.read_only
         told = said is not None and said.kind != OFFLINE  # that has a line of its own, and ends
-        top = TopLine(self.VIEW, self.hud.service, told)
+        top = TopLine(self.VIEW, self.session.client.settings.label, told)
         yield top.data_bind(HudScreen.run, HudScreen.freshness)
-        yield OfflineLine(self.hud.clock).data_bind(HudScreen.freshness)
+        yield OfflineLine(self.context.clock).data_bind(HudScreen.freshness)
         yield from self.body()
         yield KeyLine(self.VIEW)
 
@@ -377,17 +401,14 @@ class HudScreen(Screen[None]):
         return ()
 
     @property
-    def hud(self) -> HudApp:
-        """The app, typed."""
-        from hud_tui.tui.app import HudApp
-
-        assert isinstance(self.app, HudApp)
-        return self.app
+    def session(self) -> RunSession:
+        """The followed model."""
+        return self.context.session
 
     @property
     def client(self) -> HudClient:
-        """The one client; views are shown only once it is there."""
-        return self.hud.connected
+        """The one client."""
+        return self.context.session.client
 
     @property
     def is_built(self) -> bool:
@@ -407,7 +428,7 @@ class HudScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Called after that of the classes that build on this one."""
-        self._edition = self.hud.layout_edition
+        self._edition = self.context.layout.edition
         self.lay_out()
 
     def lay_out(self) -> None:
@@ -415,14 +436,14 @@ class HudScreen(Screen[None]):
 
     def follow_layout(self) -> None:
         """Show what is new of the layout."""
-        if self.is_mounted and self._edition != self.hud.layout_edition:
-            self._edition = self.hud.layout_edition
+        if self.is_mounted and self._edition != self.context.layout.edition:
+            self._edition = self.context.layout.edition
             self.lay_out()
 
     def on_screen_resume(self) -> None:
-        self.hud.arrange(view=self.VIEW)
+        self.context.layout.arrange(view=self.VIEW)
         self.follow_layout()
-        self.hear(self.hud.run_now, self.hud.freshness)
+        self.hear(self.session.run, self.session.freshness)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
         """Await a client call in a worker; tell the user of a failure and return None.
@@ -440,7 +461,11 @@ class HudScreen(Screen[None]):
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
-        self.hud.tell(error)
+        notices.tell(self.app, error)
+
+    def notice(self, text: str) -> None:
+        """Show a line for a few seconds."""
+        notices.say(self.app, text)
 
     def sheet(self) -> Sheet | None:
         """What the view has, as a table; None where it has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from textual import work
 from textual.app import ComposeResult
@@ -12,19 +12,37 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import Branch, Overlay, branches, over_branch, over_model
 from hud_tui.rl.metrics import healthy, metric, outside, short, title
+from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.layout import Choices
 from hud_tui.tui.screens.over import Over
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.wire import Model
 
-if TYPE_CHECKING:
-    from hud_tui.tui.screens.live import ChartingScreen
-    from hud_tui.wire import Model
+
+class ChartedView(Protocol):
+    """What the lists ask of the view whose charts they are about."""
+
+    choices: Choices
+    focus_key: str
+    keys: Sequence[str]
+
+    @property
+    def client(self) -> HudClient: ...
+
+    @property
+    def shown(self) -> Run: ...
+
+    def enlarge(self, key: str) -> None: ...
+
+    def compare(self, overlay: Overlay | None) -> None: ...
 
 
 CHART_COLUMNS = (
@@ -47,7 +65,7 @@ class ChartList(Over[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("charts")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, below: ChartingScreen) -> None:
+    def __init__(self, below: ChartedView) -> None:
         """`below` is the screen whose charts these are."""
         super().__init__()
         self.below = below
@@ -148,7 +166,7 @@ class OverlayList(Over[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, below: ChartingScreen) -> None:
+    def __init__(self, below: ChartedView) -> None:
         """`below` is the screen whose curves are compared."""
         super().__init__()
         self.below = below

@@ -40,7 +40,7 @@ from hud_tui.rl.text import coarse, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.job_actions import ask_fork
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
@@ -49,11 +49,6 @@ from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, f
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
 from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.wire import Checkpoint, Group
-
-# TreeView: the tree, its details and the line under them; what the view's keys act on.
-#
-# The keys are in the classes that build on it, one for each kind of act.
-
 
 EMPTY = (
     "No checkpoints yet: they appear with the first step. Press {app.view.launch} to launch a run."
@@ -66,12 +61,45 @@ OLDER_S = 1.0
 """Seconds between two looks at the ages in the details."""
 
 
-class TreeView(HudScreen):
-    """It holds its widgets itself, so that late news finds them whatever becomes of the view."""
+LIVE_FILTER = 5000
+"""Checkpoints up to which the filter acts with each key; above, on Enter."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.tree_list = CheckpointTree(lambda: self.hud.clock(), id="tree")
+
+MODELS = 20
+"""Models whose folds are remembered."""
+RUNS = 200
+"""Unfolded runs that are remembered of each, the newest."""
+
+
+AT_HEAD = (
+    "HUD forks a model at its head: set the head here first ({checkpoints.set_head}), then fork."
+)
+
+
+STEPS_MOST = 4
+"""Steps from one checkpoint whose rollouts are read, the newest."""
+NEED_TWO = "Mark two checkpoints with m, or put the cursor on one that is not served."
+
+
+def _ask(node: Checkpoint) -> ConfirmDialog:
+    if node.pinned:
+        lines = [f"{name(node)} may then be thinned as any other, once the disk limit is reached."]
+        return ConfirmDialog("Unpin a checkpoint", lines, "Unpin")
+    lines = [f"{name(node)} is then kept as it is whatever the disk limit, until it is unpinned."]
+    return ConfirmDialog("Pin a checkpoint", lines, "Pin")
+
+
+class CheckpointsScreen(HudScreen):
+    """It is laid out once its model's tree is there: a filter may ask for the run's metrics."""
+
+    VIEW = "checkpoints"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
+    AUTO_FOCUS: ClassVar[str | None] = "CheckpointTree"
+    """Never the filter's field, out of sight as it is: the first key would be typed there."""
+
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
+        self.tree_list = CheckpointTree(lambda: self.context.clock(), id="tree")
         self.details_pane = CheckpointDetails(id="details")
         self.filter_field = FilterField("name, or reward>.6 loss:ppo step:100..200", "tree-filter")
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
@@ -83,6 +111,16 @@ class TreeView(HudScreen):
 
         self.marked: tuple[str, ...] = ()
         """Ids of the checkpoints that are marked to be compared, A first; two at most."""
+        self._misread = False
+        """Whether what the line says is that the filter cannot be read."""
+        self._good: Predicate | None = None
+        """The last filter that let something through."""
+        self._arranged_for: str | None = None
+        """Id of the model whose tree is laid out as it was left."""
+        self._folds: tuple[Lanes | None, int] = (None, 0)
+        """The lanes, and the edition of their folds that is kept."""
+        self._steering = False
+        self._opened = False
 
     @property
     def selected(self) -> Checkpoint | None:
@@ -100,10 +138,6 @@ class TreeView(HudScreen):
             yield self.details_pane
         yield self._note_line
 
-    def on_mount(self) -> None:
-        self.tree_list.focus()
-        self.set_interval(OLDER_S, self._grow_older)
-
     def watch_run(self, before: Run, run: Run) -> None:
         if not self.is_mounted:
             return
@@ -119,7 +153,7 @@ class TreeView(HudScreen):
     def show_marks(self) -> None:
         """Draw notes and marks as they are now; what has one does not fold."""
         onsets = self.run.alarms.onsets
-        self.tree_list.mark(Marks(self.hud.notebook.notes, self.marked, onsets))
+        self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets))
         self.show_details(self.at)
 
     def on_screen_resume(self) -> None:
@@ -129,7 +163,7 @@ class TreeView(HudScreen):
 
     def _go_to_crosshair(self) -> None:
         """The step that another view looks at is the one under the cursor."""
-        position = self.run.tree.find(self.hud.at)
+        position = self.run.tree.find(self.session.at)
         if position is not None and position != self.at.position:
             self.tree_list.go(position)
 
@@ -175,7 +209,7 @@ class TreeView(HudScreen):
         moved = at.position != self.at.position and not (grown or self.tree_list.follow)
         self.at = at
         if moved:
-            self.hud.at = None if at.position == ROOT else self.run.tree[at.position].id
+            self.session.at = None if at.position == ROOT else self.run.tree[at.position].id
         self.say(Content() if moved and self.focused is not self.filter_field else None)
         self.show_details(at)
 
@@ -199,26 +233,12 @@ class TreeView(HudScreen):
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
         note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
-        return details(self.run, lanes, at.position, coarse(self.hud.clock()), width, note)
+        return details(self.run, lanes, at.position, coarse(self.context.clock()), width, note)
 
     def _note_of(self, node: Checkpoint) -> str:
-        return self.hud.notebook.notes.get(node.id, "")
+        return self.session.notebook.notes.get(node.id, "")
 
-
-# TreeFiltering: the field in which the tree is filtered.
-
-
-LIVE_FILTER = 5000
-"""Checkpoints up to which the filter acts with each key; above, on Enter."""
-
-
-class TreeFiltering(TreeView):
-    def __init__(self) -> None:
-        super().__init__()
-        self._misread = False
-        """Whether what the line says is that the filter cannot be read."""
-        self._good: Predicate | None = None
-        """The last filter that let something through."""
+    # Filtering the tree.
 
     def action_filter(self) -> None:
         self.filter_field.focus()
@@ -248,7 +268,7 @@ class TreeFiltering(TreeView):
 
     def _filter(self) -> bool:
         """List what the field says; where that cannot be read, say why and list what was."""
-        self.hud.arrange(tree_filter=self.filter_field.value)
+        self.context.layout.arrange(tree_filter=self.filter_field.value)
         text, tree = self.filter_field.value.strip(), self.tree_list
         try:
             keep = self._read(text) if text else None
@@ -268,27 +288,9 @@ class TreeFiltering(TreeView):
         tree = self.run.tree
         newest = metrics_of(tree[len(tree) - 1]) if len(tree) else {}
         metrics = {*self.run.series.keys, *newest}
-        return parse(text, metrics, self.hud.notebook.notes, self.run.alarms.onsets)
+        return parse(text, metrics, self.session.notebook.notes, self.run.alarms.onsets)
 
-
-# TreeArranging: what is seen of the tree, the filter and what is folded, is kept.
-
-
-MODELS = 20
-"""Models whose folds are remembered."""
-RUNS = 200
-"""Unfolded runs that are remembered of each, the newest."""
-
-
-class TreeArranging(TreeFiltering):
-    """It is laid out once its model's tree is there: a filter may ask for the run's metrics."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._arranged_for: str | None = None
-        """Id of the model whose tree is laid out as it was left."""
-        self._folds: tuple[Lanes | None, int] = (None, 0)
-        """The lanes, and the edition of their folds that is kept."""
+    # What is seen of the tree, the filter and what is folded, is kept.
 
     def lay_out(self) -> None:
         super().lay_out()
@@ -312,39 +314,31 @@ class TreeArranging(TreeFiltering):
             self._keep_folds(model.id)
 
     def _lay_out_tree(self, model_id: str) -> None:
-        kept = self.hud.layout
+        kept = self.context.layout.now
         self.filter_field.value = kept.tree_filter
         self.filter_field.display = bool(kept.tree_filter)
         self._filter()
         self.tree_list.unfold_only(kept.unfolded.get(model_id, ()))
 
     def _keep_folds(self, model_id: str) -> None:
-        others: Mapping[str, object] = self.hud.layout.unfolded
+        others: Mapping[str, object] = self.context.layout.now.unfolded
         newest = [item for item in others.items() if item[0] != model_id][1 - MODELS :]
         runs = tuple(self.tree_list.cursor.unfolded)[-RUNS:]
-        self.hud.arrange(unfolded=dict([*newest, (model_id, runs)] if runs else newest))
+        self.context.layout.arrange(unfolded=dict([*newest, (model_id, runs)] if runs else newest))
 
     def action_details(self) -> None:
         """Show or hide the details."""
-        self.hud.arrange(details=not self.details_pane.display)
+        self.context.layout.arrange(details=not self.details_pane.display)
         self._show_details_pane()
         self.tree_list.focus()
 
     def _show_details_pane(self) -> None:
-        wanted = self.hud.layout.details
+        wanted = self.context.layout.now.details
         self.set_class(wanted is True, "-details")
         self.set_class(wanted is False, "-no-details")
 
+    # Forking a model from any checkpoint.
 
-# TreeBranching: a model of one's own from any checkpoint.
-
-
-AT_HEAD = (
-    "HUD forks a model at its head: set the head here first ({checkpoints.set_head}), then fork."
-)
-
-
-class TreeBranching(TreeView):
     def action_fork(self) -> None:
         """Ask for a name, and fork the model at the checkpoint under the cursor."""
         node = self.selected
@@ -363,21 +357,14 @@ class TreeBranching(TreeView):
         if source is None:
             return
         start = node if self.client.settings.local else None
-        forked = await ask_fork(self.hud, source, self.hud.catalog, start=start)
+        models = self.session.catalog
+        forked = await ask_fork(self.app, self.session, source, models, start=start)
         if forked is not None:
             said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
             self.say(Content.styled(f"{said} · {key('app.view.models')} follows it", "$accent"))
 
+    # Two checkpoints marked, compared, and tried on the same prompt.
 
-# TreeComparing: two checkpoints marked, compared, and tried on the same prompt.
-
-
-STEPS_MOST = 4
-"""Steps from one checkpoint whose rollouts are read, the newest."""
-NEED_TWO = "Mark two checkpoints with m, or put the cursor on one that is not served."
-
-
-class TreeComparing(TreeView):
     def action_mark(self) -> None:
         """Mark the checkpoint under the cursor as A, the next one as B; or unmark it."""
         node = self.selected
@@ -448,11 +435,8 @@ class TreeComparing(TreeView):
         self.marked = ()
         self.show_marks()
 
+    # Notes on checkpoints, and what is kept of them whatever the disk limit.
 
-# TreeKeeping: notes on checkpoints, and what is kept of them whatever the disk limit.
-
-
-class TreeKeeping(TreeView):
     def action_note(self) -> None:
         """Write a note on the checkpoint under the cursor."""
         node = self.selected
@@ -463,7 +447,7 @@ class TreeKeeping(TreeView):
 
     @work(exclusive=True, group="keep")
     async def _note(self, node: Checkpoint) -> None:
-        notebook = self.hud.notebook
+        notebook = self.session.notebook
         lines = ["It stays on this machine. An empty one is taken away."]
         dialog = InputDialog(
             f"A note on {name(node)}", lines, "Keep", value=notebook.notes.get(node.id, "")
@@ -494,33 +478,20 @@ class TreeKeeping(TreeView):
         model = self.run.model
         if model is None or not await self.app.push_screen_wait(_ask(node)):
             return
-        if node.pinned and not await self.hud.confirm_name(model.id, "unpin its checkpoint"):
+        if node.pinned and not await self.context.writes.confirm_name(
+            model.id, "unpin its checkpoint"
+        ):
             return
         row = await self.attempt(self.client.pin(model.id, node.id, not node.pinned))
         if row is None:
             return
-        now = self.hud.run_now.model
+        now = self.session.run.model
         if now is not None and now.id == model.id:
-            self.hud.fold(CheckpointAdded(checkpoint=row))
+            self.session.fold(CheckpointAdded(checkpoint=row))
         kept = "is kept whatever the disk limit" if row.pinned else "may be thinned again"
         self.say(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
 
-
-def _ask(node: Checkpoint) -> ConfirmDialog:
-    if node.pinned:
-        lines = [f"{name(node)} may then be thinned as any other, once the disk limit is reached."]
-        return ConfirmDialog("Unpin a checkpoint", lines, "Unpin")
-    lines = [f"{name(node)} is then kept as it is whatever the disk limit, until it is unpinned."]
-    return ConfirmDialog("Pin a checkpoint", lines, "Pin")
-
-
-# TreeSteering: the keys that change what is served. Each opens the preview first.
-
-
-class TreeSteering(TreeView):
-    def __init__(self) -> None:
-        super().__init__()
-        self._steering = False
+    # What is served: each key opens the preview first.
 
     def action_set_head(self) -> None:
         """Preview serving the checkpoint under the cursor."""
@@ -532,23 +503,23 @@ class TreeSteering(TreeView):
 
     def action_undo(self) -> None:
         """Preview serving what was served before the last move."""
-        self.move_head(lambda: to_undo(self.run, self.hud.journal))
+        self.move_head(lambda: to_undo(self.run, self.session.journal))
 
     def action_redo(self) -> None:
         """Preview the last move that was undone, again."""
-        self.move_head(lambda: to_redo(self.hud.journal))
+        self.move_head(lambda: to_redo(self.session.journal))
 
     @work(exclusive=True, group="history")
     async def action_history(self) -> None:
         """Where the head was set; one of them can be served again."""
-        panel = HistoryPanel(self.run, self.hud.notebook.moves, self.hud.clock())
+        panel = HistoryPanel(self.run, self.session.notebook.moves, self.context.clock())
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
             self.move_head(lambda: to_known(self.run, chosen))
 
     def move_head(self, wish: Callable[[], Wanted]) -> None:
         """Start the one act that changes what is served, unless it is under way."""
-        if not self.hud.may_change():
+        if not self.context.writes.may_change():
             return
         if self.run.model is None:
             self.warn(keyed("No model is followed yet: press {app.view.models} to choose one."))
@@ -582,23 +553,16 @@ class TreeSteering(TreeView):
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         self.say(Content.styled(f"{mark} {became.text}", style))
 
-
-class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing, TreeBranching):
-    VIEW = "checkpoints"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
-    AUTO_FOCUS: ClassVar[str | None] = "CheckpointTree"
-    """Never the filter's field, out of sight as it is: the first key would be typed there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._opened = False
+    # The view: what it holds, the cursor, copying.
 
     def on_mount(self) -> None:
-        if self.hud.start.command == "head":
+        if self.context.start.command == "head":
             self.watch(self, "run", self._open_start)
+        self.tree_list.focus()
+        self.set_interval(OLDER_S, self._grow_older)
 
     def sheet(self) -> Sheet:
-        return tree_sheet(self.run, self.hud.notebook.notes)
+        return tree_sheet(self.run, self.session.notebook.notes)
 
     @on(CheckpointTree.Opened)
     def action_toggle_fold(self) -> None:
@@ -621,7 +585,7 @@ class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing,
         else:
             tree.go_to_head()
             tree.follow = True
-            self.hud.at = None
+            self.session.at = None
         self.say()
 
     def action_jump(self) -> None:
@@ -651,7 +615,7 @@ class CheckpointsScreen(TreeSteering, TreeArranging, TreeKeeping, TreeComparing,
 
     def _open_start(self, run: Run) -> None:
         """The command line's ``head --set``: its dialog, once the tree was read."""
-        wanted = self.hud.start.checkpoint
+        wanted = self.context.start.checkpoint
         if wanted is None or not run.loaded or self._opened:
             return
         self._opened = True

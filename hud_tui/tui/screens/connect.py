@@ -6,13 +6,14 @@ and on a failure says what to do next. It needs nothing but Textual, so it paint
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
@@ -20,10 +21,6 @@ from hud_tui.errors import HudError
 from hud_tui.keys import key
 from hud_tui.rl.text import clean
 from hud_tui.tui.keys import ClickableText, bindings, clicked
-
-if TYPE_CHECKING:
-    from hud_tui.tui.app import HudApp
-
 
 TITLE, ABOUT = "hud-tui", "reinforcement learning, steered from the terminal"
 ROOMY = 76
@@ -51,8 +48,18 @@ class ConnectScreen(Screen[None]):
     state: Literal["asking", "waiting", "failed"] = "asking"
     _keys: tuple[tuple[str, str, str], ...] = ()
 
-    def __init__(self) -> None:
+    class Chosen(Message):
+        """A service was chosen; without one, the same again."""
+
+        def __init__(self, mode: str | None = None, key: str | None = None) -> None:
+            """`mode` is ``local`` or ``hud``, `key` was typed."""
+            super().__init__()
+            self.mode, self.key = mode, key
+
+    def __init__(self, asks: bool) -> None:
+        """`asks` says that a service is to be chosen; else there is one to wait for."""
         super().__init__()
+        self._asks = asks
         # Made here, not when composed: the app may have something to say before that.
         self._text = Static(id="connect-text")
         self._choices = ClickableText(id="connect-keys")
@@ -64,16 +71,8 @@ class ConnectScreen(Screen[None]):
             yield self._text
             yield self._choices
 
-    @property
-    def hud(self) -> HudApp:
-        """The app, typed."""
-        from hud_tui.tui.app import HudApp
-
-        assert isinstance(self.app, HudApp)
-        return self.app
-
     def on_mount(self) -> None:
-        if self.hud.mode is None:
+        if self._asks:
             self._show("asking", Content("Which service?"), ASK)
         else:
             self.wait("connecting…")
@@ -129,10 +128,10 @@ class ConnectScreen(Screen[None]):
             self.action_local()
 
     def action_local(self) -> None:
-        self.hud.open_client("local")
+        self.post_message(self.Chosen("local"))
 
     def action_retry(self) -> None:
-        self.hud.open_client(self.hud.mode or "local", self.hud.key)
+        self.post_message(self.Chosen())
 
     @work(exclusive=True)
     async def action_key(self) -> None:
@@ -148,4 +147,4 @@ class ConnectScreen(Screen[None]):
             )
         )
         if key is not None:
-            self.hud.open_client("hud", key)
+            self.post_message(self.Chosen("hud", key))

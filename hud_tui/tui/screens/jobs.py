@@ -25,7 +25,6 @@ from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run, job_is_active, job_model_id, job_reason, may_have_reason, reason
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.tui.clipboard import FORMS
 from hud_tui.tui.job_actions import ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.job_rows import (
     JOBS,
@@ -39,8 +38,8 @@ from hud_tui.tui.job_rows import (
     trace_rows,
 )
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.rollout_reader import JobReader, Part
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.rollout_reader import FORMS, JobReader, Part
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
@@ -208,14 +207,33 @@ class JobsBrowser(Vertical):
             self.call_after_refresh(self.list.focus)
 
 
-# JobsReading: what the jobs view has read, and when it reads again.
-
-
 AGAIN_S = 2.0
 """Seconds between two readings of what runs."""
 
 
-class JobsReading(HudScreen):
+NEXT = {
+    Shade.LOGPROB: Shade.RATIO,
+    Shade.RATIO: Shade.ADVANTAGE,
+    Shade.ADVANTAGE: Shade.LOGPROB,
+}
+
+NOT_SEARCHED = "Nothing is searched for: {jobs.filter} begins."
+NOT_FOUND = "This rollout does not have the text."
+
+
+AT_LEVEL = {
+    "open": {Level.JOBS, Level.TRACES},
+    "step": {Level.TRACES},
+    "follow": {Level.TRACES},
+    "rollout": {Level.ROLLOUT},
+    "shade": {Level.ROLLOUT},
+    "match": {Level.ROLLOUT},
+    "copy_as": {Level.ROLLOUT},
+}
+"""Actions that some levels only have."""
+
+
+class JobsScreen(HudScreen):
     """It holds its widgets itself, so that late news finds them whatever becomes of the view."""
 
     jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
@@ -224,9 +242,13 @@ class JobsReading(HudScreen):
     """The rollouts that are listed; None until they were read."""
     turns: reactive[TraceEvents | None] = reactive(None, init=False, always_update=True)
     """The conversation of the rollout that is shown; None until it was read."""
+    VIEW = "jobs"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
+    AUTO_FOCUS: ClassVar[str | None] = "RowList"
+    """Never the filter's field, which is there without being asked for."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
         self.browser = JobsBrowser(id="browser")
         self.reader: JobReader | None = None
         """Of the job that was opened."""
@@ -241,6 +263,14 @@ class JobsReading(HudScreen):
         self.reasons: dict[str, str] = {}
         """Why jobs ended, by id, where the list of jobs does not say."""
         self._asked: set[tuple[str, str | None]] = set()
+        self.shade = Shade.LOGPROB
+        self._now: dict[str, dict[int, list[float]]] = {}
+        """Logprobs under the policy of now, by trace and turn; empty while they are asked for."""
+        self._opened = False
+        self._left: tuple[str | None, str | None] | None = None
+        """The model and its job when the view was left."""
+
+    # What is read, and when it is read again.
 
     @property
     def level(self) -> Level:
@@ -288,11 +318,6 @@ class JobsReading(HudScreen):
             return jobs_sheet(self.jobs or ())
         return rollouts_sheet(() if self.part is None else self.part.groups)
 
-    async def read_jobs(self) -> None:
-        jobs = await self.attempt(self.client.jobs())
-        if jobs is not None:
-            self.jobs = tuple(jobs)
-
     async def _read_part(self, reader: JobReader) -> None:
         part = await self.attempt(reader.read(self.client, None if self.following else self.wanted))
         if part is None or reader is not self.reader:
@@ -337,26 +362,7 @@ class JobsReading(HudScreen):
         else:
             self.browser.say_reason(job_reason(job) or self.reasons.get(job.id, ""))
 
-
-# RolloutReading: the keys with which one rollout is read, searched and copied.
-
-
-NEXT = {
-    Shade.LOGPROB: Shade.RATIO,
-    Shade.RATIO: Shade.ADVANTAGE,
-    Shade.ADVANTAGE: Shade.LOGPROB,
-}
-
-NOT_SEARCHED = "Nothing is searched for: {jobs.filter} begins."
-NOT_FOUND = "This rollout does not have the text."
-
-
-class RolloutReading(JobsReading):
-    def __init__(self) -> None:
-        super().__init__()
-        self.shade = Shade.LOGPROB
-        self._now: dict[str, dict[int, list[float]]] = {}
-        """Logprobs under the policy of now, by trace and turn; empty while they are asked for."""
+    # One rollout is read, searched and copied.
 
     @property
     def reading(self) -> Reading:
@@ -437,32 +443,9 @@ class RolloutReading(JobsReading):
             ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
         )
         if form is not None:
-            self.hud.copy_to_clipboard(FORMS[form][1](trace, turns))
+            self.app.copy_to_clipboard(FORMS[form][1](trace, turns))
 
-
-AT_LEVEL = {
-    "open": {Level.JOBS, Level.TRACES},
-    "step": {Level.TRACES},
-    "follow": {Level.TRACES},
-    "rollout": {Level.ROLLOUT},
-    "shade": {Level.ROLLOUT},
-    "match": {Level.ROLLOUT},
-    "copy_as": {Level.ROLLOUT},
-}
-"""Actions that some levels only have."""
-
-
-class JobsScreen(RolloutReading):
-    VIEW = "jobs"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
-    AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Never the filter's field, which is there without being asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._opened = False
-        self._left: tuple[str | None, str | None] | None = None
-        """The model and its job when the view was left."""
+    # The view: what it holds, and what its keys do.
 
     def body(self) -> Iterable[Widget]:
         yield self.browser
@@ -482,12 +465,15 @@ class JobsScreen(RolloutReading):
 
     @property
     def _followed(self) -> tuple[str | None, str | None]:
-        model, job = self.hud.run_now.model, self.hud.run_now.job
+        model, job = self.session.run.model, self.session.run.job
         return None if model is None else model.id, None if job is None else job.id
 
     async def read_jobs(self) -> None:
-        await super().read_jobs()
-        ref = self.hud.start.ref if self.hud.start.command in ("jobs", "traces") else None
+        jobs = await self.attempt(self.client.jobs())
+        if jobs is not None:
+            self.jobs = tuple(jobs)
+        start = self.context.start
+        ref = start.ref if start.command in ("jobs", "traces") else None
         if ref and self.jobs is not None and not self._opened:
             self._opened = True
             await self._open_named(ref)
@@ -532,18 +518,18 @@ class JobsScreen(RolloutReading):
 
     def lay_out(self) -> None:
         super().lay_out()
-        self.browser.filter_jobs(self.hud.layout.jobs_filter)
+        self.browser.filter_jobs(self.context.layout.now.jobs_filter)
 
     @on(JobsBrowser.Filtered)
     def _filtered(self) -> None:
-        self.hud.arrange(jobs_filter=self.browser.jobs_text)
+        self.context.layout.arrange(jobs_filter=self.browser.jobs_text)
         self.show()
 
     def show(self) -> None:
         """Draw this level as it is known."""
         job = self.job
         if self.level is Level.JOBS:
-            self.browser.show_jobs(self.jobs, self.hud.clock(), self.hud.replays)
+            self.browser.show_jobs(self.jobs, self.context.clock(), self.session.replays)
         elif self.level is Level.TRACES and job is not None:
             self.browser.show_part(self.part, job, self.following)
         else:
@@ -589,7 +575,7 @@ class JobsScreen(RolloutReading):
             if 0 <= at < len(keys):
                 self.open_trace(keys[at])
             else:
-                self.hud.say(f"That is the {'last' if way > 0 else 'first'} rollout of the list.")
+                self.notice(f"That is the {'last' if way > 0 else 'first'} rollout of the list.")
 
     def action_step(self, way: int) -> None:
         """An older or a newer step."""

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path, PurePath
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from rich.text import Text
 from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
+from textual.worker import Worker
 
 from hud_tui.client.preflight import load_source, preflight
 from hud_tui.errors import HudError
@@ -26,21 +29,27 @@ from hud_tui.keys import keyed
 from hud_tui.rl.progress import beyond, defaults, parameters
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, check_parameters
+from hud_tui.rl.tasks.signal import Asked
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.run_draft import LEADS, Draft, job_of, what_is_sent
+from hud_tui.tui.run_draft import LEADS, Draft, Trial, job_of, what_is_sent
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
-from hud_tui.tui.screens.launch_trial import (
+from hud_tui.tui.task_rows import (
     TASK_COLUMNS,
     TASKSET_COLUMNS,
-    LaunchTrial,
+    task_columns,
+    task_rows,
     taskset_rows,
 )
 from hud_tui.tui.widgets.findings import Findings, whole_lines
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Taskset
+from hud_tui.wire import JobParameters, Model, Taskset
+
+if TYPE_CHECKING:
+    from hud_tui.client.signal import SignalCache
 
 # FileSuggester: completes the path of a task file from what lies on the disk.
 
@@ -48,6 +57,10 @@ from hud_tui.wire import Taskset
 SUFFIXES = (".json", ".jsonl")
 MOST = 5000
 """Entries of a directory that are looked at."""
+
+
+MOST_GROUPS = 48
+"""Tasks that are tried where the command line does not say how many."""
 
 
 class FileSuggester(Suggester):
@@ -99,29 +112,139 @@ class FindingsPanel(Panel[None]):
         self.pane.show(list(whole_lines(self.findings, self.pane.width)))
 
 
-# LaunchChecking: a taskset is chosen, or a file, and checked before anything is spent.
-
-
 FIRST_TASKSET = "mixed"
 """The taskset that a first start begins with, where the service has it."""
 
 
-class LaunchChecking(LaunchTrial):
-    def __init__(self) -> None:
-        super().__init__()
+class LaunchScreen(HudScreen):
+    VIEW = "launch"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
+
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
+        self.draft = Draft()
+        self._trial: Worker[None] | None = None
         self.tasksets: list[Taskset] = []
         self._checked_for: str | None = None
         """Id of the model that the taskset was checked for."""
+        self._sending = False
+        self._filled_for: str | None = None
+        self._edited = False
+
+    @property
+    def form(self) -> RunForm:
+        return self.query_one(RunForm)
+
+    @property
+    def tasks(self) -> RowList:
+        return self.query_one("#tasks", RowList)
+
+    def action_measure(self) -> None:
+        """Roll out groups with the model, to see which tasks teach; or stop that."""
+        if self.draft.trial.running:
+            self.stop_trial()
+            return
+        model, values = self.run.model, self.form.read()
+        if model is None or values is None or not self.draft.tasks or self.draft.checking:
+            self.notify("choose a model and a taskset first", severity="warning", markup=False)
+        elif self.draft.failed and not self.draft.trial.signals:
+            self.notify(self.draft.blocked(self.run, []), severity="warning", markup=False)
+        else:
+            self.try_tasks(model, parameters(values))
+
+    def try_tasks(self, model: Model, asked: JobParameters, groups: int | None = None) -> None:
+        """Begin, unless the user says no."""
+        train = sum(not task.heldout for task in self.draft.tasks)
+        self._trial = self._try(model, asked, groups or min(MOST_GROUPS, max(1, train)))
+
+    def stop_trial(self) -> None:
+        """Stop it; what has come stays."""
+        if self._trial is not None:
+            self._trial.cancel()
+            self._trial = None
+
+    @work(exclusive=True, group="trial")
+    async def _try(self, model: Model, parameters: JobParameters, groups: int) -> None:
+        from hud_tui.client.signal import ask_of, measure, size_of  # after the first frame
+
+        try:
+            asked = await ask_of(self.client, model, parameters, groups)
+            if not (self.client.settings.local or await self._agreed(asked)):
+                return
+            tasks = self.draft.tasks
+            size = size_of(model, parameters, asked, tasks)
+            self._show(replace(self.draft.trial, signals={}, size=size, running=True))
+            measured = measure(
+                self.client, tasks, model, asked, self._cache(), self.draft.taskset_id
+            )
+            async with aclosing(measured):
+                async for progress in measured:
+                    self._show(self.draft.trial.heard(progress))
+            if progress.trouble:
+                said = f"a rollout failed: {one_line(progress.trouble, 300)}"
+                self.notify(said, severity="warning", markup=False)
+        except HudError as error:
+            self.tell(error)
+        finally:
+            trial = replace(self.draft.trial, running=False)
+            self._show(replace(trial, by_spread=bool(trial.signals)))
+            if self.is_built:
+                self.tasks.action_first()
+
+    async def _agreed(self, asked: Asked) -> bool:
+        """Elsewhere than on this machine, rollouts may cost something."""
+        count = asked.groups * asked.group_size
+        said = [
+            Text(f"{asked.groups} groups of {asked.group_size}: {count} rollouts by the service"),
+            Text(f"of {one_line(asked.model, 60)}, at its head as it is now"),
+            Text("What is on record for this taskset, or known from before, is not made again."),
+        ]
+        agreed: bool = await self.app.push_screen_wait(ConfirmDialog("Try the tasks", said, "Try"))
+        return agreed
+
+    def _cache(self) -> SignalCache | None:
+        from hud_tui.client.signal import SignalCache
+
+        directory = self.session.store.directory
+        return SignalCache(directory / "signal") if directory is not None else None
+
+    def _show(self, trial: Trial) -> None:
+        self.draft = replace(self.draft, trial=trial)
+        self.show_tasks()
+
+    def action_leave_out(self) -> None:
+        """Leave out the task under the cursor, or take it in again."""
+        place = self.place
+        if place is not None:
+            slugs = frozenset({self.draft.tasks[place].slug})
+            self._show(self.draft.trial.toggled(slugs))
+
+    def action_leave_dead(self) -> None:
+        """Leave out all tasks that teach nothing, or take them in again."""
+        dead = self.draft.trial.dead(self.draft.tasks)
+        if dead:
+            self._show(self.draft.trial.toggled(dead))
+        else:
+            said = keyed("no task is known to teach nothing: {launch.measure} tries them")
+            self.notify(said, severity="warning", markup=False)
+
+    @on(RowList.Titled, "#tasks")
+    def action_sort(self) -> None:
+        """As in the file, or the tasks with most spread first."""
+        self._show(replace(self.draft.trial, by_spread=not self.draft.trial.by_spread))
+        self.tasks.action_first()
+
+    @property
+    def place(self) -> int | None:
+        """The place in the taskset of the task under the cursor."""
+        key = self.tasks.key
+        return int(key) if key is not None and key.isdigit() else None
+
+    # A taskset is chosen, or a file, and checked before anything is spent.
 
     @property
     def sources(self) -> RowList:
         return self.query_one("#tasksets", RowList)
-
-    def show_state(self) -> None:
-        """Called when the draft changed."""
-
-    def checked(self) -> None:
-        """Called when all checks have answered, or the taskset could not be read."""
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
@@ -132,8 +255,8 @@ class LaunchChecking(LaunchTrial):
         names = [one.name for one in self.tasksets]
         if FIRST_TASKSET in names:
             self.sources.select(FIRST_TASKSET)
-        if self.hud.start.source and self.hud.start.command in ("preflight", "run"):
-            self._take(self.hud.start.source)
+        if self.context.start.source and self.context.start.command in ("preflight", "run"):
+            self._take(self.context.start.source)
 
     def _list_sources(self) -> None:
         self.sources.show(taskset_rows(self.tasksets, self.draft.source))
@@ -193,10 +316,12 @@ class LaunchChecking(LaunchTrial):
         return self.draft.checking and all(one.is_finished for one in checks)
 
     def show_tasks(self) -> None:
+        """Draw the tasks, as the trial orders and marks them."""
         if not self.is_built:
             return
         self._list_sources()
-        super().show_tasks()
+        self.tasks.lay(task_columns(self.draft.trial))
+        self.tasks.show(task_rows(self.draft.tasks, self.draft.trial))
         self.show_state()
 
     def action_findings(self) -> None:
@@ -213,16 +338,7 @@ class LaunchChecking(LaunchTrial):
         else:
             self.check(self.draft.source)
 
-
-class LaunchScreen(LaunchChecking):
-    VIEW = "launch"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sending = False
-        self._filled_for: str | None = None
-        self._edited = False
+    # The view: what it holds, and what its keys do.
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="lead", markup=False)
@@ -249,7 +365,7 @@ class LaunchScreen(LaunchChecking):
     @property
     def first(self) -> bool:
         """Whether this is the first start's run."""
-        return self.run.model is not None and self.run.model.id == self.hud.first_fork
+        return self.run.model is not None and self.run.model.id == self.session.first_fork
 
     def on_mount(self) -> None:
         self.sources.focus()
@@ -273,7 +389,7 @@ class LaunchScreen(LaunchChecking):
             return
         self._filled_for, self._edited = model.id, False
         values = defaults(model)
-        start = self.hud.start
+        start = self.context.start
         given = start.parameters if start.command in ("run", "preflight") else {}
         values |= {key: value for key, value in given.items() if key in values}
         self.form.fill(values)
@@ -288,7 +404,7 @@ class LaunchScreen(LaunchChecking):
 
     def checked(self) -> None:
         """Submit where that waits for the checks; try the tasks where the command line said so."""
-        start, waited = self.hud.start, self.draft.waiting
+        start, waited = self.context.start, self.draft.waiting
         self.draft = replace(self.draft, waiting=False)
         self.show_state()
         if waited and not self.blocked:
@@ -300,12 +416,12 @@ class LaunchScreen(LaunchChecking):
         """The trial that the command line asked for."""
         model, values = self.run.model, self.form.read()
         if model is not None and values is not None:
-            self.try_tasks(model, parameters(values), self.hud.start.sample)
+            self.try_tasks(model, parameters(values), self.context.start.sample)
 
     @property
     def blocked(self) -> str:
         """Why the run cannot be submitted, in one line; empty when it can."""
-        if self.hud.replays:
+        if self.session.replays:
             return "hud-tui --local starts a service to launch a run in"
         return self.draft.blocked(self.run, [] if self.form.read() else self.form.faults)
 
@@ -323,7 +439,7 @@ class LaunchScreen(LaunchChecking):
         summary = draft.summary(self.run, self.form.read(), blocked)
         self.query_one("#summary", Static).update(summary)
         lead = draft.lead(self.first, bool(self.tasksets))
-        if self.hud.replays:
+        if self.session.replays:
             lead = keyed(LEADS["replay"])
         self.query_one("#lead", Static).update(lead)
 
@@ -334,7 +450,7 @@ class LaunchScreen(LaunchChecking):
 
     @on(Button.Pressed, "#submit")
     def _pressed(self) -> None:
-        if self.hud.may_change():
+        if self.context.writes.may_change():
             self.action_submit()
 
     def action_submit(self) -> None:
@@ -354,8 +470,8 @@ class LaunchScreen(LaunchChecking):
         draft, model, values = self.draft, self.run.model, self.form.read()
         if model is None or values is None or draft.source is None or self._sending:
             return
-        if self.hud.start.command == "run":
-            values |= beyond(model, self.hud.start.parameters)
+        if self.context.start.command == "run":
+            values |= beyond(model, self.context.start.parameters)
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             size = draft.cost(self.run, values)
@@ -363,7 +479,7 @@ class LaunchScreen(LaunchChecking):
             dialog = ConfirmDialog("Submit this run", said, "Submit")
             if not await self.app.push_screen_wait(dialog):
                 return
-        if not await self.hud.confirm_name(model.id, "train it"):
+        if not await self.context.writes.confirm_name(model.id, "train it"):
             return
         from hud_tui.client.submit import submit  # with the client, after the first frame
 
@@ -373,8 +489,8 @@ class LaunchScreen(LaunchChecking):
         finally:
             self._sending = False
         if sent is not None:
-            self.hud.first_fork = None
-            await self.hud.action_view("live")
+            self.session.first_fork = None
+            await self.app.switch_mode("live")
 
     def action_form(self) -> None:
         self.form.focus_first()

@@ -24,7 +24,7 @@ from hud_tui.rl.run import Run
 from hud_tui.tui.job_actions import RESUMABLE, cancel, resume
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView
@@ -34,17 +34,59 @@ from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.metric_grid import MetricGrid
 from hud_tui.tui.widgets.run_status import EventLog, Reason, RunStatus
 
-# ChartingScreen: how the curves of a run are looked at, and the crosshair through them.
-
-
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""
 ALL = "All steps are shown."
 NO_PAN = "All steps are shown: {live.zoom.1} shows fewer, then there are others to go to."
 
 
-class ChartingScreen(HudScreen):
-    """The lens, the choice of charts and the crosshair; `shown` is the run that they show."""
+KINDS: dict[str, type[LinesView]] = {
+    "metrics": MetricGrid,
+    "groups": GroupGrid,
+    "events": EventLog,
+}
+PANES = tuple(KINDS)
+"""Names of the panes, in the order of Tab."""
+
+
+WIDTHS = [(0, "-narrow"), (160, "-wide")]
+HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
+"""From which size on the screen has which class."""
+VIEW_ACTIONS = frozenset(
+    {
+        *(
+            "full",
+            "leave",
+            "open",
+            "cursor",
+            "first",
+            "last",
+            "smooth",
+            "axis",
+            "log",
+            "clip",
+            "envelope",
+        ),
+        *(
+            "charts",
+            "overlay",
+            "zoom",
+            "pan",
+            "freeze",
+            "groups",
+            "face",
+            "order",
+            "pane",
+            "move",
+            "page",
+        ),
+    }
+)
+"""What changes the view of a run alone."""
+
+
+class LiveScreen(HudScreen):
+    """The charts, groups and events of `shown`: the run, or what it was when frozen."""
 
     shown: reactive[Run] = reactive(Run, repaint=False)
     """What the panes show."""
@@ -58,35 +100,29 @@ class ChartingScreen(HudScreen):
     """The metric of the focus chart."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
+    AUTO_FOCUS: ClassVar[str | None] = ""
+    """None by itself: the one that had it last time has it."""
+    pane: reactive[str] = reactive(PANES[0], repaint=False)
+    """The pane that has the focus; where there is room for one only, the one that is seen."""
+    full: reactive[bool] = reactive(False, repaint=False)
+    """Whether that pane has all of the view."""
+    VIEW = "live"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("live")
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    frozen: reactive[bool] = reactive(False, repaint=False)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
         self.sight = ChartData()
         self._wanted = REWARD
         """The metric for the focus chart, once the run has it."""
-
-    def lay_out(self) -> None:
-        super().lay_out()
-        self.choices = read_choices(self.hud.shelf)
-        self.lens = self.choices.lens
-        self._wanted = self.hud.layout.chart
-        self._arrange()
-
-    def on_screen_resume(self) -> None:
-        """The base class' own is called too: the crosshair may have moved elsewhere."""
-        self._find_cursor()
-
-    # What is shown
-
-    def watch_shown(self, run: Run) -> None:
-        self._arrange()
-        self._find_cursor()
 
     def watch_choices(self, before: Choices, now: Choices) -> None:
         if (before.order, before.hidden) != (now.order, now.hidden):
             self._arrange()
         if self.is_mounted:
-            write_choices(self.hud.shelf, now, before)
+            write_choices(self.session.store, now, before)
 
     def watch_lens(self, lens: ChartView) -> None:
         self.choices = self.choices.seen_through(lens)
@@ -107,10 +143,8 @@ class ChartingScreen(HudScreen):
 
     def enlarge(self, key: str) -> None:
         """Show this metric in the focus chart, and remember it."""
-        self.hud.arrange(chart=key)
+        self.context.layout.arrange(chart=key)
         self._wanted = self.focus_key = key
-
-    # The crosshair
 
     def action_cursor(self, steps: int) -> None:
         """So many steps later, or earlier where below 0; past the newest it follows again.
@@ -125,9 +159,6 @@ class ChartingScreen(HudScreen):
 
     def action_first(self) -> None:
         self.point(self.lens.rows(self.shown.series.length)[0])
-
-    def action_last(self) -> None:
-        self.point(self.shown.series.length)
 
     @on(FocusChart.Scaled)
     def scale(self, message: FocusChart.Scaled) -> None:
@@ -151,7 +182,7 @@ class ChartingScreen(HudScreen):
         """The crosshair to a row, and the rest of the app to its step."""
         series = self.shown.series
         self.cursor = None if row >= series.length or not series.length else max(0, row)
-        self.hud.at = None if self.cursor is None else series.id_at(self.cursor)
+        self.session.at = None if self.cursor is None else series.id_at(self.cursor)
         if self.cursor is not None:
             self.lens = self.lens.showing(self.cursor, series.length)
 
@@ -159,7 +190,7 @@ class ChartingScreen(HudScreen):
         """The crosshair stays on its step; one that the lineage has no more, it leaves."""
         if not self.is_mounted or not self.is_current:
             return
-        at, series = self.hud.at, self.shown.series
+        at, series = self.session.at, self.shown.series
         row = self.cursor
         if row is not None and row < series.length and series.id_at(row) == at:
             return
@@ -167,8 +198,6 @@ class ChartingScreen(HudScreen):
         row = None if position is None else self.shown.tree.depth(position) - 1
         held = row is not None and row < series.length and series.id_at(row) == at
         self.cursor = row if held else None
-
-    # The lens
 
     def action_smooth(self, step: int) -> None:
         """More smoothing, or less."""
@@ -215,33 +244,10 @@ class ChartingScreen(HudScreen):
         """Look at other steps; where the same ones stay in sight, say why."""
         length = self.shown.series.length
         if lens.rows(length) == self.lens.rows(length):
-            self.hud.say(why_not)
+            self.notice(why_not)
         self.lens = lens
 
-
-# LivePanes: the panes of the Live view: which has the focus, and what they show is kept.
-
-
-KINDS: dict[str, type[LinesView]] = {
-    "metrics": MetricGrid,
-    "groups": GroupGrid,
-    "events": EventLog,
-}
-PANES = tuple(KINDS)
-"""Names of the panes, in the order of Tab."""
-
-
-class LivePanes(ChartingScreen):
-    """One pane has the focus, and may have all of the view."""
-
-    AUTO_FOCUS: ClassVar[str | None] = ""
-    """None by itself: the one that had it last time has it."""
-
-    pane: reactive[str] = reactive(PANES[0], repaint=False)
-    """The pane that has the focus; where there is room for one only, the one that is seen."""
-
-    full: reactive[bool] = reactive(False, repaint=False)
-    """Whether that pane has all of the view."""
+    # The panes: which has the focus, and what they show is kept.
 
     @property
     def metrics(self) -> MetricGrid:
@@ -258,21 +264,28 @@ class LivePanes(ChartingScreen):
         self.watch(groups, "order", self._keep_order, init=False)
 
     def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+        """Textual calls the base class' own too. The crosshair may have moved in another view."""
+        self._find_cursor()
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
 
+    # The curves, how they are looked at, and the crosshair through them.
+
     def lay_out(self) -> None:
         super().lay_out()
-        kept, groups = self.hud.layout, self.query_one(GroupGrid)
+        kept, groups = self.context.layout.now, self.query_one(GroupGrid)
+        self.choices = read_choices(self.session.store)
+        self.lens = self.choices.lens
+        self._wanted = kept.chart
+        self._arrange()
         self.full, groups.face, groups.order = kept.full_pane, kept.face, kept.order
         self.show_pane(kept.pane)
 
     def _keep_face(self, face: Face) -> None:
-        self.hud.arrange(face=face)
+        self.context.layout.arrange(face=face)
 
     def _keep_order(self, order: Order) -> None:
-        self.hud.arrange(order=order)
+        self.context.layout.arrange(order=order)
 
     def watch_pane(self, pane: str) -> None:
         for name in PANES:
@@ -283,7 +296,7 @@ class LivePanes(ChartingScreen):
         self.pane = names.get(type(event.widget), self.pane)
         if self.pane != "groups":
             self.query_one(GroupGrid).pinned = None
-        self.hud.arrange(pane=self.pane)
+        self.context.layout.arrange(pane=self.pane)
 
     def action_pane(self, step: int) -> None:
         """Go to the next pane, or the one before."""
@@ -296,7 +309,7 @@ class LivePanes(ChartingScreen):
     def watch_full(self, full: bool) -> None:
         self.set_class(full, "-full")
         if self.is_mounted:
-            self.hud.arrange(full_pane=full)
+            self.context.layout.arrange(full_pane=full)
 
     def action_leave(self) -> None:
         """One layer out: the full pane, the step of the groups, the crosshair, the comparison."""
@@ -311,7 +324,7 @@ class LivePanes(ChartingScreen):
             self.compare(None)
 
     def action_last(self) -> None:
-        super().action_last()
+        self.point(self.shown.series.length)
         self.query_one(GroupGrid).pinned = None
 
     def action_groups(self) -> None:
@@ -366,55 +379,10 @@ class LivePanes(ChartingScreen):
     @on(GroupGrid.Opened)
     def open_group(self, message: GroupGrid.Opened) -> None:
         """Read a group; while its step is sampled, as its rollouts come."""
-        client = None if self.hud.replays else self.hud.client
+        client = None if self.session.replays else self.session.client
         self.app.push_screen(GroupScreen(client, message.found, self.query_one(GroupGrid)))
 
-
-WIDTHS = [(0, "-narrow"), (160, "-wide")]
-HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
-"""From which size on the screen has which class."""
-VIEW_ACTIONS = frozenset(
-    {
-        *(
-            "full",
-            "leave",
-            "open",
-            "cursor",
-            "first",
-            "last",
-            "smooth",
-            "axis",
-            "log",
-            "clip",
-            "envelope",
-        ),
-        *(
-            "charts",
-            "overlay",
-            "zoom",
-            "pan",
-            "freeze",
-            "groups",
-            "face",
-            "order",
-            "pane",
-            "move",
-            "page",
-        ),
-    }
-)
-"""What changes the view of a run alone."""
-
-
-class LiveScreen(LivePanes):
-    """The charts, groups and events of `shown`: the run, or what it was when frozen."""
-
-    VIEW = "live"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("live")
-    HORIZONTAL_BREAKPOINTS = WIDTHS
-    VERTICAL_BREAKPOINTS = HEIGHTS
-
-    frozen: reactive[bool] = reactive(False, repaint=False)
+    # The view: what it holds, the run, following.
 
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
@@ -441,7 +409,8 @@ class LiveScreen(LivePanes):
             self.refresh_bindings()
 
     def watch_shown(self, run: Run) -> None:
-        super().watch_shown(run)
+        self._arrange()
+        self._find_cursor()
         nothing = nothing_yet(run)
         if self.has_class("-nothing") != (nothing is not None):
             self.set_class(nothing is not None, "-nothing")
@@ -463,8 +432,6 @@ class LiveScreen(LivePanes):
 
     def action_freeze(self) -> None:
         self.frozen = not self.frozen
-
-    # The job
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A key is one only where there is something that it acts on."""

@@ -30,7 +30,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.tui.job_actions import ask_fork
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.filter_field import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
@@ -235,28 +235,30 @@ def _base(model: Model) -> str:
     return one_line(model.base_model or provider or "", 40)
 
 
-# ModelsReading: what the catalog's view has read, and when it reads again.
-
-
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""
 QUEUE_S = 5.0
 """Between two looks at a server's queue."""
 
 
-class ModelsReading(HudScreen):
+class ModelsScreen(HudScreen):
     models: reactive[tuple[Model, ...] | None] = reactive(None, init=False)
     """The catalog; None until it was read."""
     first_start: reactive[bool] = reactive(False)
     """On the embedded service, before there is a model of one's own."""
+    VIEW = "models"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("models")
+    AUTO_FOCUS: ClassVar[str | None] = "RowList"
+    """Never the filter's field, out of sight as it is: the first key would be typed there."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
         self.facts: dict[str, Facts] = {}
         """What is known of trees, by model id."""
-
-    def on_mount(self) -> None:
-        self.set_interval(QUEUE_S, self._read_queue)
+        self._said = ""
+        """What was last said of the protected models."""
+        self._begun_for: str | None = None
+        """Id of the followed model when the cursor was put on it."""
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
@@ -277,10 +279,10 @@ class ModelsReading(HudScreen):
         """Read the catalog, then what the trees of one's own models say, a few at a time."""
         models = await self.attempt(self.client.models())
         if models is None:
-            if self.hud.freshness.offline:
-                self.models = self.models or self.hud.catalog or None
+            if self.session.freshness.offline:
+                self.models = self.models or self.session.catalog or None
             return
-        self.models = self.hud.catalog = tuple(models)
+        self.models = self.session.catalog = tuple(models)
         self.first_start = self.client.settings.local and not own(models)
         turn = Semaphore(AT_ONCE)
         await gather(*(self._read_tree(model, turn) for model in own(models)))
@@ -304,22 +306,7 @@ class ModelsReading(HudScreen):
         if run.tree is not before.tree or run.model is not before.model:
             self.show_rows()
 
-    def show_rows(self) -> None:
-        """Draw the catalog as it is known now."""
-
-
-class ModelsScreen(ModelsReading):
-    VIEW = "models"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("models")
-    AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Never the filter's field, out of sight as it is: the first key would be typed there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said = ""
-        """What was last said of the protected models."""
-        self._begun_for: str | None = None
-        """Id of the followed model when the cursor was put on it."""
+    # The view: what it holds, and what its keys do.
 
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME + keyed(WAY), id="welcome")
@@ -341,12 +328,15 @@ class ModelsScreen(ModelsReading):
         """The model under the cursor."""
         return next((m for m in self.models or () if m.id == self.rows.key), None)
 
+    # What is read, and when it is read again.
+
     def on_mount(self) -> None:
         self.rows.focus()
         self.watch_models()
-        wanted = self.hud.start.command == "fork" and self.hud.start.source
-        if wanted and self.hud.may_change():
-            self.fork_named(self.hud.start.source, self.hud.start.name)
+        start = self.context.start
+        if start.command == "fork" and start.source and self.context.writes.may_change():
+            self.fork_named(start.source, start.name)
+        self.set_interval(QUEUE_S, self._read_queue)
 
     def watch_models(self) -> None:
         if self.models is None or not self.query("#note"):  # it was read before it is built
@@ -373,7 +363,7 @@ class ModelsScreen(ModelsReading):
         if self.models is None or not self.query("#note"):
             return
         followed = self.run.model.id if self.run.model is not None else None
-        text, now = self.filter_field.value, self.hud.clock()
+        text, now = self.filter_field.value, self.context.clock()
         rows = model_rows(self.models, self.facts, followed, text, now, self._protected())
         self.rows.show(rows)
         self._note()
@@ -418,7 +408,7 @@ class ModelsScreen(ModelsReading):
         match kind(model):
             case Kind.OWN:
                 self.follow(model)
-            case Kind.BASE if not self.hud.may_change():
+            case Kind.BASE if not self.context.writes.may_change():
                 return
             case Kind.BASE if self.first_start:
                 self.fork_first(model)
@@ -437,10 +427,10 @@ class ModelsScreen(ModelsReading):
     @work(exclusive=True, group="act")
     async def follow(self, model: Model) -> None:
         """Follow a model; show its run, or where to start one."""
-        self.hud.choose(model)
+        self.session.choose(model)
         facts = self.facts.get(model.id)
         steps = facts.steps if facts is not None else model.checkpoint_count or 0
-        await self.hud.action_view("live" if steps else "launch")
+        await self.app.switch_mode("live" if steps else "launch")
 
     @work(exclusive=True, group="act")
     async def fork_first(self, source: Model) -> None:
@@ -448,21 +438,21 @@ class ModelsScreen(ModelsReading):
         name = free_name(source.model_name, self.models or ())
         model = await self.attempt(self.client.fork(source.id, name))
         if model is not None:
-            self.hud.first_fork = model.id
-            self.hud.choose(model)
-            await self.hud.action_view("launch")
+            self.session.first_fork = model.id
+            self.session.choose(model)
+            await self.app.switch_mode("launch")
 
     @work(exclusive=True, group="act")
     async def fork_from(self, source: Model, name: str | None = None) -> None:
         """Ask for a name, fork, and go on to a run of the new model."""
-        model = await ask_fork(self.hud, source, self.models or (), name)
+        model = await ask_fork(self.app, self.session, source, self.models or (), name)
         if model is None:
             self.read()
             return
         if self.first_start:
-            self.hud.first_fork = model.id
-        self.hud.choose(model)
-        await self.hud.action_view("launch")
+            self.session.first_fork = model.id
+        self.session.choose(model)
+        await self.app.switch_mode("launch")
 
     @work(exclusive=True, group="start")
     async def fork_named(self, source: str, name: str | None) -> None:
@@ -489,7 +479,9 @@ class ModelsScreen(ModelsReading):
         protection = self.client.wire.guard.protection
         try:
             was = protection.models.get(model.id)
-            if was is not None and not await self.hud.type_name(was, "protect it no longer"):
+            if was is not None and not await self.context.writes.type_name(
+                was, "protect it no longer"
+            ):
                 return
             protection.protect(model.id, model.model_name, was is None)
         except HudError as error:
@@ -501,7 +493,7 @@ class ModelsScreen(ModelsReading):
 
     def lay_out(self) -> None:
         super().lay_out()
-        text = self.hud.layout.models_filter
+        text = self.context.layout.now.models_filter
         self.filter_field.value, self.filter_field.display = text, bool(text)
 
     def action_filter(self) -> None:
@@ -509,7 +501,7 @@ class ModelsScreen(ModelsReading):
 
     @on(Input.Changed, "#filter")
     def _filter(self) -> None:
-        self.hud.arrange(models_filter=self.filter_field.value)
+        self.context.layout.arrange(models_filter=self.filter_field.value)
         self.show_rows()
 
     @on(Input.Submitted, "#filter")

@@ -238,8 +238,8 @@ class HeadDialog(ConfirmDialog):
             return
         before, self.change = self.change, head_change(run, self.target)
         if not only_trained(self.shown, run):
-            hud = self.view.hud
-            self._moved = moved_note(self.shown, run, hud.journal, hud.clock())
+            view = self.view
+            self._moved = moved_note(self.shown, run, view.session.journal, view.context.clock())
         self.shown = run
         if before != self.change:
             self._update()
@@ -258,7 +258,7 @@ class HeadDialog(ConfirmDialog):
         narrow = self.view.size.width < NARROW
         note = f"{self._note} {self._moved}".strip()
         compared = max(1, min(COMPARED, self.view.size.height - FRAME))
-        known = preview(change, note, self.view.hud.clock(), narrow, compared)
+        known = preview(change, note, self.view.context.clock(), narrow, compared)
         if self.current:
             return known
         return Content("\n").join([known, Content.styled(READING, "$text-muted")])
@@ -360,7 +360,7 @@ async def steer(
                 raise dialog.instead
             return dialog.instead
         model = view.run.model
-        if model is None or not await view.hud.confirm_name(model.id, "set its head"):
+        if model is None or not await view.context.writes.confirm_name(model.id, "set its head"):
             return None
         seen = dialog.shown
         say(Content(f"setting the head to {named(seen, wanted.target)} …"))
@@ -385,14 +385,14 @@ async def read_tree(view: HudScreen) -> Run:
     model = view.run.model
     if model is None:
         raise HudUsage("No model is followed.", keyed("press {app.view.models} to choose one"))
-    known = len(view.hud.catch_up().tree)
+    known = len(view.session.catch_up().tree)
     checkpoints = await view.client.checkpoints(model.id)
-    now = view.hud.catch_up()
+    now = view.session.catch_up()
     if now.model is None or now.model.id != model.id:
         raise HudUsage("Another model was chosen meanwhile.", "look at its tree, then decide")
     if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):
         return now  # steps were told of while the answer was on its way: it must not undo them
-    return view.hud.fold(TreeRead(checkpoints=tuple(checkpoints)))
+    return view.session.fold(TreeRead(checkpoints=tuple(checkpoints)))
 
 
 def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
@@ -413,13 +413,13 @@ async def _preview(view: HudScreen, wanted: Wanted, seen: Run) -> str | Outcome:
         return Outcome(False, why)
     if only_trained(seen, run):
         return wanted.note
-    moved = moved_note(seen, run, view.hud.journal, view.hud.clock())
+    moved = moved_note(seen, run, view.session.journal, view.context.clock())
     return f"{wanted.note} {moved}".strip()
 
 
 async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
     """The one request, and what the tree says of it."""
-    journal, model, target = view.hud.journal, view.run.model, wanted.target
+    journal, model, target = view.session.journal, view.run.model, wanted.target
     assert model is not None
     journal.expect(target, new=wanted.act is Act.SET)
     answer = Answer()
@@ -441,7 +441,7 @@ async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
     became = outcome(before, run, target, answer.answered)
     if not became.done:
         return became
-    _write(journal, _head(before), target, wanted.act, view.hud.clock())
+    _write(journal, _head(before), target, wanted.act, view.context.clock())
     return Outcome(True, f"{became.text} · {key('checkpoints.undo')} undoes")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from hud_tui.service.engines.base import EngineRefused, Sampled
+from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server
-from hud_tui.service.engines.tinker.training import Run
 
 SEEDS = 2**31 - 1
 TOP = "topk_sample_logprobs"

@@ -1,14 +1,11 @@
 """What is done to a run: passes forward and backward, and steps that are saved at once."""
 
-import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from types import MappingProxyType
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +22,8 @@ from hud_tui.service.engines.base import (
     distinct,
     of_pass,
 )
-from hud_tui.service.engines.tinker.server import CALL_S, Server, lacks
-from hud_tui.service.engines.tinker.state import Pointer
+from hud_tui.service.engines.tinker.run import Run
+from hud_tui.service.engines.tinker.server import Server
 from hud_tui.service.engines.tiny.training import token_weights
 
 # Datums as the SDK takes them: one row a turn, shifted by one, 0 on the prompt.
@@ -176,167 +173,6 @@ def _figures(
             "clip_fraction": float(((ratio < low) | (ratio > high)).mean()),
         }
     return figures
-
-
-# Run: one open policy on the server, loaded when training first needs it.
-#
-# A base or a state names the weights until then. Sampling goes by the newest name that
-# these weights were saved under; where a server's sampler paths are no snapshots, a state is
-# only sampled from through a run of its own, so that no run is ever overwritten.
-
-
-LEAVE_S = 60.0
-"""How long a run that is let go may still be sampled from."""
-SEED = 0
-"""Of a new run's adapters: the same start every time."""
-
-
-class Run:
-    def __init__(self, server: Server, source: Pointer) -> None:
-        self.waiting = False
-        """Whether gradients wait for a step."""
-        self.rank = source.rank
-        self._server = server
-        self._source = source
-        self._service: Any = None
-        self._client: Any = None
-        self._sampler: Any = None
-        self._named = source.sampler_path if server.keeps_samplers else None
-        self._opening = asyncio.Lock()
-        self._turns = 0
-        self._samples = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
-
-    @property
-    def id(self) -> str:
-        """The server's name of the training run."""
-        return str(self._client.model_id)
-
-    async def trainer(self) -> Any:
-        """The SDK's training client. Raises EngineError where it cannot be opened."""
-        async with self._opening:
-            if self._client is None:
-                await self._load()
-        return self._client
-
-    @asynccontextmanager
-    async def sampler(self) -> AsyncIterator[Any]:
-        """The SDK's sampling client for exactly these weights; no step is taken meanwhile."""
-        self._samples += 1
-        self._quiet.clear()
-        try:
-            if self._sampler is None:
-                self._sampler = await self._new_sampler()
-            yield self._sampler
-        except PolicyLost:
-            self._sampler = None
-            self._server.renew_sampling()
-            raise
-        finally:
-            self._samples -= 1
-            if self._samples == 0:
-                self._quiet.set()
-
-    async def quiet(self) -> None:
-        """Wait until the server has answered every sample. Raises PolicyLost: it does not."""
-        try:
-            await asyncio.wait_for(self._quiet.wait(), CALL_S)
-        except TimeoutError:
-            raise PolicyLost("samples of this policy are still under way") from None
-
-    def accumulated(self, turns: int, moved: bool) -> None:
-        """A pass added so many turns to the gradient; `moved`: some of them with a weight."""
-        self._turns += turns
-        self.waiting = self.waiting or moved
-
-    def take(self) -> int:
-        """A step takes the gradient: how many turns there are in it."""
-        turns, self._turns, self.waiting = self._turns, 0, False
-        return turns
-
-    def stepped(self, pointer: Pointer) -> None:
-        """The weights are a new node's now."""
-        self._source, self._named = pointer, pointer.sampler_path
-        self._sampler = None
-
-    async def close(self) -> None:
-        """Let the run go, once nothing is sampled from it. Its states stay."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._quiet.wait(), LEAVE_S)
-        async with self._opening:
-            client, service = self._client, self._service
-            self._client = self._service = self._sampler = None
-        if client is not None:
-            await self._server.release(service, str(client.model_id))
-
-    async def _new_sampler(self) -> Any:
-        if self._named is None and (self._source.state_path or self._client is not None):
-            self._named = await self._save_for_sampling()
-        service = await self._server.sampling_service()
-        named = self._named
-        place = {"model_path": named} if named else {"base_model": self._source.model}
-        return await self._server.call(lambda: service.create_sampling_client(**place))
-
-    async def _save_for_sampling(self) -> str:
-        client = await self.trainer()
-        name = f"hud-s-{uuid4().hex}"
-        saved = await self._server.call(lambda: client.save_weights_for_sampler(name))
-        return str(saved.path)
-
-    async def _load(self) -> None:
-        tinker = await self._server.tinker()
-        service = await self._server.call(tinker.ServiceClient)
-        state = self._source.state_path
-        if state is None:
-            self._client = await self._create(service)
-        else:
-            self._client = await self._restore(service, state)
-        self._service = service
-        self._server.occupied(1)
-
-    async def _create(self, service: Any) -> Any:
-        """A new run; where the server takes only lower ranks, with the highest that it takes."""
-        if self._source.state_path is None and self._server.most_rank is not None:
-            self.rank = min(self.rank, self._server.most_rank)
-        while True:
-            try:
-                made = await self._server.call(
-                    lambda: service.create_lora_training_client(
-                        base_model=self._source.model, rank=self.rank, seed=SEED
-                    )
-                )
-            except EngineRefused as error:
-                if "rank" not in str(error).casefold() or self.rank == 1:
-                    raise EngineError(
-                        f"no training run on {self._source.model}: {error}"
-                    ) from error
-                self.rank = self._server.most_rank = self.rank // 2
-            else:
-                return made
-
-    async def _restore(self, service: Any, state: str) -> Any:
-        """A new run that holds a state: created from it, or loaded as its first request."""
-        adam = self._source.optimizer
-        suffix = "_with_optimizer" if adam else ""
-        if self._server.loads_in_one is not False:
-            create = getattr(service, f"create_training_client_from_state{suffix}")
-            try:
-                return await self._server.call(lambda: create(state))
-            except EngineRefused as error:
-                if not lacks(error):
-                    raise
-        client = await self._create(service)
-        try:
-            load = getattr(client, f"load_state{suffix}")
-            await self._server.call(lambda: load(state))
-        except BaseException:
-            self._server.occupied(1)
-            with suppress(Exception):
-                await self._server.release(service, str(client.model_id))
-            raise
-        self._server.loads_in_one = False
-        return client
 
 
 CHUNK = 1024

@@ -27,9 +27,9 @@ from hud_tui.service.engines.base import (
     frame,
     read_frame,
 )
+from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server, explain
 from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, states
-from hud_tui.service.engines.tinker.training import Run
 
 GOODBYE_S = 4.0
 
