@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widgets import Input
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
@@ -17,6 +19,12 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
 from tests.conftest import Served, until
+
+
+@pytest.fixture(autouse=True)
+def _still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor of a field does not blink: a picture is the same whenever it is taken."""
+    monkeypatch.setattr(Input, "_toggle_cursor", lambda field: None)
 
 
 def settings_of(served: Served) -> Settings:
