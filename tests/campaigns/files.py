@@ -39,7 +39,7 @@ CODES = range(8)
 PIPE = asyncio.subprocess.PIPE
 OWN = ("state", "data", "config")
 """Directories of this program; in each round its own."""
-PROGRAM = [sys.executable, "-m", "tests.campaigns.file_reader"]
+PROGRAM = [sys.executable, "-P", str(Path(__file__).with_name("file_reader.py"))]
 Spoil = Callable[[Random, bytes], bytes]
 
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
