@@ -27,6 +27,7 @@ from tests import bounds
 from tests.toy_engine import ToyEngine
 
 PATIENCE_S = 60.0
+MOST_WORKERS = 16
 # How long an example takes says how busy the machine is. One commit is tried by the same examples
 # everywhere; --hypothesis-profile=search looks for new ones.
 settings.register_profile("same", deadline=None, derandomize=True)
@@ -41,6 +42,14 @@ pytest_runtest_protocol = bounds.pytest_runtest_protocol
 def pytest_addoption(parser: pytest.Parser) -> None:
     bounds.pytest_addoption(parser)
     parser.addoption("--campaign-size", type=int, help="rounds of each of tests/campaigns")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Tests of screens wait for most of their time: two workers a core. Files and tests that are
+    named run in this process, which starts sooner and can be debugged."""
+    if all(".py" in argument for argument in config.args):
+        return 0
+    return min(2 * (os.cpu_count() or 1), MOST_WORKERS)
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
 """The app opened over the real service, with a network that can be made to fail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -25,6 +27,23 @@ from tests.conftest import Served, until
 def _still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cursor of a field does not blink: a picture is the same whenever it is taken."""
     monkeypatch.setattr(Input, "_toggle_cursor", lambda field: None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _sheets_parsed_once() -> Iterator[None]:
+    """Half of an app's start is parsing the same style sheets as the app before it."""
+    parse = Stylesheet._parse_rules
+    known: dict[tuple[object, ...], list[RuleSet]] = {}
+
+    def parsed(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
+        key = (tuple(sheet._variables.items()), given, tuple(named.items()))
+        if key not in known:
+            known[key] = parse(sheet, *given, **named)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parsed)
+        yield
 
 
 def settings_of(served: Served) -> Settings:
