@@ -90,6 +90,21 @@ class Group(Response):
     """Generated tokens of each rollout, shape (G,)."""
 
 
+class JobError(Response):
+    code: str | None = None
+    message: str | None = None
+    param: str | None = None
+
+
+class Estimate(Response):
+    """A mean over tasks with its 95 % interval, by bootstrap over the tasks."""
+
+    value: float
+    low: float | None = None
+    """None where one task says nothing of others, as the one below."""
+    high: float | None = None
+
+
 class Evaluation(Response):
     """What one checkpoint's own weights scored on some tasks, without training on them."""
 
@@ -101,8 +116,84 @@ class Evaluation(Response):
     num_traces: int
     """Rollouts in all: tasks times samples per task."""
     job_id: str | None = None
-    """The run whose rollouts these were."""
+    """The job whose rollouts these were."""
     created_at: str | None = None
+    id: str | None = None
+    """What its rewards by task are asked for by; this and all below are absent in old rows."""
+    samples: int | None = None
+    """Rollouts per task."""
+    mean: Estimate | None = None
+    """`mean_reward` with its interval."""
+    pass_at: dict[int, Estimate] = Field(default_factory=dict)
+    """pass@k by k, from 1 to `samples`: the chance that one of k rollouts of a task solves it."""
+    solved_at: float = 1.0
+    """The reward from which on a rollout counts as solved."""
+    name: str | None = None
+    """What the tasks are called, e.g. the taskset's name."""
+    tasks_digest: str | None = None
+    """The same for two evaluations on the same tasks."""
+
+
+class EvaluationJob(Response):
+    """GET /v1/evaluations/{id}: an evaluation that is asked for, under way or over (embedded)."""
+
+    id: str
+    """Of its job too, which has the rollouts."""
+    model_id: str
+    model: str | None = None
+    checkpoint_id: str | None = None
+    """None: the weights that the model started from."""
+    checkpoint: str | None = None
+    """The checkpoint's name."""
+    job_id: str | None = None
+    """The managed run that asked for it; else the same as `id`."""
+    status: str
+    """A run's words: queued, running, succeeded, cancelled, failed, interrupted."""
+    split: str = "heldout"
+    name: str | None = None
+    samples: int = 1
+    num_tasks: int = 0
+    done: int = 0
+    """Rollouts that are made and kept."""
+    total: int = 0
+    mean_reward: float | None = None
+    """Of those that are made."""
+    parameters: Json = Field(default_factory=dict)
+    """max_tokens, temperature, seed and solved_at, as it uses them."""
+    created_at: str | None = None
+    finished_at: str | None = None
+    error: JobError | None = None
+    result: Evaluation | None = None
+    """None until it has succeeded."""
+    groups: list[Group] = Field(default_factory=list)
+    """The rewards by task, of those that are made; empty in lists and events."""
+
+
+class EvaluationParameters(Request):
+    """How the rollouts of an evaluation are sampled."""
+
+    samples: int = Field(default=4, ge=1, le=256)
+    """Rollouts per task."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float = Field(default=1.0, ge=COOLEST, le=5)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    """The same task's same rollout is sampled with the same numbers in every evaluation of this
+    seed, so that two checkpoints differ by their weights more than by luck."""
+    solved_at: float = 1.0
+
+
+class SubmitEvaluation(Request):
+    """POST /v1/models/{id}/evaluations (embedded)."""
+
+    checkpoint_id: str | None = None
+    """None: the weights that the model started from."""
+    split: Literal["heldout", "train", "all"] | None = None
+    """None: the held-out tasks, or all where there are none."""
+    tasks: Many[Json] | None = None
+    """None: those of the model's latest managed run."""
+    name: str | None = Field(default=None, max_length=200)
+    """What the tasks are called."""
+    parameters: EvaluationParameters = Field(default_factory=EvaluationParameters)
 
 
 class Checkpoint(Response):
@@ -407,6 +498,12 @@ class JobParameters(Request):
     seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
     heldout_every: int | None = Field(default=None, ge=1)
     """Steps between two samplings of the held-out tasks."""
+    eval_every: int | None = Field(default=None, ge=1)
+    """Steps between two evaluations of the newest checkpoint on the held-out tasks."""
+    eval_samples: int | None = Field(default=None, ge=1, le=256)
+    """Rollouts per task of these, and of the evaluation at the end."""
+    baseline: bool | None = None
+    """Evaluate the weights that the first step is taken from as well."""
 
 
 class JobConfig(Request):
@@ -432,12 +529,6 @@ class ModelRef(Response):
 class SubmittedJob(Response):
     job_id: str
     model: ModelRef
-
-
-class JobError(Response):
-    code: str | None = None
-    message: str | None = None
-    param: str | None = None
 
 
 class JobStatus(Response):
@@ -814,7 +905,10 @@ __all__ = [
     "Disk",
     "EngineState",
     "EnvironmentConfig",
+    "Estimate",
     "Evaluation",
+    "EvaluationJob",
+    "EvaluationParameters",
     "Fork",
     "Forward",
     "ForwardBackward",
@@ -851,6 +945,7 @@ __all__ = [
     "SetHead",
     "Settled",
     "StreamOptions",
+    "SubmitEvaluation",
     "SubmitJob",
     "SubmitRollout",
     "SubmittedJob",

@@ -1,0 +1,394 @@
+"""What an evaluation says: mean reward and pass@k with intervals; of two, the paired difference.
+
+Tasks are the sample here, not rollouts: a checkpoint is asked how it does on tasks like these, so
+every figure is a mean over tasks of something that each task's rollouts say, and its interval
+comes from a bootstrap over tasks. Two checkpoints are compared on the tasks that both have.
+
+Sources: Chen et al. 2021 (arXiv:2107.03374), section 2.1 (pass@k, and its stable product); Efron
+1987, "Better bootstrap confidence intervals" (BCa); Hesterberg 2015 (arXiv:1411.5279), section
+5.3 (quantiles of t, as the percentile interval of few is too narrow).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, floor, fsum, isfinite, prod
+from random import Random
+from statistics import NormalDist, fmean
+
+from hud_tui.rl.tasks.task import digest
+from hud_tui.wire import Estimate, Evaluation, Group
+
+LEVEL = 0.95
+"""Of all intervals."""
+RESAMPLES = 2000
+DRAWS = 1_000_000
+"""Tasks that are drawn for one interval at most; of very many tasks, fewer resamples do."""
+FEWEST = 500
+SEED = 20210707
+SOLVED_AT = 1.0
+"""The reward from which on a rollout counts as solved, where nobody says another."""
+RESIDUE = 1e-6
+"""A reward that is this much less was rounded to 32 bits."""
+EFFECT = 0.05
+"""The difference that is said to need so many tasks, where none is visible."""
+POWER = 0.8
+"""With which chance so many tasks would show it."""
+_NORMAL = NormalDist()
+_Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
+
+
+def pass_at(samples: int, solved: int, k: int) -> float:
+    """The unbiased estimate of the chance that one of k rollouts of a task solves it.
+
+    Args:
+        samples: Rollouts that were made, n.
+        solved: Those of them that solved it, c.
+        k: From 1 to n.
+
+    Returns:
+        1 − C(n − c, k) / C(n, k), as a product, in [0, 1].
+
+    Raises:
+        ValueError: c is not from 0 to n, or k not from 1 to n.
+    """
+    if not 0 <= solved <= samples or not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} of {solved} solved in {samples}")
+    if samples - solved < k:
+        return 1.0
+    return 1.0 - prod(1.0 - k / i for i in range(samples - solved + 1, samples + 1))
+
+
+def interval(
+    values: Sequence[float], least: float, most: float, resamples: int = RESAMPLES
+) -> tuple[float, float] | None:
+    """The 95 % interval of a mean over tasks; None for fewer than two tasks.
+
+    BCa, with the exact acceleration of a mean as its bias correction too, and with the quantiles of
+    Student's t, which make up for the narrowness of a bootstrap of few. In a simulation with 20 to
+    48 tasks of 4 rollouts it covers 93 to 97 % for mean rewards and pass@1; for pass@4, which is
+    0 or 1 of a task, up to 98 % below 40 tasks; where all tasks but one or two are alike, less.
+
+    Args:
+        values: One a task, shape (N,).
+        least, most: What a task's value may be. Where all are equal there is nothing to draw
+            from: the ends are then as far as a share 1 − .025^(1/N) of unseen tasks could move it.
+        resamples: How many means are drawn, with a seed of their own: the same values have the
+            same interval.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    mean = fmean(values)
+    deviations = [value - mean for value in values]
+    squares = fsum(d * d for d in deviations)
+    if max(values) - min(values) <= RESIDUE or not squares:
+        share = 1 - ((1 - LEVEL) / 2) ** (1 / count)
+        return mean - share * max(0.0, mean - least), mean + share * max(0.0, most - mean)
+    acceleration = fsum(d**3 for d in deviations) / (6 * squares**1.5)
+    means = _resampled(sorted(values), resamples)
+    reach = student_t(count - 1)
+    low, high = (_quantile(means, _adjusted(z, acceleration)) for z in (-reach, reach))
+    return low, high
+
+
+def student_t(freedom: int) -> float:
+    """The .975 quantile of Student's t, to three digits from 3 degrees of freedom on.
+
+    Source: Abramowitz and Stegun 1964, 26.7.5.
+    """
+    z, v = _Z, freedom
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + fsum(term / v**power for power, term in enumerate(terms, 1))
+
+
+def _adjusted(z: float, acceleration: float) -> float:
+    """BCa's share for a normal quantile; a mean's bias correction equals its acceleration."""
+    moved = acceleration + z
+    return _NORMAL.cdf(acceleration + moved / (1 - acceleration * moved))
+
+
+def _resampled(values: Sequence[float], resamples: int) -> list[float]:
+    count, draw = len(values), Random(SEED).choices
+    times = min(resamples, max(FEWEST, DRAWS // count))
+    return sorted(sum(draw(values, k=count)) / count for _ in range(times))
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    below = min(floor(place), len(ordered) - 2)
+    return ordered[below] + (place - below) * (ordered[below + 1] - ordered[below])
+
+
+def estimate(values: Sequence[float], least: float, most: float) -> Estimate:
+    """A mean over tasks, with its interval; arguments as of `interval`, at least one value."""
+    low, high = interval(values, least, most) or (None, None)
+    return Estimate(value=fmean(values), low=low, high=high)
+
+
+# One checkpoint: its rewards by task.
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """One task's rollouts."""
+
+    slug: str
+    rewards: tuple[float, ...]
+    """Finite, shape (K,), K ≥ 1."""
+    solved: int
+    """How many of them solved it."""
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.rewards)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """An evaluation by task; nothing is drawn before it is asked for."""
+
+    tasks: tuple[TaskScore, ...]
+    """By slug; those without any reward are left out."""
+    solved_at: float = SOLVED_AT
+
+    @classmethod
+    def of(cls, groups: Sequence[Group], solved_at: float = SOLVED_AT) -> "Scores":
+        """From rewards by task, a task's groups together. What is not finite is no reward."""
+        found: dict[str, list[float]] = {}
+        for group in groups:
+            found.setdefault(group.task_slug, []).extend(filter(isfinite, group.rewards))
+        least = solved_at - RESIDUE
+        scores = (
+            TaskScore(slug, tuple(rewards), sum(reward >= least for reward in rewards))
+            for slug, rewards in sorted(found.items())
+            if rewards
+        )
+        return cls(tuple(scores), solved_at)
+
+    @property
+    def samples(self) -> int:
+        """Rollouts that every task has at least; 0 where there are no tasks."""
+        return min((len(task.rewards) for task in self.tasks), default=0)
+
+    @property
+    def rollouts(self) -> int:
+        return sum(len(task.rewards) for task in self.tasks)
+
+    @property
+    def size(self) -> str:
+        """E.g. ``48 tasks × 4``."""
+        return size(len(self.tasks), self.samples)
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """Mean reward, every task as much as any other. Raises ValueError where there are none."""
+        return estimate([task.mean for task in self.tasks], *self._bounds)
+
+    @cached_property
+    def pass_at(self) -> dict[int, Estimate]:
+        """pass@k for 1, its doubles, and the number of samples."""
+        return {k: self.passed(k) for k in ks(self.samples)}
+
+    def passed(self, k: int) -> Estimate:
+        """pass@k. Raises ValueError where k is not from 1 to `samples`."""
+        chances = [pass_at(len(task.rewards), task.solved, k) for task in self.tasks]
+        return estimate(chances, 0.0, 1.0)
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        """What a task's mean may be, as far as is seen: 0 to 1, and what was beyond."""
+        rewards = [reward for task in self.tasks for reward in task.rewards]
+        return min([0.0, *rewards]), max([1.0, *rewards])
+
+
+def ks(samples: int) -> list[int]:
+    """For which k pass@k is told: 1, 2, 4 … and the number of samples."""
+    doubles = [1 << power for power in range(samples.bit_length())]
+    return sorted({*doubles, samples} - {0})
+
+
+def size(tasks: int, samples: int) -> str:
+    """E.g. ``48 tasks × 4``."""
+    return f"{tasks} {'task' if tasks == 1 else 'tasks'} × {samples}"
+
+
+def tasks_digest(slugs: Sequence[str]) -> str:
+    """Names a set of tasks, whatever their order."""
+    return digest(sorted(slugs))[:16]
+
+
+def sum_up(groups: Sequence[Group], solved_at: float = SOLVED_AT) -> Evaluation:
+    """The figures of an evaluation, which its checkpoint carries.
+
+    Raises:
+        ValueError: There is no reward.
+    """
+    scores = Scores.of(groups, solved_at)
+    return Evaluation(
+        mean_reward=scores.mean.value,
+        num_tasks=len(scores.tasks),
+        num_traces=scores.rollouts,
+        samples=scores.samples,
+        mean=scores.mean,
+        pass_at=scores.pass_at,
+        solved_at=solved_at,
+        tasks_digest=tasks_digest([task.slug for task in scores.tasks]),
+    )
+
+
+# Two checkpoints on the same tasks.
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """One task that both were asked."""
+
+    slug: str
+    before: TaskScore
+    after: TaskScore
+
+    @property
+    def delta(self) -> float:
+        """Of the mean rewards, after minus before."""
+        return self.after.mean - self.before.mean
+
+    @property
+    def solved(self) -> float:
+        """Of the shares that are solved, after minus before."""
+        before, after = self.before, self.after
+        return after.solved / len(after.rewards) - before.solved / len(before.rewards)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one evaluation has over another, on the tasks that both have; at least one."""
+
+    changes: tuple[TaskChange, ...]
+    missing: tuple[int, int]
+    """Tasks that only the first has, and only the second."""
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """Rollouts that every task has at least, in each."""
+        before = min(len(change.before.rewards) for change in self.changes)
+        return before, min(len(change.after.rewards) for change in self.changes)
+
+    @property
+    def size(self) -> str:
+        """E.g. ``48 tasks × 4``, or ``48 tasks × 4 and 8``."""
+        one, other = self.samples
+        return size(len(self.changes), one) + ("" if one == other else f" and {other}")
+
+    @cached_property
+    def reward(self) -> Estimate:
+        """The difference of the mean rewards."""
+        means = [t.mean for change in self.changes for t in (change.before, change.after)]
+        most = max(1.0, max(means) - min(means))
+        return estimate([change.delta for change in self.changes], -most, most)
+
+    @cached_property
+    def solved(self) -> Estimate:
+        """The difference of pass@1."""
+        return estimate([change.solved for change in self.changes], -1.0, 1.0)
+
+    @property
+    def better(self) -> list[TaskChange]:
+        """The tasks whose mean reward rose, the most first; that some do is no proof."""
+        rose = [change for change in self.changes if change.delta > RESIDUE]
+        return sorted(rose, key=lambda change: (-change.delta, change.slug))
+
+    @property
+    def worse(self) -> list[TaskChange]:
+        """The tasks whose mean reward fell, the most first."""
+        fell = [change for change in self.changes if change.delta < -RESIDUE]
+        return sorted(fell, key=lambda change: (change.delta, change.slug))
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the second one's mean reward is lower beyond chance: all of the interval is."""
+        return self.reward.high is not None and self.reward.high < 0
+
+    def sentences(self, before: str, after: str) -> list[str]:
+        """What can be said, of what is solved and of the mean reward; one where both are alike."""
+        solves = sentence("solves", self.solved, before, after, self.size)
+        if all(
+            abs(change.delta - change.solved) <= RESIDUE for change in self.changes
+        ):  # rewards of 0 and 1: the mean reward is the share that is solved
+            return [solves]
+        return [solves, sentence("scores", self.reward, before, after, self.size)]
+
+
+def difference(before: Scores, after: Scores) -> Difference | None:
+    """Compare two evaluations; None where they share no task."""
+    known = {task.slug: task for task in before.tasks}
+    changes = tuple(
+        TaskChange(task.slug, known[task.slug], task) for task in after.tasks if task.slug in known
+    )
+    shared = len(changes)
+    missing = len(before.tasks) - shared, len(after.tasks) - shared
+    return Difference(changes, missing) if changes else None
+
+
+def sentence(verb: str, delta: Estimate, before: str, after: str, size: str) -> str:
+    """What a difference says, in points: hundredths of a reward or of a share.
+
+    Args:
+        verb: ``solves`` or ``scores``.
+        delta: After minus before.
+        before, after: What the two are called.
+        size: Of the tasks, as `Difference.size`.
+    """
+    low, high = delta.low, delta.high
+    if low is None or high is None:
+        return (
+            f"{after} {verb} {_points(delta.value)} than {before} on {size}; one task says"
+            " nothing of others"
+        )
+    if low > 0 or high < 0:
+        ends = sorted((abs(low), abs(high)))
+        between = f"between {_number(ends[0])} and {_number(ends[1])}"
+        return f"{after} {verb} {_points(delta.value)} than {before}, {between}, on {size}"
+    what = {"solves": "what they solve", "scores": "their rewards"}[verb]
+    return f"no difference in {what} is visible with {size}: {_more((high - low) / 2)}"
+
+
+def _more(half: float) -> str:
+    times = times_as_many(half)
+    effect = f"{_number(EFFECT)} points"
+    if times <= 1:
+        return f"one of {effect} would have shown"
+    many = "more than 100" if times > 100 else f"about {times}"
+    return f"{many} times as many tasks would show one of {effect}"
+
+
+def times_as_many(half: float, effect: float = EFFECT, power: float = POWER) -> int:
+    """How many times as many tasks would show a difference of this size.
+
+    Args:
+        half: Half the width of the interval that is there; it shrinks with √tasks.
+        effect: The difference.
+        power: The chance with which it is to be shown.
+    """
+    return ceil((half / effect * (1 + _NORMAL.inv_cdf(power) / _Z)) ** 2 - 1e-9)
+
+
+def _points(delta: float) -> str:
+    count = _number(abs(delta))
+    return f"{count} {'point' if count == '1' else 'points'} {'more' if delta >= 0 else 'less'}"
+
+
+def _number(share: float) -> str:
+    """Points, with a digit after the point where they are few."""
+    points = 100 * share
+    return f"{points:.0f}" if points >= 2 or abs(points - round(points)) < 0.05 else f"{points:.1f}"
+
+
+def as_groups(rewards: Mapping[str, Sequence[float]]) -> list[Group]:
+    """Rewards by task as the wire has them."""
+    return [Group(task_slug=slug, rewards=list(found)) for slug, found in rewards.items()]

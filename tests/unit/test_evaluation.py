@@ -1,0 +1,272 @@
+"""What an evaluation says: pass@k, intervals that cover, and what two evaluations tell apart."""
+
+from collections.abc import Callable
+from itertools import combinations
+from math import comb, exp, inf, lgamma, nan
+from random import Random
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.evaluation import (
+    Difference,
+    Scores,
+    as_groups,
+    difference,
+    interval,
+    ks,
+    pass_at,
+    sentence,
+    student_t,
+    sum_up,
+    times_as_many,
+)
+from hud_tui.wire import Estimate, Group
+
+REWARDS = st.lists(st.sampled_from([0.0, 0.2, 1.0]), min_size=1, max_size=6)
+TASKS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), REWARDS, min_size=1, max_size=9)
+
+
+def scores(**rewards: list[float]) -> Scores:
+    return Scores.of(as_groups(rewards))
+
+
+def compared(before: dict[str, list[float]], after: dict[str, list[float]]) -> Difference:
+    found = difference(Scores.of(as_groups(before)), Scores.of(as_groups(after)))
+    assert found is not None
+    return found
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), st.data())
+def test_pass_at_k_is_the_closed_form(counts: tuple[int, int], data: st.DataObject) -> None:
+    n, c = counts
+    k = data.draw(st.integers(1, n))
+    assert pass_at(n, c, k) == pytest.approx(1 - comb(n - c, k) / comb(n, k), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_pass_at_k_is_the_share_of_all_choices_of_k_that_solve(n: int) -> None:
+    for c in range(n + 1):
+        rollouts = [True] * c + [False] * (n - c)
+        for k in range(1, n + 1):
+            chosen = [any(choice) for choice in combinations(rollouts, k)]
+            assert pass_at(n, c, k) == pytest.approx(fmean(chosen))
+
+
+def test_pass_at_k_of_the_paper_s_sizes_is_stable_where_factorials_are_not() -> None:
+    """HumanEval was sampled 200 times: C(200, 100) has 59 digits, a product of floats none."""
+    assert pass_at(200, 1, 1) == pytest.approx(1 / 200)
+    assert pass_at(200, 1, 100) == pytest.approx(0.5)
+    assert pass_at(200, 57, 1) == pytest.approx(0.285)
+    assert pass_at(100_000, 1, 50_000) == pytest.approx(0.5)
+    assert pass_at(4, 2, 2) == pytest.approx(5 / 6)
+    assert pass_at(10, 3, 5) == pytest.approx(1 - 21 / 252)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5), (0, 0, 1)])
+def test_what_is_no_pass_at_k_is_refused(n: int, c: int, k: int) -> None:
+    with pytest.raises(ValueError, match="pass@"):
+        pass_at(n, c, k)
+
+
+def test_an_evaluation_in_figures() -> None:
+    found = sum_up(as_groups({"a": [1.0, 0.0, 0.0, 0.2], "b": [1.0, 1.0, 1.0, 1.0]}))
+    assert (found.num_tasks, found.num_traces, found.samples) == (2, 8, 4)
+    assert found.mean_reward == pytest.approx(0.65)
+    assert {k: e.value for k, e in found.pass_at.items()} == pytest.approx(
+        {1: 5 / 8, 2: 0.75, 4: 1}
+    )
+    assert found.mean is not None
+    assert found.mean.low is not None
+    assert found.mean.high is not None
+    assert found.mean.low < found.mean_reward < found.mean.high
+
+
+def test_solved_is_said_by_a_reward_and_float_residue_does_not_undo_it() -> None:
+    groups = as_groups({"a": [0.9999999, 0.8, 0.5]})
+    assert Scores.of(groups).tasks[0].solved == 1
+    assert Scores.of(groups, solved_at=0.8).tasks[0].solved == 2
+
+
+def test_a_task_counts_as_much_as_any_other_and_rewards_that_are_none_do_not() -> None:
+    found = scores(a=[1.0] * 6, b=[0.0, nan, inf], c=[nan])
+    assert [task.slug for task in found.tasks] == ["a", "b"]
+    assert (found.mean.value, found.samples, found.rollouts) == (0.5, 1, 7)
+    with pytest.raises(ValueError, match="at least one"):
+        sum_up([Group(task_slug="c", rewards=[nan])])
+
+
+def test_one_task_has_figures_and_no_interval() -> None:
+    found = sum_up(as_groups({"a": [1.0, 0.0]}))
+    assert found.mean == Estimate(value=0.5)
+    assert found.pass_at[2].model_dump() == {"value": 1.0, "low": None, "high": None}
+
+
+@pytest.mark.parametrize("tasks", [2, 20, 48])
+def test_tasks_that_are_all_alike_leave_room_for_those_that_nobody_asked(tasks: int) -> None:
+    """Clopper and Pearson 1934: with n of n solved, the lower end is .025^(1/n)."""
+    found = scores(**{f"t{n}": [1.0] * 4 for n in range(tasks)}).pass_at[1]
+    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / tasks)), 1.0)
+    none = scores(**{f"t{n}": [0.0] * 4 for n in range(tasks)})
+    assert (none.mean.low, none.mean.high) == (0.0, pytest.approx(1 - 0.025 ** (1 / tasks)))
+
+
+@given(TASKS)
+def test_intervals_hold_the_figure_and_stay_in_bounds_whatever_the_rewards(
+    tasks: dict[str, list[float]],
+) -> None:
+    found = sum_up(as_groups(tasks))
+    for one in (found.mean, *found.pass_at.values()):
+        assert one is not None
+        if len(tasks) == 1:
+            assert one.low is one.high is None
+        else:
+            assert one.low is not None
+            assert one.high is not None
+            assert -1e-9 <= one.low <= one.value + 1e-9
+            assert one.value - 1e-9 <= one.high <= 1 + 1e-9
+    passes = [found.pass_at[k].value for k in sorted(found.pass_at)]
+    assert passes == sorted(passes)
+
+
+@given(TASKS, st.randoms())
+def test_the_order_of_tasks_changes_nothing(tasks: dict[str, list[float]], random: Random) -> None:
+    groups = as_groups(tasks)
+    again = list(groups)
+    random.shuffle(again)
+    assert sum_up(groups) == sum_up(again)
+
+
+def test_k_is_told_by_doubles_and_for_all_samples() -> None:
+    assert [ks(n) for n in (0, 1, 4, 6)] == [[], [1], [1, 2, 4], [1, 2, 4, 6]]
+
+
+@pytest.mark.parametrize(
+    ("freedom", "told"),
+    [(3, 3.182), (5, 2.571), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.98)],
+)
+def test_student_s_t_is_that_of_the_tables(freedom: int, told: float) -> None:
+    assert student_t(freedom) == pytest.approx(told, rel=0.005)
+
+
+Statistic = Callable[[int], float]
+
+
+def coverage(
+    tasks: int, beta: tuple[float, float], statistic: Statistic, truth: float, times: int = 1000
+) -> float:
+    """How often an interval of tasks × 4 covers what is true of all tasks.
+
+    Args:
+        tasks: How many are asked.
+        beta: What the tasks' chances of being solved are distributed as.
+        statistic: Of a task that was solved so often.
+        truth: Its mean over all tasks.
+    """
+    random, covered = Random(20261122), 0
+    for _ in range(times):
+        chances = [random.betavariate(*beta) for _ in range(tasks)]
+        solved = [sum(random.random() < chance for _ in range(4)) for chance in chances]
+        ends = interval([statistic(count) for count in solved], 0.0, 1.0, resamples=400)
+        assert ends is not None
+        covered += ends[0] <= truth + 1e-9 and ends[1] >= truth - 1e-9
+    return covered / times
+
+
+@pytest.mark.parametrize(("tasks", "beta"), [(20, (1.0, 1.0)), (32, (4.0, 1.0)), (48, (0.3, 2.0))])
+def test_95_percent_covers_93_to_97_of_mean_rewards(tasks: int, beta: tuple[float, float]) -> None:
+    truth = beta[0] / sum(beta)
+    assert 0.93 <= coverage(tasks, beta, lambda solved: solved / 4, truth) <= 0.97
+
+
+@pytest.mark.parametrize(("tasks", "beta"), [(48, (0.4, 0.4)), (48, (1.0, 1.0))])
+def test_and_of_pass_at_4(tasks: int, beta: tuple[float, float]) -> None:
+    a, b = beta
+    unsolved = exp(lgamma(b + 4) + lgamma(a + b) - lgamma(b) - lgamma(a + b + 4))
+    found = coverage(tasks, beta, lambda solved: pass_at(4, solved, 4), 1 - unsolved)
+    assert 0.93 <= found <= 0.97
+
+
+def test_a_paired_difference_covers_too() -> None:
+    """Each task is harder or easier for both alike; the second one solves 8 points more."""
+    random, covered, times = Random(7), 0, 1000
+    for _ in range(times):
+        deltas = []
+        for _ in range(24):
+            chance = 0.9 * random.random()
+            pairs = (chance, chance + 0.08)
+            one, other = (sum(random.random() < p for _ in range(4)) / 4 for p in pairs)
+            deltas.append(other - one)
+        low, high = interval(deltas, -1.0, 1.0, resamples=400) or (1.0, -1.0)
+        covered += low <= 0.08 <= high
+    assert 0.93 <= covered / times <= 0.97
+
+
+BEFORE = {f"t{n:02}": [1.0] * (n % 4) + [0.0] * (4 - n % 4) for n in range(48)}
+AFTER = {slug: [1.0, *rewards[:3]] if int(slug[1:]) % 3 else rewards for slug, rewards in
+         BEFORE.items()}  # fmt: skip
+
+
+def test_a_difference_that_is_visible_says_how_large_and_between_what() -> None:
+    found = compared(BEFORE, AFTER)
+    assert found.solved.value == pytest.approx(1 / 6)
+    [said] = found.sentences("A", "B")
+    assert said == "B solves 17 points more than A, between 13 and 20, on 48 tasks × 4"
+    assert (len(found.better), found.worse, found.is_worse) == (32, [], False)
+    back = compared(AFTER, BEFORE)
+    assert back.is_worse
+    assert back.sentences("A", "B")[0].startswith("B solves 17 points less than A, between 13")
+
+
+def test_a_difference_that_is_not_visible_says_what_would_show_it() -> None:
+    noisy = {slug: list(reversed(BEFORE[f"t{47 - int(slug[1:]):02}"])) for slug in BEFORE}
+    found = compared(BEFORE, noisy)
+    assert found.solved.value == pytest.approx(0.0)
+    assert not found.is_worse
+    [said] = found.sentences("A", "B")
+    assert said.startswith("no difference in what they solve is visible with 48 tasks × 4: about ")
+    assert said.endswith(" times as many tasks would show one of 5 points")
+
+
+def test_rewards_between_0_and_1_have_a_sentence_of_their_own() -> None:
+    graded = {slug: [reward * 0.5 for reward in rewards] for slug, rewards in AFTER.items()}
+    solved, scored = compared(BEFORE, graded).sentences("A", "B")
+    assert solved.startswith("B solves 38 points less than A")
+    assert scored.startswith("B scores 10 points less than A")
+
+
+def test_only_shared_tasks_are_compared_and_none_is_no_comparison() -> None:
+    one, other = scores(a=[1.0], b=[0.0], c=[0.0]), scores(b=[1.0, 1.0], d=[0.0, 0.0])
+    found = difference(one, other)
+    assert found is not None
+    assert (found.missing, found.size) == ((2, 1), "1 task × 1 and 2")
+    assert found.sentences("A", "B") == [
+        "B solves 100 points more than A on 1 task × 1 and 2; one task says nothing of others"
+    ]
+    assert difference(scores(a=[1.0]), scores(b=[1.0])) is None
+
+
+@given(TASKS, TASKS)
+def test_a_difference_is_that_of_the_means_over_the_shared_tasks(
+    before: dict[str, list[float]], after: dict[str, list[float]]
+) -> None:
+    found = difference(Scores.of(as_groups(before)), Scores.of(as_groups(after)))
+    shared = before.keys() & after.keys()
+    assert (found is None) == (not shared)
+    if found is not None:
+        gaps = [fmean(after[slug]) - fmean(before[slug]) for slug in shared]
+        assert found.reward.value == pytest.approx(fmean(gaps))
+        assert len(found.better) + len(found.worse) <= len(shared)
+
+
+def test_how_many_tasks_would_show_it() -> None:
+    """Cohen 1988: the size for a power of .8 is ((1.96 + .8416) / 1.96)² of that for a half."""
+    assert times_as_many(0.05) == 3
+    assert times_as_many(0.1) == 9
+    assert times_as_many(0.034) == 1
+    said = sentence("solves", Estimate(value=0.0, low=-0.02, high=0.03), "A", "B", "900 tasks × 4")
+    assert said.endswith("visible with 900 tasks × 4: one of 5 points would have shown")
+    said = sentence("scores", Estimate(value=0.0, low=-0.6, high=0.6), "A", "B", "3 tasks × 4")
+    assert said.endswith(": more than 100 times as many tasks would show one of 5 points")
