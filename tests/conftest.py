@@ -19,8 +19,7 @@ import pytest
 import uvicorn
 from hypothesis import settings
 
-from hud_tui.service.app import create_app
-from hud_tui.service.connections import MOST, bounded
+from hud_tui.service.app import MOST, bounded, create_app
 from hud_tui.service.service import Service
 from hud_tui.wire import ServiceReady
 from tests import bounds

@@ -1,7 +1,7 @@
 """A task file read as `load_path` does it, for tests that have only its bytes."""
 
 from hud_tui.errors import HudBadTasks
-from hud_tui.rl.tasks.files import try_file
+from hud_tui.rl.tasks.formats import try_file
 from hud_tui.rl.tasks.task import Task
 
 

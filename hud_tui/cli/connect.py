@@ -70,8 +70,7 @@ def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: "
 
 def guard_of(args: argparse.Namespace) -> "Guard":
     """What the flags, the environment and the config file let through."""
-    from hud_tui.client.guard import Guard
-    from hud_tui.protection import Protection
+    from hud_tui.client.guard import Guard, Protection
 
     kept = Protection(lambda: read_paths(args.state_dir, args.data_dir).state)
     return Guard(partial(_why_read_only, args), kept, vars(args).get("confirm"))

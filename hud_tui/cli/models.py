@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from hud_tui.cli.connect import Connect
 from hud_tui.cli.output import changes, confirm, emit, plain, require_consent, tell
 from hud_tui.client.client import HudClient
+from hud_tui.client.guard import Protection
 from hud_tui.client.submit import find_job, job_document
 from hud_tui.client.transport import LOOKS_S
 from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
-from hud_tui.protection import Protection
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.names import find_checkpoint, find_model
 from hud_tui.rl.run import Service, Status, current_model, last_metrics

@@ -40,8 +40,7 @@ from hud_tui.rl.tasks.checks import (
     local_checks,
     missing_environment,
 )
-from hud_tui.rl.tasks.files import MAX_BYTES, try_file
-from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.formats import MAX_BYTES, read_rows, try_file
 from hud_tui.rl.tasks.task import Task, form_of, places
 from hud_tui.rl.text import one_line
 from hud_tui.settings import set_variables

@@ -585,3 +585,43 @@ def _flat(failures: BaseExceptionGroup[BaseException]) -> Iterator[BaseException
             yield from _flat(error)
         else:
             yield error
+
+
+# Webhook: one POST of a small JSON document, somewhere that the user has named.
+
+
+MOST_WEBHOOK_BYTES = 8 * 1024
+"""Bytes of a body; what is longer loses its text's end."""
+WEBHOOK_S = 10.0
+
+
+async def post_webhook(
+    url: str, document: Mapping[str, object], transport: httpx.AsyncBaseTransport | None = None
+) -> str:
+    """Send a document once. No redirect is followed, and no key of HUD's goes with it.
+
+    Args:
+        url: http or https.
+        document: With a ``text`` for people, which is what chat services show.
+        transport: What carries it instead of the network, for tests.
+
+    Returns:
+        Why it did not arrive, in one line; empty where it did.
+    """
+    try:
+        async with httpx.AsyncClient(timeout=WEBHOOK_S, transport=transport) as http:
+            headers = {"content-type": "application/json", "user-agent": "hud-tui"}
+            async with http.stream(
+                "POST", url, content=_webhook_body(document), headers=headers
+            ) as answer:
+                ok, status = answer.is_success, answer.status_code
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        return one_line(f"{type(error).__name__}: {error}".strip(": "), 200)
+    return "" if ok else f"HTTP {status}"
+
+
+def _webhook_body(document: Mapping[str, object]) -> bytes:
+    body = json.dumps(document).encode()
+    if len(body) <= MOST_WEBHOOK_BYTES:
+        return body
+    return json.dumps({"text": str(document.get("text", ""))[: MOST_WEBHOOK_BYTES // 8]}).encode()

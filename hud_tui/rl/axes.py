@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, floor, isfinite, log10
 
-from hud_tui.rl.metrics import short
+from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import Series
 from hud_tui.rl.text import seconds
 
 # Scale: a chart's y axis, from any values, with round numbers beside it.

@@ -9,10 +9,9 @@ from statistics import fmean, variance
 
 from hud_tui.rl.axes import Axis, Positions
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
-from hud_tui.rl.metrics import change, metric, of_weights, ranked, short
+from hud_tui.rl.metrics import Series, change, metric, metrics_of, of_weights, ranked, short
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import Series, metrics_of
 from hud_tui.wire import Checkpoint, Group, Model
 
 LEAST = 0.02

@@ -12,8 +12,7 @@ from itertools import accumulate, islice, repeat
 from math import inf, isfinite, nan
 from typing import NamedTuple
 
-from hud_tui.rl.metrics import change
-from hud_tui.rl.series import Series
+from hud_tui.rl.metrics import Series, change
 
 # Pyramid: the least and the greatest of any stretch of a growing column, without reading it.
 #

@@ -17,11 +17,10 @@ from typing import Any
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.groups import group_stats
-from hud_tui.rl.metrics import ranked
+from hud_tui.rl.metrics import metrics_of, ranked
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.rollouts import RolloutGroup
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Job, Model
 

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.metrics import of_weights
+from hud_tui.rl.metrics import metrics_of, of_weights
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
-from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint
 

@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hud_tui.rl.checkpoint_tree import ROOT, label
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import Series
 from hud_tui.wire import Checkpoint, Group
 
 # Group-relative advantages: how much better a rollout did than its siblings.

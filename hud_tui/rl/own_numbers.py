@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from hud_tui.rl.metrics import of_weights, spelling
-from hud_tui.rl.series import metrics_of
+from hud_tui.rl.metrics import metrics_of, of_weights, spelling
 from hud_tui.wire import Checkpoint, Evaluation, Group
 
 REWARD, HELDOUT = "reward_mean", "heldout_reward"

@@ -15,7 +15,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.checkpoint_tree import Tree, label, reread
-from hud_tui.rl.series import Series
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model

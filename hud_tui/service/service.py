@@ -9,9 +9,8 @@ from hud_tui.service.context import ServiceContext
 from hud_tui.service.data_dir import mark, prepare, tidy
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.environments import TASKSETS
-from hud_tui.service.hosted import Hosted
 from hud_tui.service.retention import DEFAULT_BYTES
-from hud_tui.service.runner import Runner
+from hud_tui.service.runner import Hosted, Runner
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db

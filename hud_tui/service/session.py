@@ -36,13 +36,12 @@ from hud_tui.service.engines.base import (
     StateGone,
 )
 from hud_tui.service.http import Refused, bad_field, new_id, not_found
-from hud_tui.service.policies import Policies, Policy
+from hud_tui.service.policies import Policies, Policy, Weights, checksum
 from hud_tui.service.store import checkpoints, replies
 from hud_tui.service.store.checkpoints import File, NewCheckpoint, Node, Seen
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import KEPT, Kept
-from hud_tui.service.weights import Weights, checksum
 
 
 class Passes:

@@ -54,11 +54,10 @@ if TYPE_CHECKING:
     from hud_tui.client.replay import Recorder
     from hud_tui.config import Config, ReadOnly
     from hud_tui.rl.alarms.alarm import Alarm
-    from hud_tui.rl.alarms.notify import Notify
+    from hud_tui.rl.alarms.notify import Notifier, Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.rl.head import Move
     from hud_tui.rl.run import Run
-    from hud_tui.tui.notify import Notifier
     from hud_tui.tui.screens.base import HudScreen, ViewContext
     from hud_tui.tui.session import RunSession
     from hud_tui.wire import JobStatus, Model
@@ -221,7 +220,7 @@ class HudApp(App[None]):
         try:
             client = await self._connect(mode, key, self.connect_screen.wait)
             context = self._new_context(client, mode)
-            from hud_tui.tui.opening import opening
+            from hud_tui.tui.session import opening
 
             first = await opening(client, self.start, context.layout.now)
         except HudError as error:
@@ -273,7 +272,7 @@ class HudApp(App[None]):
             return False
         from hud_tui.events import TreeRead
         from hud_tui.rl.run import Run
-        from hud_tui.tui.opening import opening_offline
+        from hud_tui.tui.session import opening_offline
 
         try:
             first = opening_offline(known, self.start, self.context.layout.now)
@@ -396,7 +395,9 @@ class HudApp(App[None]):
     def notifier(self) -> Notifier | None:
         """Tells somebody who does not look; None where nobody is to be told."""
         if self._notifier is None and self.options.notify is not None:
-            from hud_tui.tui.notify import Notifier  # 10 ms that the first frame need not wait
+            from hud_tui.rl.alarms.notify import (
+                Notifier,  # 10 ms that the first frame need not wait
+            )
 
             self._notifier = Notifier(self.options.notify, self.bell, self.write_terminal)
         return self._notifier
@@ -437,9 +438,9 @@ class HudApp(App[None]):
         """POST a document to the webhook; a failure is said once."""
         if document is None or self.notifier is None:
             return
-        from hud_tui.client.webhook import post
+        from hud_tui.client.transport import post_webhook
 
-        why = await post(self.notifier.notify.webhook, document)
+        why = await post_webhook(self.notifier.notify.webhook, document)
         if why and (said := self.notifier.failed(why)):
             self.say(said)
 

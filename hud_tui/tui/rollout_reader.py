@@ -1,4 +1,4 @@
-"""Which rollouts a step's group was made of, what each said, and one of them to paste elsewhere.
+"""Jobs and their rollouts: read in parts, as rows of a list, and one of them to paste elsewhere.
 
 In text and Markdown what could act on a terminal is shown as pictures; JSON has every
 character that is not ASCII escaped, so that nothing is lost and nothing acts.
@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
+from textual.content import Content
+
 from hud_tui.errors import HudError
-from hud_tui.rl.metrics import short
-from hud_tui.rl.rollouts import RolloutGroup, answer_of, prompt_of, rollout_groups
-from hud_tui.rl.run import job_is_active, job_step
-from hud_tui.rl.text import WHOLE, clean, one_line
+from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
+from hud_tui.rl.run import job_is_active, job_progress, job_step, job_title
+from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, seconds
+from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.rollout import role_of
+from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace, TraceEvent, TraceEvents
 
 if TYPE_CHECKING:
@@ -246,3 +251,276 @@ def _said(event: TraceEvent) -> Iterator[tuple[str, str]]:
         yield role_of(event), clean(event.text or "", WHOLE)
     for call in event.tool_calls or ():
         yield "calls", clean(json.dumps(call), WHOLE)
+
+
+# Rows of the jobs view: jobs, a step's rollouts by task, and one rollout's siblings.
+
+
+JOBS = (
+    Column("", 1),
+    Column("job"),
+    Column("status", 12, rank=1),
+    Column("step", 9, right=True, rank=2),
+    Column("model", 18, rank=3),
+    Column("age", 5, right=True, rank=4),
+    Column("id", 8, rank=5),
+)
+TRACES = (
+    Column("#", 4, right=True, rank=4),
+    Column("reward", 7, right=True),
+    Column("advantage", 9, right=True, rank=1),
+    Column("tokens", 6, right=True, rank=3),
+    Column("stop", 10, rank=2),
+    Column("completion"),
+)
+SIBLINGS = (
+    Column("", 1),
+    Column("#", 2, right=True),
+    Column("reward", 7, right=True),
+    Column("adv", 7, right=True),
+    Column("tokens", 6, right=True, rank=1),
+    Column("completion"),
+)
+
+
+def job_rows(jobs: Iterable[Job], text: str, now: float) -> list[Row]:
+    """Jobs that run first, then the newest; only those that contain `text`."""
+    wanted = text.casefold().split()
+    shown = [job for job in jobs if all(word in _haystack(job) for word in wanted)]
+    shown.sort(key=lambda job: (not job_is_active(job), -(seconds(job.created_at) or 0.0)))
+    return [_job(job, now) for job in shown]
+
+
+def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
+    """Rollouts under a heading for each task, and for each attempt where there are several;
+    only those whose task or text contain `text`."""
+    rows: list[Row] = []
+    wanted = text.casefold().split()
+    attempts = max((group.attempt for group in groups), default=1)
+    headed = 0
+    for number, group in enumerate(groups):
+        members = [r for r in group.rollouts if all(w in _text_of(group, r) for w in wanted)]
+        if members and attempts > 1 and group.attempt != headed:
+            headed = group.attempt
+            heading = attempt_heading(headed, attempts)
+            rows.append(Row(f"attempt {headed}", (heading,), heading=True))
+        if members:
+            rows.append(Row(f"heading {number}", (group_heading(group),), heading=True))
+        rows += [_trace(rollout) for rollout in members]
+    return rows
+
+
+def attempt_heading(attempt: int, attempts: int) -> Content:
+    """Which sampling of the step, e.g. ``attempt 2 of 3: no spread, sampled again``."""
+    title = Content.styled(f"attempt {attempt} of {attempts}", "bold $foreground")
+    if attempt == attempts:
+        return title
+    return title + Content.styled(": no spread, sampled again", "$text-muted")
+
+
+def group_heading(group: RolloutGroup) -> Content:
+    """A task and how its rollouts did, e.g. ``add-7  .62 ± .31``."""
+    parts = [Content.styled(one_line(group.task_slug or "rollouts", 40), "bold $foreground")]
+    if group.mean is not None:
+        parts.append(Content(f"  {short(group.mean)} ± {short(group.spread)}"))
+    if group.heldout:
+        parts.append(Content("  held out: measured, not trained on"))
+    elif group.compared and group.rewards and not group.teaches:
+        parts.append(Content("  no spread: teaches nothing"))
+    return Content("").join(parts)
+
+
+def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
+    """A group's rollouts side by side, this one marked."""
+    rows = []
+    for place, rollout in enumerate(group.rollouts, 1):
+        trace = rollout.trace
+        mark = Content.styled("▸" if trace.id == trace_id else " ", "$foreground")
+        cells = (
+            mark,
+            *_index(rollout, place),
+            *_grade(rollout),
+            _tokens(rollout),
+            _answer_cell(rollout),
+        )
+        rows.append(Row(trace.id, cells))
+    return rows
+
+
+def reward_cell(reward: float | None) -> Content:
+    """A reward behind a bar in the ramp's colour; the scale is 0 to 1."""
+    if reward is None or reward != reward:
+        return Content.styled("–", "$text-muted")
+    colour = RAMP[ramp_index(reward, 0.0, 1.0)]
+    return Content.styled(eighth(max(reward, 1e-6)), colour) + Content(f"{short(reward):>6}")
+
+
+def advantage_text(advantage: float | None) -> str:
+    """An advantage with its sign; ``–`` where there is none."""
+    return "–" if advantage is None else signed(advantage)
+
+
+def _job(job: Job, now: float) -> Row:
+    active = job_is_active(job)
+    model = (job.metadata or {}).get("model")
+    status = one_line(job.status or "–", 12)
+    style = "bold" if active else "$error" if job.status in ("failed", "error") else "$text-muted"
+    cells = (
+        Content.styled("●" if active else " ", "$accent"),
+        Content.styled(job_title(job), "bold" if active else ""),
+        Content.styled(status, style),
+        Content(job_progress(job)),
+        Content.styled(one_line(model or job.taskset_name or "", 40), "$text-muted"),
+        Content.styled(age(job.created_at, now), "$text-muted"),
+        Content.styled(one_line(job.id[:8], 8), "$text-muted"),
+    )
+    return Row(job.id, cells)
+
+
+def _trace(rollout: Rollout) -> Row:
+    trace = rollout.trace
+    stop = one_line(trace.stop_reason or ("error" if trace.error else trace.status) or "", 10)
+    warm = (
+        "$warning" if trace.error or trace.stop_reason in ("length", "timeout") else "$text-muted"
+    )
+    cells = (
+        *_index(rollout, None),
+        *_grade(rollout),
+        _tokens(rollout),
+        Content.styled(stop, warm),
+        _answer_cell(rollout),
+    )
+    return Row(trace.id, cells)
+
+
+def _index(rollout: Rollout, place: int | None) -> tuple[Content]:
+    index = rollout.trace.rollout
+    number = place if index is None else index + 1
+    return (Content.styled("" if number is None else str(number), "$text-muted"),)
+
+
+def _grade(rollout: Rollout) -> tuple[Content, Content]:
+    better = rollout.advantage is not None and rollout.advantage > 0
+    advantage = Content.styled(advantage_text(rollout.advantage), "" if better else "$text-muted")
+    return reward_cell(rollout.trace.reward), advantage
+
+
+def _tokens(rollout: Rollout) -> Content:
+    tokens = rollout.trace.num_tokens
+    return Content.styled("" if tokens is None else str(tokens), "$text-muted")
+
+
+def _answer_cell(rollout: Rollout) -> Content:
+    text = rollout.trace.completion or ""
+    badge = Content.styled("␛ ", "$warning") if count_unsafe(text) else Content()
+    return badge + Content(one_line(text, 200))
+
+
+def _haystack(job: Job) -> str:
+    model = (job.metadata or {}).get("model") or ""
+    return f"{job.name} {job.status} {job.id} {model} {job.taskset_name}".casefold()
+
+
+def _text_of(group: RolloutGroup, rollout: Rollout) -> str:
+    trace = rollout.trace
+    return f"{group.task_slug} {trace.completion} {trace.stop_reason} {trace.id}".casefold()
+
+
+# The line above each level of the jobs view: where we are, and what it comes to.
+
+
+DOT = Content.styled("  ·  ", "$text-muted")
+
+
+def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
+    """How many jobs there are; `shown` of them, where a filter leaves some out."""
+    if not jobs:
+        return Content()
+    running = sum(job_is_active(job) for job in jobs)
+    some = "" if shown is None or shown == len(jobs) else f"{shown} of "
+    parts = [Content.styled(f"{some}{counted(len(jobs), 'job')}", "bold")]
+    if running:
+        parts.append(Content.styled(f"{running} running", "$accent"))
+    return DOT.join(parts)
+
+
+Ranked = tuple[int, Content]
+"""(rank, text): where a line is too narrow, the highest rank goes first."""
+
+
+def part_title(part: Part | None, job: Job, following: bool, width: int) -> Content:
+    """A job, and what the rollouts that are listed come to, `width` cells at most."""
+    parts: list[Ranked] = [
+        (1, Content.styled(job_title(job), "bold")),
+        (4, Content(one_line(job.status or "–", 20))),
+    ]
+    if part is not None:
+        parts += _part(part, job)
+    if following:
+        parts.append((0, Content.styled("following ↻", "$accent")))
+    return fit(parts, width)
+
+
+def rollout_title(
+    group: RolloutGroup,
+    trace: Trace,
+    width: int,
+    removed: int = 0,
+    found: tuple[int, int] | None = None,
+) -> Content:
+    """One rollout: its task, its place in the group, how it was graded.
+
+    Args:
+        group: The one that it is in.
+        trace: The rollout.
+        width: Cells there are.
+        removed: Characters of it that could act on a terminal.
+        found: Which hit of a search is looked at, of how many; None without a search.
+    """
+    place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
+    parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
+    if trace.step is not None:
+        parts.append((3, Content(f"step {trace.step}")))
+    parts.append((2, Content(f"rollout {place + 1} of {len(group.rollouts)}")))
+    parts.append((0, Content(f"reward {short(trace.reward)}")))
+    if (advantage := group.rollouts[place].advantage) is not None:
+        parts.append((1, Content(f"advantage {advantage_text(advantage)}")))
+    if group.heldout:
+        parts.append((1, Content("held out")))
+    if removed:
+        parts.append((1, Content.styled(f"␛ removed ×{removed}", "bold $warning")))
+    if found is not None:
+        said = f"{found[0]} of {found[1]} found" if found[1] else "not found"
+        parts.append((0, Content.styled(said, "$accent" if found[1] else "$warning")))
+    if trace.stop_reason:
+        parts.append((4, Content(f"stop {one_line(trace.stop_reason, 20)}")))
+    return fit(parts, width)
+
+
+def fit(parts: Sequence[Ranked], width: int) -> Content:
+    """The parts that fit into `width` cells, in their order."""
+    kept = list(parts)
+    while len(kept) > 1 and DOT.join(text for _, text in kept).cell_length > width:
+        kept.remove(max(kept, key=lambda part: part[0]))
+    return DOT.join(text for _, text in kept)
+
+
+def _part(part: Part, job: Job) -> Iterator[Ranked]:
+    where = "step" if part.by_step else "page"
+    if part.by_step or part.newest > 1:
+        yield 0, Content(f"{where} {part.number} of {_steps(part, job)}")
+    trained = [group for group in part.counted if not group.heldout]
+    rewards = [reward for group in trained for reward in group.rewards]
+    count = len(part.traces) if part.total is None else part.total
+    attempts = f" in {part.attempts} attempts" if part.attempts > 1 else ""
+    yield 3, Content(f"{counted(count, 'rollout')}{attempts}")
+    if rewards:
+        yield 2, Content(f"mean {short(fmean(rewards))}")
+    flat = sum(group.compared and bool(group.rewards) and not group.teaches for group in trained)
+    if flat:
+        yield 5, Content(f"{flat} of {len(trained)} groups teach nothing")
+
+
+def _steps(part: Part, job: Job) -> str:
+    planned = job_progress(job).partition("/")[2] if part.by_step else ""
+    return planned or str(part.newest)

@@ -14,8 +14,8 @@ import tracemalloc
 from collections.abc import Callable
 from time import perf_counter
 
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import Series
 from hud_tui.tui.widgets.chart import ChartData, ChartView
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView

@@ -18,7 +18,7 @@ from time import monotonic
 
 import httpx
 
-from hud_tui.service.connections import raise_open_files
+from hud_tui.service.app import raise_open_files
 from hud_tui.wire import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import bearer, ended, fork, submit

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.client.client import TreeReader
 from hud_tui.client.feed import changes
 from hud_tui.client.transport import adapter
-from hud_tui.client.tree_cache import TreeReader
 from hud_tui.errors import HudMalformed
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
 from hud_tui.wire import Checkpoint, Evaluation

@@ -13,10 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.service import connections
+from hud_tui.service import app as serving
 from hud_tui.service import http as http_module
-from hud_tui.service.app import Seldom
-from hud_tui.service.connections import HEADER_BYTES, MOST, raise_open_files, room
+from hud_tui.service.app import HEADER_BYTES, MOST, Seldom, raise_open_files, room
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, bearer, fork, on_socket, serve_process, submit, until
 
@@ -70,7 +69,7 @@ async def ends(reader: asyncio.StreamReader) -> bytes:
 async def test_who_never_makes_a_request_is_let_go(
     service: Service, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.2)
+    monkeypatch.setattr(serving, "HEADERS_S", 0.2)
     async with port_of(service) as port:
         await ends(await port.open(said))
 
@@ -78,7 +77,7 @@ async def test_who_never_makes_a_request_is_let_go(
 async def test_blank_lines_after_an_answer_gain_no_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.2)
+    monkeypatch.setattr(serving, "HEADERS_S", 0.2)
     async with port_of(service) as port:
         reader = await port.open(KEYLESS + b"\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -91,7 +90,7 @@ async def test_blank_lines_after_an_answer_gain_no_time(
 async def test_a_trickle_of_headers_gains_no_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.5)
+    monkeypatch.setattr(serving, "HEADERS_S", 0.5)
     async with port_of(service) as port:
         reader = await port.open(b"GET / HTTP/1.1\r\n")
         ending = asyncio.create_task(ends(reader))
@@ -182,8 +181,8 @@ def test_open_files_are_raised_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch
     assert raise_open_files() == 9000
     assert limits["now"] == (9000, 9000)
     limits["now"] = (1024, resource.RLIM_INFINITY)
-    assert raise_open_files() == connections.FILES
-    assert [room(files) for files in (256, 1024, 9000)] == [16, 384, connections.MOST]
+    assert raise_open_files() == serving.FILES
+    assert [room(files) for files in (256, 1024, 9000)] == [16, 384, serving.MOST]
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from httpx_sse import EventSource, ServerSentEvent
 
 from hud_tui.events import EVENT, CheckpointAdded, Event, JobChanged, StepTaken
-from hud_tui.service import event_stream
 from hud_tui.service.routes import gateway as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
@@ -144,7 +143,7 @@ async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:
 async def test_a_reader_far_behind_is_spared_the_rollouts_of_steps_that_are_over(
     wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "KEPT", 0)
+    monkeypatch.setattr(log, "FRAMES_KEPT", 0)
     model = await fork(wire)
     async with following(wire, model["id"]) as events:
         job_id = await submit(wire, model["id"], steps=4)

@@ -8,7 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service import hosted
+from hud_tui.service import runner
 from hud_tui.service.service import Service
 from tests.conftest import calling, fork, until
 from tests.toy_engine import ToyEngine
@@ -155,7 +155,7 @@ async def test_rollouts_that_wait_are_cancelled_with_their_job(
 async def test_more_than_can_wait_are_refused(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosted, "MOST", 0)
+    monkeypatch.setattr(runner, "MOST", 0)
     asked = body((await fork(http))["model_name"])
     assert (await http.post("/v2/rollouts/submit", json=asked)).status_code == 429
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.client.guard import Guard
+from hud_tui.client.guard import NAME, Guard, Protection
 from hud_tui.errors import HudProtected, HudUsage
-from hud_tui.protection import NAME, Protection
 from hud_tui.service.service import Service
 from hud_tui.wire import OptimStep
 from tests.conftest import Served

@@ -14,7 +14,7 @@ from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
-from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served

@@ -8,17 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.client import webhook
+from hud_tui.client import transport as requests
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import ReplayTransport, replay_client
-from hud_tui.client.webhook import MOST, post
-from hud_tui.options import BadTuning
+from hud_tui.client.transport import MOST_WEBHOOK_BYTES, post_webhook
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.alarms.demos import demo
-from hud_tui.rl.alarms.notify import Notify, read_notify
+from hud_tui.rl.alarms.notify import Notifier, Notify, read_notify
+from hud_tui.rl.alarms.thresholds import BadTuning
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.notify import Notifier
 from hud_tui.wire import JobStatus
 from tests.conftest import until
 from tests.tui.test_alarms import alarm
@@ -110,12 +109,12 @@ async def test_a_webhook_is_one_small_post_without_a_key() -> None:
         return httpx.Response(204)
 
     transport = httpx.MockTransport(answer)
-    assert await post(HOOK, {"text": "t", "kind": "alarm"}, transport) == ""
-    assert await post(HOOK, {"text": "t" * 9000, "more": "x" * 99_999}, transport) == ""
+    assert await post_webhook(HOOK, {"text": "t", "kind": "alarm"}, transport) == ""
+    assert await post_webhook(HOOK, {"text": "t" * 9000, "more": "x" * 99_999}, transport) == ""
     assert [request.method for request in seen] == ["POST", "POST"]
     assert "authorization" not in seen[0].headers
     assert json.loads(seen[0].content) == {"text": "t", "kind": "alarm"}
-    assert len(seen[1].content) <= MOST
+    assert len(seen[1].content) <= MOST_WEBHOOK_BYTES
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ async def test_why_a_webhook_failed_is_said(answer: Any, said: str) -> None:
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    assert await post(HOOK, {"text": "t"}, httpx.MockTransport(fail)) == said
+    assert await post_webhook(HOOK, {"text": "t"}, httpx.MockTransport(fail)) == said
 
 
 async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
@@ -145,7 +144,7 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
         sent.append(document)
         return "HTTP 500"
 
-    monkeypatch.setattr(webhook, "post", fails)
+    monkeypatch.setattr(requests, "post_webhook", fails)
     now = 0.0
     transport = ReplayTransport(demo("zero-spread"), 100.0, lambda: now)
     settings = replay_client(demo("healthy"), 1.0).settings

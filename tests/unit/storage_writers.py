@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hud_tui.client.guard import Protection
 from hud_tui.notebook import Notebook
-from hud_tui.protection import Protection
 from hud_tui.storage import JsonStore, write_atomic
 
 NOTES = 50

@@ -18,8 +18,7 @@ from hud_tui.rl.head import (
     undo_note,
 )
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree_cursor import TreeCursor
-from hud_tui.rl.tree_layout import Kind
+from hud_tui.rl.tree_layout import Kind, TreeCursor
 from tests.unit.trees import parents, tree_of
 
 

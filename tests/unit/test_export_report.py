@@ -15,6 +15,7 @@ from markdown_it.token import Token
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Move
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.names import code, escaped
 from hud_tui.rl.report import (
     FILE,
@@ -30,7 +31,6 @@ from hud_tui.rl.report import (
     report_files,
 )
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import Series
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 from tests.unit.trees import tree_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.config import Export, read_export
-from hud_tui.options import BadTuning
+from hud_tui.rl.alarms.thresholds import BadTuning
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.export import (
     FORMULA,
@@ -27,10 +27,10 @@ from hud_tui.rl.export import (
     rollouts_sheet,
     tree_sheet,
 )
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import Series
 from hud_tui.rl.text import count_unsafe
 from hud_tui.wire import Checkpoint, Group, Job, Model, Trace
 from tests.unit.trees import tree_of

@@ -80,7 +80,7 @@ def test_no_problem_repeats_a_value() -> None:
 
 
 def test_a_larger_file_than_can_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hud_tui.rl.tasks.files.MAX_BYTES", 10)
+    monkeypatch.setattr("hud_tui.rl.tasks.formats.MAX_BYTES", 10)
     with pytest.raises(HudBadTasks, match="larger than"):
         read_file("t.json", b"[" + b" " * 10 + b"]")
 

@@ -25,7 +25,7 @@ from hud_tui.keys import (
     spell,
     types_text,
 )
-from hud_tui.options import BadTuning
+from hud_tui.rl.alarms.thresholds import BadTuning
 
 PRINTABLE = [chr(code) for code in range(33, 127)]
 PACKAGE = Path(__file__).parents[2] / "hud_tui"

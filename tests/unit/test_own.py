@@ -15,7 +15,7 @@ from hud_tui.rl.head import head_change
 from hud_tui.rl.metrics import of_weights
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree_cursor import Matches
+from hud_tui.rl.tree_layout import Matches
 from hud_tui.wire import Checkpoint, Evaluation, Group
 from tests.unit.spoilt_run import BAD, GOOD, LAST, spoilt_run
 from tests.unit.trees import REWARDS, parents

@@ -11,6 +11,7 @@ from types import FrameType
 import pytest
 
 from hud_tui.audit_log import CommandLog
+from hud_tui.client.guard import Protection
 from hud_tui.client.preflight import load_path
 from hud_tui.client.replay import read_file
 from hud_tui.config import CONFIG_NAME as CONFIG
@@ -21,7 +22,6 @@ from hud_tui.legacy.dataset import read_parquet
 from hud_tui.legacy.lock_file import LOCK_NAME as LOCK
 from hud_tui.legacy.lock_file import load_lock, read_bounded, replace_file
 from hud_tui.notebook import Notebook
-from hud_tui.protection import Protection
 from hud_tui.rl.head import Move
 from hud_tui.settings import every_variable, read_variables
 from hud_tui.storage import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.rollouts import rollout_groups
-from hud_tui.tui.job_rows import sibling_rows, trace_rows
+from hud_tui.tui.rollout_reader import sibling_rows, trace_rows
 from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
 from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
 

@@ -14,8 +14,8 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import LOG, Run, is_active
-from hud_tui.rl.series import Series
 from hud_tui.wire import Checkpoint, Group, JobStatus
 from tests.unit.trees import tree_of
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hud_tui import storage
 from hud_tui.audit_log import NAME as LOG
 from hud_tui.audit_log import CommandLog, Written, to_line
+from hud_tui.client.guard import NAME, Protection
 from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook
-from hud_tui.protection import NAME, Protection
 from hud_tui.rl.names import LONGEST, plain_name
 from hud_tui.storage import (
     JsonStore,

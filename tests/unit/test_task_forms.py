@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.tasks.files import try_file
-from hud_tui.rl.tasks.formats import KNOWN, detect, read_row, read_rows
+from hud_tui.rl.tasks.formats import KNOWN, detect, read_row, read_rows, try_file
 from hud_tui.rl.tasks.legacy import KNOWN_V3, KNOWN_V4
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import has_surrogate

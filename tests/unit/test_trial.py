@@ -6,7 +6,7 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.tui.run_draft import Draft, Trial
-from hud_tui.tui.task_rows import (
+from hud_tui.tui.screens.launch import (
     BINS,
     COLUMNS,
     TASK_COLUMNS,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import isfinite, nan
 from typing import ClassVar, Generic, TypeVar
 
-from hud_tui.options import Tuning
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Skipped
 from hud_tui.rl.alarms.statistics import (
     HELDOUT,
@@ -19,7 +18,7 @@ from hud_tui.rl.alarms.statistics import (
     Row,
     Window,
 )
-from hud_tui.rl.alarms.thresholds import Limits
+from hud_tui.rl.alarms.thresholds import Limits, Tuning
 from hud_tui.rl.metrics import of_weights
 
 # Context: how the run itself is doing, which tells a bad sign from a good one.

@@ -9,7 +9,7 @@ from statistics import median
 
 from hud_tui.rl.alarms.thresholds import Limits
 from hud_tui.rl.groups import group_stats
-from hud_tui.rl.series import metrics_of
+from hud_tui.rl.metrics import metrics_of
 from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint
 

@@ -15,7 +15,6 @@ from starlette.routing import Route
 from hud_tui.service import gateway
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError, EngineLost, StateGone
-from hud_tui.service.event_stream import RESET
 from hud_tui.service.gateway import Answered, chunks, whole
 from hud_tui.service.http import Refused, dumps, read, read_bytes, reply, wanted_id
 from hud_tui.service.routes import find_model, parts_of, path, service_of
@@ -25,6 +24,7 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import events, jobs, models, traces
 from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
+from hud_tui.service.store.events import RESET
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import CancelJob, CancelRollout, Chat, Completion, Json, Many, SubmitRollout
 from hud_tui.wire import Request as Body

@@ -32,10 +32,10 @@ from hud_tui.rl.head import (
     to_selected,
     to_undo,
 )
+from hud_tui.rl.metrics import metrics_of
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import coarse, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.job_actions import ask_fork
@@ -47,7 +47,7 @@ from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
 from hud_tui.tui.type_ahead import OPENS
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
-from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.tui.widgets.form import FilterField
 from hud_tui.wire import Checkpoint, Group
 
 EMPTY = (

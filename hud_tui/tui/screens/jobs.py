@@ -26,10 +26,14 @@ from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run, job_is_active, job_model_id, job_reason, may_have_reason, reason
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_actions import ask_cancel, ask_resume, why_no_cancel, why_no_resume
-from hud_tui.tui.job_rows import (
+from hud_tui.tui.keys import bindings
+from hud_tui.tui.rollout_reader import (
+    FORMS,
     JOBS,
     SIBLINGS,
     TRACES,
+    JobReader,
+    Part,
     job_rows,
     jobs_title,
     part_title,
@@ -37,11 +41,9 @@ from hud_tui.tui.job_rows import (
     sibling_rows,
     trace_rows,
 )
-from hud_tui.tui.keys import bindings
-from hud_tui.tui.rollout_reader import FORMS, JobReader, Part
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ChoiceDialog
-from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Forward, Job, Trace, TraceEvents

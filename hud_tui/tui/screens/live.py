@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
 from typing import ClassVar
 
 from textual import on, work
@@ -12,27 +14,260 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.events import DescendantFocus
 from textual.reactive import reactive
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hud_tui.keys import keyed
+from hud_tui.keys import key, keyed
+from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.compare import Overlay
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
-from hud_tui.rl.run import Run
+from hud_tui.rl.progress import Liveness, State, progress, step_seconds
+from hud_tui.rl.run import Entry, Run, trouble
+from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_actions import RESUMABLE, cancel, resume
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, ViewContext, bar, duration
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView
+from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView, MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.lines import LinesView
-from hud_tui.tui.widgets.metric_grid import MetricGrid
-from hud_tui.tui.widgets.run_status import EventLog, Reason, RunStatus
+from hud_tui.tui.widgets.lines import LinesView, line
+
+# RunStatus: how far the run is, and how much to trust what the screen says of it.
+
+
+# EventLog: what happened, newest first, by this machine's clock; each entry whole.
+
+
+MARGIN = 11
+"""Cells left of a text, for its time."""
+
+
+class EventLog(LinesView):
+    """What is being read stays in place while newer events arrive above it."""
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        if run.log is before.log:
+            return
+        fresh = _fresh(before.log, run.log)
+        self.redraw()
+        if self.scroll_offset.y:
+            newest = run.log[len(run.log) - fresh :]
+            self.scroll_rows(sum(len(self._wrapped(entry)) for entry in newest))
+
+    def title(self, width: int) -> str:
+        return "events"
+
+    @property
+    def count(self) -> int:
+        return sum(len(self._wrapped(entry)) for entry in self.run.log) or 1
+
+    def draw(self, width: int, rows: range) -> list[Strip]:
+        if not self.run.log:
+            return [line((" Nothing has happened yet.", self.tone("dim")))]
+        drawn: list[Strip] = []
+        passed = 0
+        for entry in reversed(self.run.log):
+            texts = self._wrapped(entry)
+            if passed + len(texts) > rows.start:
+                lines = [self._line(entry, nth, text) for nth, text in enumerate(texts)]
+                drawn += lines[max(0, rows.start - passed) :]
+            passed += len(texts)
+            if passed >= rows.stop:
+                break
+        return drawn[: len(rows)]
+
+    def _line(self, entry: Entry, nth: int, text: str) -> Strip:
+        time = " " * MARGIN if nth else f" {local_time(entry.at)}  "
+        return line((time, self.tone("dim")), (text, self.tone("plain")))
+
+    def _wrapped(self, entry: Entry) -> tuple[str, ...]:
+        return wrapped(entry.text, max(1, self.width - MARGIN))
+
+
+@lru_cache(1024)
+def wrapped(text: str, width: int) -> tuple[str, ...]:
+    """Text from anywhere as lines of at most `width` cells, all of it; at least one line."""
+    lines = Content(one_line(text, LIMIT)).wrap(width)
+    return tuple(line.plain for line in lines) or ("",)
+
+
+def local_time(at: float) -> str:
+    """Unix seconds as ``07:12:41``, by this machine's clock; dashes where unknown."""
+    try:
+        return datetime.fromtimestamp(at).strftime("%H:%M:%S") if at else "--:--:--"
+    except (OverflowError, OSError, ValueError):
+        return "--:--:--"
+
+
+def _fresh(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> int:
+    """How many entries were added at the end."""
+    if not before:
+        return len(now)
+    places = (place for place in range(len(now) - 1, -1, -1) if now[place] is before[-1])
+    return len(now) - 1 - next(places, -1)
+
+
+# Reason: why a run ended, or why there is no news of it, in as many lines as that takes.
+
+
+CONNECTING = Liveness(State.CONNECTING, "connecting", None)
+
+
+class Reason(Widget):
+    """Out of sight while nothing went wrong. What its style leaves no room for is in the events."""
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+    freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
+    text: reactive[str] = reactive("", layout=True)
+
+    def watch_run(self) -> None:
+        self._write()
+
+    def watch_freshness(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        self.text = reason(self.run, self.freshness)
+        self.display = bool(self.text)
+
+    def render(self) -> Content:
+        lines, room = Content(self.text).wrap(max(1, self.size.width)), self.size.height
+        if len(lines) > room > 0:
+            lines[room - 1 :] = [Content(keyed("… all of it is in the events ({live.pane.1})"))]
+        return Content("\n").join(lines)
+
+
+def reason(run: Run, freshness: Liveness) -> str:
+    """What went wrong with the connection, else with the run; empty where nothing did."""
+    if freshness.state is State.RECONNECTING and freshness.trouble:
+        return f"no news of the run: {one_line(freshness.trouble, LIMIT)}"
+    if run.job is None or not (why := trouble(run.job)):
+        return ""
+    return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
+
+
+LEAST_BAR = 8
+NARROW = 60
+"""Cells across below which all is well in few words."""
+
+
+class RunStatus(Widget):
+    """One line; it repaints only when its text changes."""
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+    freshness: reactive[Liveness] = reactive(
+        Liveness(State.CONNECTING, "connecting", None), repaint=False
+    )
+    frozen: reactive[Run | None] = reactive[Run | None](None, repaint=False)
+    """What the screen was frozen at; None while it follows."""
+    line: reactive[Content] = reactive(Content())
+    """What is on the screen."""
+
+    def watch_run(self) -> None:
+        self._write()
+
+    def watch_freshness(self) -> None:
+        self._write()
+
+    def watch_frozen(self) -> None:
+        self._write()
+
+    def on_resize(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        self.line = status_line(self.run, self.freshness, self.frozen, self.size.width)
+
+    def render(self) -> Content:
+        return self.line
+
+
+def status_line(run: Run, freshness: Liveness, frozen: Run | None, width: int) -> Content:
+    """The line, `width` cells at most: the job, how far it is, how fresh this is."""
+    right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
+    right = right.truncate(max(0, width - 20), ellipsis=True)
+    room = max(0, width - right.cell_length - 4)
+    left = _job(run, named=True)
+    going = progress(run)
+    if going is not None and going.fraction is not None:
+        steps = Content(f"  step {going.step}/{going.steps}  ")
+        left_s = going.eta_s if run.training and freshness.state is State.LIVE else None
+        after = Content(f"  {going.fraction:.0%}{_left(left_s)}")
+        if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
+            left = _job(run, named=False)
+        if left.cell_length + steps.cell_length + after.cell_length > room:
+            after = Content(f"  {going.fraction:.0%}")
+        wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
+        middle = bar(going.fraction, wide) if wide >= LEAST_BAR else Content()
+        left = Content.assemble(left, steps, middle, after)
+    left = left.truncate(room, ellipsis=True)
+    return Content.assemble(" ", left, " " * (room + 2 - left.cell_length), right, " ")
+
+
+def _left(eta_s: float | None) -> str:
+    return f"  {duration(eta_s)} left" if eta_s is not None else ""
+
+
+def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
+    """Where the news comes from and how old they are; that something is wrong where it is."""
+    if run.waits and freshness.state in (State.LIVE, State.STALLED):
+        return Content.styled(f"⚠ waits: {one_line(run.waits, 100)}", "bold $warning")
+    age = duration(freshness.age_s) if freshness.age_s is not None else "never"
+    match freshness.state:
+        case State.CONNECTING:
+            return Content.styled("… connecting", "$text-muted")
+        case State.LIVE if freshness.behind_s:
+            text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
+            return Content.styled(text, "bold $warning")
+        case State.LIVE:
+            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, heard {age} ago"
+            text = f"↻ {freshness.arriving}" if freshness.arriving else heard
+            return Content.styled(text, "$text-muted")
+        case State.STALLED:
+            usual = step_seconds(run)
+            pace = f", usual step {usual:.1f} s" if usual is not None else ""
+            return Content.styled(f"⚠ stalled: no event for {age}{pace}", "bold $warning")
+        case State.RECONNECTING:
+            said = freshness.advice or f"reconnecting in {duration(freshness.retry_s or 0)}"
+            return Content.styled(f"⚠ {said}", "bold $warning")
+
+
+def _held(run: Run, frozen: Run) -> Content:
+    steps = run.series.length - frozen.series.length
+    late = f" · {steps} steps behind" if steps > 0 else ""
+    if frozen.head is not None and run.tree.find(frozen.head.id) is not None:
+        left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
+        late = f" · now at {one_line(label(run.head), 24)}" if left else late
+    at = one_line(label(frozen.head), 24)
+    return Content.styled(f"⏸ frozen at {at}{late} · {key('live.freeze')} follows", "bold $warning")
+
+
+def _no_job(run: Run) -> str:
+    if run.model is not None and not run.loaded:
+        return "reading the run …"
+    loop = run.head is not None and run.head.job_id is None
+    return "trained by a loop" if loop else "no run under way"
+
+
+def _job(run: Run, named: bool) -> Content:
+    job = run.job
+    if job is None:
+        return Content.styled(_no_job(run), "$text-muted")
+    name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
+    failed = "bold $error" if trouble(job) else "bold"
+    return Content.assemble(
+        (f"{name} " if named else "", "$text-muted"),
+        ("waits", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
+    )
+
 
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""

@@ -29,7 +29,7 @@ from hud_tui.rl.text import age, counted, one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.over import Leavable
-from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 # The command log's rows, and all that is known of one entry.

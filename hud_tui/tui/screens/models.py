@@ -32,7 +32,7 @@ from hud_tui.tui.job_actions import ask_fork
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
-from hud_tui.tui.widgets.filter_field import FilterField
+from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import EngineState, Model
 

@@ -10,10 +10,9 @@ from textual.content import Content
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, moved
-from hud_tui.rl.metrics import change, metric, of_weights, ranked, short, signed
+from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
-from hud_tui.rl.series import metrics_of
 from hud_tui.rl.text import age, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.theme import RAMP, eighth, ramp_index

@@ -25,8 +25,7 @@ from hud_tui.rl.metrics import of_weights, short, signed
 from hud_tui.rl.own_numbers import own_metric
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, coarse, counted, one_line
-from hud_tui.rl.tree_cursor import Matches, TreeCursor
-from hud_tui.rl.tree_layout import Kind, Lanes, Row
+from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import resize_virtually

@@ -1,4 +1,4 @@
-"""RunForm: the run's parameters, one line a field, what is wrong said beside it."""
+"""FilterField and RunForm: the run's parameters, one line a field, what is wrong said beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Grid, Horizontal
 from textual.content import Content
-from textual.events import Click
+from textual.events import Blur, Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -157,3 +157,28 @@ class RunForm(Grid):
 
 
 _SPECS: dict[str, NumberField] = {spec.key: spec for spec in NUMBERS}
+
+
+# FilterField: where a list's filter is typed; it is in sight for as long as it has a text.
+
+
+class FilterField(Input):
+    """It has the focus only where it was asked to: a list that has no rows for a moment, as while
+    they are read, would leave the focus to it, and keys that act would be typed."""
+
+    def __init__(self, placeholder: str, id: str) -> None:
+        super().__init__(placeholder=placeholder, id=id, compact=True)
+        self.can_focus = False
+
+    def focus(self, scroll_visible: bool = True) -> FilterField:
+        """Be typed into, until it is left."""
+        self.can_focus = self.display = True
+        super().focus(scroll_visible)
+        return self
+
+    def on_click(self, event: Click) -> None:
+        self.focus()
+
+    def on_blur(self, event: Blur) -> None:
+        if self.app.app_focus:  # not where another window has the keys for a while
+            self.can_focus = False

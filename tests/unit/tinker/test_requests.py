@@ -7,7 +7,7 @@ import pytest
 
 from hud_tui.service.engines.base import SampleRequest
 from hud_tui.service.engines.tinker.engine import as_asked, seed_of
-from hud_tui.service.engines.tinker.sampling import alike
+from hud_tui.service.engines.tinker.run import alike
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer
 
 

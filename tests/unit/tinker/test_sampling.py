@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hud_tui.service.engines.base import EngineRefused
-from hud_tui.service.engines.tinker.sampling import sample
+from hud_tui.service.engines.tinker.run import sample
 
 tinker = pytest.importorskip("tinker")
 ASK = {"prompt": [5], "max_tokens": 4, "temperature": 1.0, "top_p": 0.3, "top_logprobs": 0,

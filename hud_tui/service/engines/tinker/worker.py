@@ -76,7 +76,7 @@ class Worker:
             await run.close()
 
     async def do_sample(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        from hud_tui.service.engines.tinker.sampling import sample
+        from hud_tui.service.engines.tinker.run import sample
 
         return await sample(self._server, self._run(request), request["requests"])
 
