@@ -49,11 +49,12 @@ async def test_y_leaves_the_run_training(served: Served, size: tuple[int, int]) 
     _, job_id = await training(served)
     async with opened(Connector(served), size=size) as app:
         await in_training(app)
+        for said in ("one", "two", "a long word " * 16):
+            app.app.notify(said, timeout=60, markup=False)
         await app.press("q")
         await app.until_dialog()
+        await app.until(lambda: "a long word" in drawn(app))
         assert labels(app) == ["Stay", "End the run", "Keep training  (y)"]
-        app.app.clear_notifications()  # an alarm's, told before the dialog came
-        await app.pilot.pause()
         for label in labels(app):
             assert label in drawn(app)
         assert "esc leaves" in drawn(app)
@@ -190,6 +191,7 @@ async def test_a_notice_covers_nothing_of_a_dialog(
         assert not any(region.overlaps(inside) for region in seen(app) if region.area)
         assert any(region.area for region in seen(app))
         assert all(app.screen.region.contains_region(region) for region in seen(app))
+        assert all(inside.contains_region(one.region) for one in app.screen.query(Button))
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -160,8 +160,10 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
         now = 1000.0
         await until(lambda: {"alarm", "ended"} <= {one["kind"] for one in sent})
         notices = [one.message for one in app._notifications if "webhook" in one.message]
-    assert [one["name"] for one in sent if one["kind"] == "alarm"] == ["zero_spread"]
+    alarms = [(one["name"], one["level"]) for one in sent if one["kind"] == "alarm"]
+    worse = [("zero_spread", "warn"), ("zero_spread", "critical")]
+    assert alarms in (worse, worse[1:])  # told again where a frame fell between the two
     [ended] = [one for one in sent if one["kind"] == "ended"]
     assert ended["text"] == "demo/zero-spread: the run is succeeded after 300 steps"
     assert len(notices) == 1
-    assert told.rings == len(sent) == 2
+    assert told.rings == len(sent)
