@@ -5,6 +5,7 @@ way says depends on the prompt; how often it is chosen does not, so what is lear
 task holds for all. The whole logprob lies on a completion's first token.
 """
 
+import asyncio
 import json
 import math
 import os
@@ -81,7 +82,32 @@ class ToyEngine:
         """Name of the verb that the engine dies in, once."""
         self.fail_next: dict[str, EngineError] = {}
         """What a verb raises once it reaches a policy, once; the engine stands."""
+        self.may_roll_out = asyncio.Event()
+        """Whether a run gets its rollouts, or waits for them; what samples once is answered."""
+        self.may_roll_out.set()
+        self._rests_after: int | None = None
         self._right = _answers(self.tokens)
+
+    def rest_after(self, steps: int) -> None:
+        """Take so many optimizer steps, then let a run wait for its rollouts: it stays running
+        and leaves the processor to what is tested."""
+        self._rests_after = steps
+        self.may_roll_out.set()
+        self._rest_if_due()
+
+    @property
+    def rests(self) -> bool:
+        """Whether those steps have been taken."""
+        return not self.may_roll_out.is_set()
+
+    def go_on(self) -> None:
+        """Take steps again, without end."""
+        self._rests_after = None
+        self.may_roll_out.set()
+
+    def _rest_if_due(self) -> None:
+        if self._rests_after is not None and self._rests_after <= 0:
+            self.may_roll_out.clear()
 
     def bases(self) -> Sequence[Base]:
         return [TOY]
@@ -116,6 +142,8 @@ class ToyEngine:
         self.policies.pop(handle, None)
 
     async def sample(self, handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        if len(requests) > 1:
+            await self.may_roll_out.wait()
         self._live("sample")
         policy = self._policy(handle, "sample")
         base_module.requests(requests, TOY.context, TOY.vocabulary)
@@ -203,6 +231,9 @@ class ToyEngine:
             json.dump({key: getattr(policy, key) for key in ("logits", "m", "v", "t")}, file)
             file.flush()
             os.fsync(file.fileno())
+        if self._rests_after is not None:
+            self._rests_after -= 1
+            self._rest_if_due()
         return Saved(str(path), str(path), {"grad_norm": math.hypot(*gradient)})
 
     async def slim(self, state: Path, directory: Path) -> str:

@@ -20,7 +20,8 @@ from hud_tui.settings import Settings, Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
-from tests.conftest import Served, until
+from tests.conftest import Served, bearer, ended, fork, submit, until
+from tests.toy_engine import ToyEngine
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +107,50 @@ class Net(httpx.AsyncHTTPTransport):
             await answer.aclose()
             raise httpx.ReadError("the line is cut", request=request)
         return answer
+
+
+def caller(served: Served) -> httpx.AsyncClient:
+    """Calls the service as somebody else would."""
+    return httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key))
+
+
+def toy_of(served: Served) -> ToyEngine:
+    """The engine behind a service."""
+    engine = served.service.parts.engine
+    assert isinstance(engine, ToyEngine)
+    return engine
+
+
+async def training(served: Served, steps: int = 1, model_id: str = "") -> tuple[str, str]:
+    """A model, a fork unless it is named, with a run that is under way, has taken so many steps,
+    and takes the next when the engine goes on: the ids of both."""
+    toy_of(served).rest_after(steps)
+    async with caller(served) as http:
+        model_id = model_id or str((await fork(http))["id"])
+        job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
+        await until(lambda: toy_of(served).rests)
+    return model_id, job_id
+
+
+async def trained(served: Served, steps: int = 1) -> tuple[str, str]:
+    """A fork with a run that has ended after so many steps: the ids of both."""
+    async with caller(served) as http:
+        model_id = str((await fork(http))["id"])
+        job_id = await submit(http, model_id, steps=steps, learning_rate=1e-6)
+        assert (await ended(http, job_id))["status"] == "succeeded"
+    return model_id, job_id
+
+
+async def status(served: Served, job_id: str) -> str:
+    """How a run stands."""
+    async with caller(served) as http:
+        answer = await http.get(f"/v1/training/jobs/{job_id}/raw-status")
+        return str(answer.json()["status"])
+
+
+async def cancel(served: Served, job_id: str) -> None:
+    async with caller(served) as http:
+        await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
 
 
 class Connector:

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import httpx
 import pytest
 from textual.widgets import Input
 
@@ -14,33 +13,19 @@ from hud_tui.tui.app import READING
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.wire import JobStatus
-from tests.conftest import Served, bearer, fork, on_socket, submit, until
-from tests.tui.conftest import Connector, Opened, opened
+from tests.conftest import Served, fork, on_socket, until
+from tests.tui.conftest import (
+    Connector,
+    Opened,
+    caller,
+    cancel,
+    opened,
+    status,
+    trained,
+    training,
+)
 
 DOWN = HudUnreachable("no answer from http://x: [/refused]", "start it again")
-FOREVER = 100_000
-
-
-def caller(served: Served) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key))
-
-
-async def training(served: Served, steps: int = FOREVER) -> tuple[str, str]:
-    """A fork with a run under way: the ids of both."""
-    async with caller(served) as http:
-        model_id = str((await fork(http))["id"])
-        return model_id, await submit(http, model_id, steps=steps, learning_rate=1e-6)
-
-
-async def status(served: Served, job_id: str) -> str:
-    async with caller(served) as http:
-        answer = await http.get(f"/v1/training/jobs/{job_id}/raw-status")
-        return str(answer.json()["status"])
-
-
-async def cancel(served: Served, job_id: str) -> None:
-    async with caller(served) as http:
-        await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
 
 
 @pytest.mark.parametrize("key", ["enter", "l"])
@@ -116,7 +101,7 @@ async def test_a_command_opens_its_view(served: Served, command: str, own: bool,
 
 
 async def test_it_follows_the_model_of_the_newest_job(served: Served) -> None:
-    model_id, job_id = await training(served, steps=1)
+    model_id, _ = await trained(served)
     async with caller(served) as http:
         await fork(http, "a later fork")
     async with opened(Connector(served)) as app:
@@ -124,7 +109,6 @@ async def test_it_follows_the_model_of_the_newest_job(served: Served) -> None:
         assert app.app.run_now.model is not None
         assert app.app.run_now.model.id == model_id
         await app.until(lambda: app.app.run_now.job is not None)
-    await until(lambda: _is(served, job_id, "succeeded"))
 
 
 async def _is(served: Served, job_id: str, wanted: str) -> bool:
@@ -139,7 +123,7 @@ async def test_a_name_that_nothing_has_is_told(served: Served, start: Start) -> 
 
 
 async def test_a_job_can_be_named(served: Served) -> None:
-    model_id, job_id = await training(served, steps=1)
+    model_id, job_id = await trained(served)
     async with opened(Connector(served), Start("status", ref=job_id)) as app:
         await app.until_view("live")
         assert app.app.run_now.model is not None
@@ -227,8 +211,7 @@ async def test_ctrl_c_twice_leaves_whatever_is_asked(served: Served) -> None:
 
 
 async def test_any_size_does(served: Served) -> None:
-    _, job_id = await training(served, steps=3)
-    await until(lambda: _is(served, job_id, "succeeded"))
+    await trained(served, steps=3)
     async with opened(Connector(served)) as app:
         await app.until_view("live")
         for view in "12345":
@@ -241,8 +224,7 @@ async def test_any_size_does(served: Served) -> None:
 
 async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
     """The service ends and another, on another port, takes its place."""
-    model_id, job_id = await training(served, steps=2)
-    await until(lambda: _is(served, job_id, "succeeded"))
+    model_id, _ = await trained(served, steps=2)
     async with on_socket(served.service) as url:
         connector = Connector(Served(url, served.api_key, served.service))
         start = Start("checkpoints", model=model_id)
@@ -269,8 +251,7 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
 @pytest.mark.parametrize("view", ["models", "preflight", "checkpoints", "jobs"])
 async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -> None:
     """What reads from the old client is ended with it, and reads from the new one."""
-    model_id, job_id = await training(served, steps=1)
-    await until(lambda: _is(served, job_id, "succeeded"))
+    model_id, _ = await trained(served)
     async with on_socket(served.service) as url:
         connector = Connector(Served(url, served.api_key, served.service))
         app = opened(connector, Start(view, model=model_id))

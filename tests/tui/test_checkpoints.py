@@ -19,8 +19,9 @@ from hud_tui.tui.screens.set_head import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import AGE, CheckpointTree
 from hud_tui.wire import Checkpoint
-from tests.conftest import Served, bearer, ended, fork, submit
+from tests.conftest import Served, bearer, fork
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
+from tests.tui.conftest import toy_of, training
 
 NAMES = [f"step-{step:06}" for step in range(1, 7)]
 
@@ -590,24 +591,19 @@ async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
 
 
 async def test_a_job_that_trains_is_named_and_its_next_step_branches(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
-        model_id = str((await fork(http))["id"])
-        slow = {"steps": 10_000, "learning_rate": 1e-6}
-        job_id = await submit(http, model_id, **slow)
-        async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
-            await flown.until(lambda: len(tree(flown).checkpoints) >= 3)
-            tree(flown).go(0)
-            await flown.press("H")
-            said = await flown.until_dialog()
-            assert f"Job {job_id[:8]} is training: its next step branches from step-0" in said
-            asked_at = len(flown.view.session.run.tree)
-            await flown.until(lambda: len(flown.view.session.run.tree) > asked_at)
-            await flown.press("y")  # once: the steps taken meanwhile are no reason to ask again
-            await flown.until(lambda: "verified" in note(flown))
-            assert len(flown.net.sent) == 1
-            await flown.until(lambda: tree(flown).lanes.branches == 2)
-            nodes = await flown.tree(model_id)
-            first = nodes[0].id
-            assert sum(node.prev_model_checkpoint_id == first for node in nodes) == 2
-            assert (await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})).is_success
-            await ended(http, job_id)
+    model_id, job_id = await training(served, 3)
+    async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
+        await flown.until(lambda: len(tree(flown).checkpoints) == 3)
+        tree(flown).go(0)
+        await flown.press("H")
+        said = await flown.until_dialog()
+        assert f"Job {job_id[:8]} is training: its next step branches from step-0" in said
+        toy_of(served).rest_after(1)
+        await flown.until(lambda: len(flown.view.session.run.tree) == 4)
+        await flown.press("y")  # once: the step taken meanwhile is no reason to ask again
+        await flown.until(lambda: "verified" in note(flown))
+        assert len(flown.net.sent) == 1
+        toy_of(served).rest_after(1)
+        await flown.until(lambda: tree(flown).lanes.branches == 2)
+        nodes = await flown.tree(model_id)
+        assert nodes[4].prev_model_checkpoint_id == nodes[0].id

@@ -17,8 +17,7 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import JobStatus
 from tests.conftest import Served, fork
-from tests.tui.conftest import Connector, opened
-from tests.tui.test_app import caller
+from tests.tui.conftest import Connector, caller, opened
 
 
 def news(app: HudApp) -> None:

@@ -12,10 +12,10 @@ from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
 from tests.conftest import Served, fork, until
-from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.conftest import Connector, Opened, caller, cancel, opened, status, training
 from tests.tui.hand import Hand
 from tests.tui.still import StillClient, chain, still
-from tests.tui.test_app import caller, cancel, in_training, status, training
+from tests.tui.test_app import in_training
 from tests.tui.test_plain_terminals import drawn
 
 SIZES = [(80, 24), (120, 40), (40, 12), (60, 19)]

@@ -15,6 +15,7 @@ from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from tests.conftest import Served, bearer, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.conftest import training
 
 HOSTILE = "\x1b]0;owned\x07 fine [red]not markup[/] \u202egnorts"
 
@@ -193,8 +194,7 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
 
 async def test_a_running_job_is_stopped_and_resumed(served: Served) -> None:
     async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
-        model_id = str((await fork(http))["id"])
-        job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
+        _, job_id = await training(served)
         async with cockpit(served, Start("jobs", ref=job_id)) as flown:
             await flown.until(lambda: screen(flown).level is Level.TRACES)
             await flown.until(lambda: screen(flown).part and keys_of(flown))

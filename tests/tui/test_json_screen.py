@@ -7,8 +7,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
 from tests.conftest import Served, fork, submit
 from tests.conftest import ended as run_ended
-from tests.tui.conftest import Connector, Opened, opened
-from tests.tui.test_app import caller
+from tests.tui.conftest import Connector, Opened, caller, opened
 
 
 def screen(app: Opened) -> JsonScreen:

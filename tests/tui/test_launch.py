@@ -20,8 +20,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
 from tests.service.headless import as_hud
-from tests.tui.conftest import Connector, Opened, opened
-from tests.tui.test_app import caller, cancel, status, training
+from tests.tui.conftest import Connector, Opened, caller, cancel, opened, status, training
 
 JOBS = "/v1/training/jobs"
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}

@@ -13,8 +13,7 @@ from hud_tui.client import signal
 from hud_tui.service.environments import Scenario
 from hud_tui.tui.run_draft import Trial
 from tests.conftest import Served, until
-from tests.tui.conftest import Opened
-from tests.tui.test_app import caller
+from tests.tui.conftest import Opened, caller
 from tests.tui.test_launch import checked, launch, rows, said, view
 
 EVEN, DEAD, EASY = ({"a": number, "b": 1} for number in (1, 2, 3))

@@ -13,7 +13,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.set_head import HeadDialog
 from tests.conftest import Served, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
-from tests.tui.test_app import caller
+from tests.tui.conftest import caller
 
 OVER: list[tuple[str, tuple[str, ...], tuple[str, ...], type[Screen[object]]]] = [
     ("live", ("g",), ("enter",), GroupScreen),

@@ -12,6 +12,7 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from tests.conftest import Served, bearer, fork, submit, until
+from tests.tui.conftest import toy_of, training
 
 
 @pytest.fixture
@@ -37,12 +38,9 @@ def status_of(app: HudApp) -> str:
     return job.status if job is not None else ""
 
 
-async def test_x_cancels_after_asking_and_r_takes_the_run_up_again(
-    served: Served, calls: httpx.AsyncClient
-) -> None:
-    model = await fork(calls)
-    await submit(calls, model["id"], steps=100_000, learning_rate=1e-9)
-    app = app_on(served, model["id"])
+async def test_x_cancels_after_asking_and_r_takes_the_run_up_again(served: Served) -> None:
+    model_id, _ = await training(served)
+    app = app_on(served, model_id)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: isinstance(app.screen, LiveScreen) and status_of(app) == "running")
         await pilot.press("R")
@@ -56,6 +54,7 @@ async def test_x_cancels_after_asking_and_r_takes_the_run_up_again(
         await until(lambda: isinstance(app.screen, ConfirmDialog))
         await pilot.press("y")
         await until(lambda: isinstance(app.screen, LiveScreen) and status_of(app) == "cancelled")
+        toy_of(served).rest_after(1)
         taken = live_of(app).run.series.length
         await pilot.press("X")
         assert isinstance(app.screen, LiveScreen), "a run that ended cannot be cancelled"

@@ -15,8 +15,7 @@ from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Connector, Opened, opened
-from tests.tui.test_app import caller
+from tests.tui.conftest import Connector, Opened, caller, opened
 
 HOSTILE = "a[/red]b"
 

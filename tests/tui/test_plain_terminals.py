@@ -16,8 +16,7 @@ import hud_tui
 from hud_tui.settings import Start
 from hud_tui.tui.theme import ASCII, THEMES, PlainFilter, to_ascii
 from tests.conftest import Served, fork
-from tests.tui.conftest import Connector, Opened, opened
-from tests.tui.test_app import caller
+from tests.tui.conftest import Connector, Opened, caller, opened
 from tests.tui.test_crash import at_a_terminal
 
 PAINTED = """

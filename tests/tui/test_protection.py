@@ -8,9 +8,9 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.theme import LOCK
-from tests.conftest import Served, bearer, submit, until
+from tests.conftest import Served, bearer, until
 from tests.tui.cockpit import Cockpit, cockpit, grown
-from tests.tui.test_app import cancel, status
+from tests.tui.conftest import cancel, status, training
 from tests.tui.test_checkpoints import note, tree_of
 from tests.tui.test_models import catalog, cells, table, view
 
@@ -87,7 +87,7 @@ async def test_a_job_is_stopped_once_the_name_is_typed(
 ) -> None:
     async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
         model_id = str((await grown(http, "arith rl", 1))["id"])
-        job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
+        _, job_id = await training(served, 0, model_id)
         async with cockpit(served, Start(command, model=model_id)) as flown:
             protect(flown, model_id)
             await flown.until(lambda: flown.view.run.training)

@@ -15,10 +15,9 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import HudScreen, TopLine
 from hud_tui.tui.screens.dialogs import Dialog
-from tests.conftest import Served, fork, submit
+from tests.conftest import Served, fork
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Connector, Opened, opened
-from tests.tui.test_app import caller, cancel
+from tests.tui.conftest import Connector, Opened, caller, cancel, opened, training
 
 WHY = ReadOnly("started with --read-only", "start without it to change something")
 SAID = f"read-only: {WHY.why}\n{WHY.cure}"
@@ -46,7 +45,7 @@ async def looking(served: Served, view: str, width: int = 80) -> AsyncIterator[O
     async with caller(served) as http:
         model_id = str((await fork(http))["id"])
         await grow(http, model_id, 2)
-        job_id = await submit(http, model_id, steps=10_000, learning_rate=1e-6)
+        _, job_id = await training(served, 0, model_id)
         commands = {"live": "status", "launch": "run"}
         start = Start(commands.get(view, view), model=model_id)
         async with opened(ReadOnlyConnector(served), start, size=(width, 24)) as app:
