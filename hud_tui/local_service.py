@@ -4,6 +4,7 @@ A lock in the state directory makes two programs that start at once end with one
 """
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -298,3 +300,28 @@ async def _ended(pid: int) -> None:
         if monotonic() > until:
             raise HudUnreachable(f"the service, process {pid}, does not end", "try again later")
         await asyncio.sleep(0.05)
+
+
+# What the service says of a data directory that it does not serve now.
+
+
+LOOK_S = 30.0
+
+
+def look_into(data_dir: Path) -> list[tuple[Any, ...]]:
+    """What a start would say of it, as `hud_tui.service.data_dir.examine`, asked in a process of
+    its own; nothing where there is nothing to look at."""
+    if not (data_dir / "service.db").exists() and not (data_dir / "checkpoints").exists():
+        return []
+    command = [sys.executable, "-P", "-m", "hud_tui.service", "--check", "--data-dir"]
+    try:
+        asked = subprocess.run(
+            [*command, str(data_dir)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LOOK_S,
+            check=True,
+        )
+        return [tuple(found) for found in json.loads(asked.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return [("failure", f"{one_line(data_dir)} could not be looked into: {one_line(error)}")]

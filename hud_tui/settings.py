@@ -6,7 +6,7 @@ over the places that `hud_tui.settings` reads.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import EFBIG
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hud_tui.errors import HudNoKey, HudUsage
+from hud_tui.errors import HudError, HudNoKey, HudUsage
 from hud_tui.rl.text import one_line
 from hud_tui.storage import NotRegular, read_regular
 
@@ -83,6 +83,39 @@ def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def set_variables(environ: Mapping[str, str] | None = None) -> set[str]:
     """Names of the variables that can be filled in: one that is empty fills nothing in."""
     return {name for name, value in every_variable(environ).items() if value}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Where one variable is set; never its value."""
+
+    name: str
+    set: bool
+    origin: str
+    """Where the value in use is from; ``default`` or ``not set`` where nothing sets it."""
+    hidden: tuple[str, ...] = ()
+    """Places that set it too, and lose."""
+
+    def __str__(self) -> str:
+        hidden = f" (also in {', '.join(self.hidden)})" if self.hidden else ""
+        return f"{self.name:18} {self.origin}{hidden}"
+
+
+UNUSED = "HUD_RUNTIME_URL"
+"""HUD's too, with a default, but nothing here calls it."""
+
+
+def list_variables(places: Sequence[Place]) -> list[Variable]:
+    """Every variable that matters or is set."""
+    names = dict.fromkeys(("HUD_API_KEY", *OTHERS, *DEFAULTS, UNUSED))
+    names |= dict.fromkeys(sorted({name for place in places for name in place.variables}))
+    listed = []
+    for name in names:
+        unset = "default" if name in DEFAULTS or name == UNUSED else "not set"
+        origins = [one_line(place.origin) for place in places if name in place.variables]
+        first, *hidden = origins or [unset]
+        listed.append(Variable(one_line(name, 80), bool(origins), first, tuple(hidden)))
+    return listed
 
 
 def is_ours(name: str) -> bool:
@@ -210,9 +243,35 @@ def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None 
         HudNoKey: No key anywhere.
         HudUsage: A value that cannot be used; the message names where it stands.
     """
-    found = read_variables(environ)
-    key = usable_key(api_key or found.get("HUD_API_KEY", ""))
-    urls = {name: usable_url(name, found.get(name) or url) for name, url in DEFAULTS.items()}
+    settings, problems = usable_settings(read_places(environ), api_key)
+    for problem in problems:
+        raise problem
+    return settings
+
+
+def usable_settings(
+    places: Sequence[Place], api_key: str | None = None, needs_key: bool = True
+) -> tuple[Settings, list[HudError]]:
+    """The settings of all places, and all that is wrong with them.
+
+    Where a URL cannot be used its default stands, where a key cannot, none.
+    """
+    found = {name: value for place in reversed(places) for name, value in place.variables.items()}
+    problems: list[HudError] = [one for place in reversed(places) for one in place.problems]
+
+    def attempt(usable: Callable[..., str], *given: str, otherwise: str) -> str:
+        try:
+            return usable(*given)
+        except HudError as error:
+            problems.append(error)
+            return otherwise
+
+    given = api_key or found.get("HUD_API_KEY", "")
+    key = attempt(usable_key, given, otherwise="") if needs_key else ""
+    urls = {
+        name: attempt(usable_url, name, found.get(name) or url, otherwise=url)
+        for name, url in DEFAULTS.items()
+    }
     return Settings(
         api_url=urls["HUD_API_URL"],
         rl_url=urls["HUD_RL_URL"].removesuffix("/v1"),
@@ -220,7 +279,7 @@ def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None 
         telemetry_url=urls["HUD_TELEMETRY_URL"],
         web_url=urls["HUD_WEB_URL"],
         api_key=key,
-    )
+    ), problems
 
 
 def local_settings(url: str, api_key: str, telemetry_url: str) -> Settings:
@@ -304,6 +363,15 @@ def usable_url(name: str, value: str) -> str:
     return value
 
 
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 # Start: what the command line asked the app to open with.
 
 
@@ -363,11 +431,7 @@ class Options:
 
     @property
     def is_loopback(self) -> bool:
-        host = urlsplit(self.url).hostname or ""
-        try:
-            return ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost"
+        return is_loopback(self.url)
 
     @property
     def keeps_samplers(self) -> bool:

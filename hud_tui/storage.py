@@ -13,16 +13,18 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from glob import escape
 from io import BufferedReader
 from itertools import count
 from pathlib import Path
+from shutil import disk_usage
 from time import monotonic, sleep, time
 from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import one_line, size
 
 try:
     import fcntl
@@ -524,3 +526,57 @@ class JsonStore:
         if name in self._left or {**found, **values} == found:
             return None
         return json.dumps({"version": VERSION, **found, **values})
+
+
+# How much a directory holds, and has room for.
+
+
+MOST_FILES = 100_000
+"""Files of a directory that are counted."""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """One directory, and its disk."""
+
+    kind: str
+    """What it is for, e.g. ``data``."""
+    path: str
+    exists: bool
+    writable: bool
+    """Or can be made, where it does not exist."""
+    used_bytes: int | None
+    """None where it does not exist, or holds more files than are counted."""
+    free_bytes: int | None
+
+    def __str__(self) -> str:
+        used = f"{size(self.used_bytes)} used" if self.exists else "not made yet"
+        return f"{self.kind:18} {self.path}  {used}, {size(self.free_bytes)} free"
+
+
+def look_at(kind: str, path: Path) -> Directory:
+    """What is known of a directory, whether it exists or not."""
+    exists, nearest = path.is_dir(), path
+    while not os.path.lexists(nearest) and nearest != nearest.parent:
+        nearest = nearest.parent
+    try:
+        free = disk_usage(nearest).free
+    except OSError:
+        free = None
+    writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    return Directory(
+        kind, one_line(path, 400), exists, writable, used_bytes(path) if exists else None, free
+    )
+
+
+def used_bytes(path: Path) -> int | None:
+    """Of all its files; None where there are too many to count."""
+    total, count = 0, 0
+    for folder, _, names in os.walk(path):
+        count += len(names)
+        if count > MOST_FILES:
+            return None
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total

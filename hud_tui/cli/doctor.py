@@ -3,203 +3,297 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import distributions
+from pathlib import Path
+from platform import machine, python_implementation, python_version, system
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
-from hud_tui.cli.output import emit
-from hud_tui.client.probe import probe, probe_url, shown_url
-from hud_tui.doctor import (
-    OPTIONAL,
-    Finding,
-    Report,
-    Service,
-    check_config,
-    check_data,
-    check_directories,
-    check_hosts,
-    check_leftovers,
-    check_terminal,
-    check_tinker,
-    check_versions,
-    directories,
-    exit_code,
-    look_into,
-    settings_of,
-    size_text,
-    this_terminal,
-    tinker_settings,
-    usable_settings,
-    versions,
-)
-from hud_tui.errors import HudUsage
-from hud_tui.rl.text import clean
+from hud_tui import settings as configured
+from hud_tui.cli.output import emit, print_rows
+from hud_tui.client.transport import Host, origin_of, probe, probe_url
+from hud_tui.config import CONFIG_NAME, config_dir, read_config
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.local_service import look_into
+from hud_tui.rl.disk import kept_for
+from hud_tui.rl.text import one_line, size
 from hud_tui.service_file import alive, named
-from hud_tui.settings import Paths, Settings, local_settings, read_places
+from hud_tui.settings import Paths, Place, Settings, local_settings
+from hud_tui.storage import Directory, look_at, used_bytes
+from hud_tui.terminal import Terminal, shortcomings, this_terminal
 from hud_tui.wire import ServiceReady
 
-# The doctor's report for people: sections, one row a fact, then what to do.
+Level = Literal["failure", "warning", "ok"]
+NEEDED = {"api": "HUD_API_URL", "rl": "HUD_RL_URL", "gateway": "HUD_GATEWAY_URL"}
+"""Hosts without which nothing trains; of the others, only reports and links are lost."""
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+PACKAGES = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlette", "ruamel.yaml")
+OPTIONAL = {
+    "tinker": "not installed; only the tinker engine needs it",
+    "datasets": "not installed; only convert needs it: pip install 'hud-tui[hf]'",
+    "hud": "not installed; the official SDK and CLI, which nothing here needs",
+}
+NO_TINKER = "the tinker engine is not set up (TINKER_API_KEY, TINKER_BASE_URL); tiny needs neither"
+LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
+"""Free bytes below which a run may soon stop, or cannot start."""
 
 
-GLYPHS = {"ok": "✓", "warning": "!", "failure": "✗", "off": "·"}
-PLAIN = {"ok": "+", "warning": "!", "failure": "x", "off": "-"}
-COLORS = {"ok": "32", "warning": "33", "failure": "31", "off": "2"}
-"""Of ECMA-48's select graphic rendition."""
-ASCII = str.maketrans({"×": "x", "·": "-", "→": ">", "…": "."})
+@dataclass(frozen=True)
+class Finding:
+    """One problem, or one thing that is well; `code` is a failure's exit code."""
 
+    level: Level
+    message: str
+    fix: str = ""
+    code: int = 0
+    check: str = ""
 
-def print_report(report: Report) -> None:
-    """Print it to stdout, in colours where that is a terminal that has some."""
-    colored = sys.stdout.isatty() and report.terminal.colors != "none"
-    glyphs = GLYPHS if report.terminal.unicode else PLAIN
-    for mark, text in lines(report):
-        text = text if report.terminal.unicode else text.translate(ASCII)
-        glyph = glyphs.get(mark, "")
-        if glyph and colored:
-            glyph = f"\x1b[{COLORS[mark]}m{glyph}\x1b[0m"
-        print(f"  {glyph} {clean(text)}" if glyph else clean(text))
-
-
-def lines(report: Report) -> Iterator[tuple[str, str]]:
-    """A mark, one of `GLYPHS` or empty, and the line behind it."""
-    yield "", "settings"
-    width = max(len(setting.name) for setting in report.settings)
-    for setting in report.settings:
-        hidden = f" (also in {', '.join(setting.hidden)})" if setting.hidden else ""
-        yield "ok" if setting.set else "off", f"{setting.name:{width}}  {setting.origin}{hidden}"
-    yield from _host_lines(report)
-    yield "", "versions"
-    for name, version in report.versions.items():
-        absent = f"not installed; {OPTIONAL[name]}" if name in OPTIONAL else "not installed"
-        yield "ok" if version else "off", f"{name:{width}}  {version or absent}"
-    yield from _machine(report, width)
-    yield from _findings(report)
-
-
-def _host_lines(report: Report) -> Iterator[tuple[str, str]]:
-    yield "", "hosts"
-    if not report.hosts:
-        yield "off", "none: the embedded service is not running"
-    width = max((len(", ".join(host.names)) for host in report.hosts), default=0)
-    for host in report.hosts:
-        named = f"{', '.join(host.names):{width}}  {host.url}"
-        if host.seconds is None:
-            yield "failure", f"{named}  no answer"
-        else:
-            yield "ok", f"{named}  HTTP {host.status}, {host.seconds:.2f} s"
-
-
-def _machine(report: Report, width: int) -> Iterator[tuple[str, str]]:
-    screen = report.terminal
-    yield "", "terminal"
-    if not screen.is_terminal:
-        yield "off", "stdout is not a terminal"
-    else:
-        drawn = "Unicode" if screen.unicode else "ASCII"
-        inside = f" in {screen.multiplexer}" if screen.multiplexer else ""
-        size = f"{screen.columns}×{screen.rows}"
-        yield "ok", f"{screen.term}{inside}  {size}, {screen.colors} colours, {drawn}"
-        mark = {"likely": "ok", "unlikely": "warning"}.get(screen.clipboard, "off")
-        yield mark, f"clipboard by OSC 52: {screen.clipboard}"
-    yield "", "directories"
-    for one in report.directories:
-        state = "" if one.exists else ", not made yet"
-        room = f"{size_text(one.used_bytes)} used, " if one.exists else ""
-        room += f"{size_text(one.free_bytes)} free{state}"
-        yield "ok" if one.writable else "failure", f"{one.kind:{width}}  {one.path}  {room}"
-
-
-def _findings(report: Report) -> Iterator[tuple[str, str]]:
-    yield "", "findings"
-    rank = ("failure", "warning", "ok")
-    for finding in sorted(report.findings, key=lambda finding: rank.index(finding.level)):
-        yield finding.level, finding.message + _fix(finding)
-    levels = [finding.level for finding in report.findings]
-    failures, warnings = levels.count("failure"), levels.count("warning")
-    yield "", f"{failures} to correct, {warnings} to look at" if failures + warnings else "all well"
-
-
-def _fix(finding: Finding) -> str:
-    return f"\n      → {finding.fix}" if finding.fix else ""
+    def __str__(self) -> str:
+        return self.message + (f"\n      → {self.fix}" if self.fix else "")
 
 
 def doctor(paths: Paths, local: bool, document: bool, fail_on_warning: bool) -> int:
-    """Look at everything and say it; returns the exit code of the worst finding.
+    """Look at everything and say it, in a document or for people; returns the exit code.
 
-    Args:
-        paths: This program's directories.
-        local: Look at the embedded service, and want no key; else at HUD's hosts.
-        document: Print JSON; else a table.
-        fail_on_warning: Warnings count too.
+    `local`: at the embedded service, and want no key; else at HUD's hosts.
     """
     report = examine(paths, local)
     if document:
-        emit("doctor", {"verdict": report.verdict, **vars(report)})
+        emit("doctor", report)
     else:
-        print_report(report)
-    return exit_code(report.findings, "warning" if fail_on_warning else "failure")
+        print_rows(rows(report), report["terminal"])
+    return exit_code(report["findings"], "warning" if fail_on_warning else "failure")
 
 
-def examine(paths: Paths, local: bool) -> Report:
-    """Everything, gathered; only the hosts are waited for."""
-    places = read_places()
-    settings, findings = usable_settings(places, needs_key=not local)
-    service, of_service = _service(paths)
-    if local:
-        settings = _embedded(paths, service) or settings
-    hosts = [] if local and not service.running else asyncio.run(probe(settings))
-    findings += check_hosts(hosts, bool(settings.api_key), os.environ, local)
-    findings += _tinker()
-    found, screen, folders = versions(), this_terminal(), directories(paths)
-    return Report(
-        settings=settings_of(places),
-        hosts=hosts,
-        versions=found,
-        terminal=screen,
-        directories=folders,
-        service=service,
-        findings=[
-            *findings,
-            *check_versions(found),
-            *check_terminal(screen),
-            check_config(os.environ),
-            *check_directories(folders, paths.service_file, os.environ),
-            *of_service,
-            *([] if service.running else check_data(look_into(paths.data))),
-            *check_leftovers(paths.data),
-        ],
-    )
+def exit_code(findings: Iterable[Finding], fail_on: Level = "failure") -> int:
+    """The largest code of all failures; 0 without one, or 1 where warnings count too."""
+    return max((one.code or 1 for one in findings if one.level in ("failure", fail_on)), default=0)
 
 
-def _tinker() -> list[Finding]:
-    options, findings = tinker_settings(os.environ)
-    if options is None:
-        return findings
-    url = f"{options.url}/api/v1/healthz"
-    host = asyncio.run(probe_url("tinker", url, options.is_loopback))
-    return [check_tinker(options, host)]
+def examine(paths: Paths, local: bool) -> dict[str, Any]:
+    """The document: all facts, and what each check finds. Only the hosts are waited for."""
+    places = configured.read_places()
+    settings, problems = configured.usable_settings(places, needs_key=not local)
+    ready, on_service = find_service(paths)
+    embedded = ready and local_settings(ready.url, ready.api_key, ready.telemetry_url)
+    pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
+    called = embedded if local else settings
+    facts: dict[str, Any] = {
+        "settings": configured.list_variables(places),
+        "hosts": (hosts := asyncio.run(probe(called)) if called else []),
+        "versions": (found := versions()),
+        "terminal": (terminal := this_terminal()),
+        "directories": (folders := [look_at(kind, path) for kind, path in vars(paths).items()]),
+        "service": {"running": ready is not None, "pid": pid, "url": url},
+    }
+    checks: dict[str, Iterable[Finding]] = {
+        "settings": check_settings(settings, problems, places),
+        "hosts": check_hosts(hosts, bool(called and called.api_key), os.environ, local),
+        "tinker": [check_tinker(os.environ)],
+        "versions": check_versions(found),
+        "terminal": check_terminal(terminal),
+        "config": [check_config(os.environ)],
+        "directories": check_directories(folders, paths.service_file, os.environ),
+        "service": [on_service, *check_data(paths.data, ready is not None)],
+    }
+    findings = [replace(one, check=name) for name, found in checks.items() for one in found]
+    findings.sort(key=lambda one: get_args(Level).index(one.level))
+    return {"verdict": findings[0].level, **facts, "findings": findings}
 
 
-def _service(paths: Paths) -> tuple[Service, list[Finding]]:
+def versions() -> dict[str, str | None]:
+    """By name, from installed metadata; None where it is not installed."""
+    python = f"{python_version()} ({python_implementation()}, {system()} {machine()})"
+    found = {name: [*distributions(name=name)] for name in (*PACKAGES, *OPTIONAL)}
+    return {"python": python} | {name: d[0].version if d else None for name, d in found.items()}
+
+
+def _failed(error: HudError) -> Finding:
+    return Finding("failure", error.message, error.hint, error.exit_code)
+
+
+def _open_to(file: Path | None, mode: int, what: str) -> Iterator[Finding]:
+    """Whether others may use a file so."""
+    with suppress(OSError):
+        if file is not None and file.stat().st_mode & mode:
+            name = one_line(file)
+            yield Finding("warning", f"{name} {what}", f"chmod 600 {name}")
+
+
+def check_settings(
+    settings: Settings, problems: Sequence[HudError], places: Sequence[Place]
+) -> Iterator[Finding]:
+    """Whether they can be used, and who else can read a key."""
+    yield from map(_failed, problems)
+    for place in places:
+        if {"HUD_API_KEY", *configured.OTHERS} & {*place.variables}:
+            yield from _open_to(place.file, 0o044, "holds a key and can be read by others")
+    if settings.api_key:
+        yield Finding("ok", "an API key is set")
+    for name in configured.DEFAULTS if settings.api_key else ():
+        url: str = getattr(settings, name.removeprefix("HUD_").lower())
+        if url.startswith("http:") and not configured.is_loopback(url):
+            said = f"{name} is http, so the key travels unencrypted to {urlsplit(url).hostname}"
+            yield Finding("warning", said, "use https where that host speaks it")
+
+
+def check_hosts(
+    hosts: Sequence[Host], has_key: bool, environ: Mapping[str, str], local: bool = False
+) -> Iterator[Finding]:
+    """What the answers mean, to the API with a key or without, of the embedded service or HUD."""
+    for host in hosts:
+        is_api, status, seconds = "api" in host.names, host.status or 0, host.seconds or 0
+        named, detail = ", ".join(host.names), f": {host.detail}" if host.detail else ""
+        answer = f"{named}: HTTP {status} from {host.url}{detail}"
+        took = f"{named}: an answer in {seconds:.2f} s"
+        if not host.reachable:
+            yield _unreachable(host, f"{named}: no answer from {host.url}{detail}", environ, local)
+        elif status in (401, 403) and is_api and has_key:
+            fix = "hud-tui stop, then hud-tui --local" if local else "copy HUD_API_KEY again"
+            yield Finding("failure", answer, fix, 4)
+        elif status >= 500:
+            yield Finding("failure" if is_api else "warning", answer, "try again later", is_api)
+        elif is_api and has_key and not 200 <= status < 300:
+            yield Finding("failure", answer, "set HUD_API_URL to where the service is", 1)
+        elif seconds > 2:
+            yield Finding("warning", took, "every call takes that long: look for a proxy")
+        else:
+            yield Finding("ok", took + (", and the key is good" if has_key and is_api else ""))
+
+
+def _unreachable(host: Host, said: str, environ: Mapping[str, str], local: bool) -> Finding:
+    needed = ", ".join(NEEDED[name] for name in host.names if name in NEEDED)
+    if not needed:
+        return Finding("warning", said, "reports and links need it; training does not")
+    proxies = [f", and the proxy that {name} names" for name in PROXIES if environ.get(name)]
+    again = "try again; if it stays so: hud-tui stop, then hud-tui --local"
+    fix = again if local else f"check the network and {needed}{''.join(proxies[:1])}"
+    return Finding("failure", said, fix, 3)
+
+
+def check_tinker(environ: Mapping[str, str]) -> Finding:
+    """Whether ``serve --engine tinker`` would work; without it everything else does."""
+    if not configured.is_set_up(environ):
+        return Finding("ok", NO_TINKER)
     try:
-        ready = _named(paths)
+        options = configured.read_options(environ)
+    except configured.BadOption as error:
+        fix = "correct it, or unset it: only serve --engine tinker needs it"
+        return Finding("warning", str(error), fix)
+    asked = probe_url("tinker", f"{options.url}/api/v1/healthz", options.is_loopback)
+    host = asyncio.run(asked)
+    where = f"tinker engine: {options.url}"
+    if not host.reachable:
+        fix = "start the server, or check TINKER_BASE_URL; serve --engine tinker needs it"
+        return Finding("warning", f"{where} does not answer: {host.detail}", fix)
+    if (host.status or 0) >= 500:
+        return Finding("warning", f"{where}: HTTP {host.status}", "try again later")
+    facts = f"rank {options.rank}, checkpoints kept {kept_for(options.ttl_s)}"
+    return Finding("ok", f"{where} answers in {host.seconds or 0:.2f} s ({facts})")
+
+
+def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Whether Python is supported and all that is needed is installed."""
+    missing = ", ".join(name for name in PACKAGES if found[name] is None)
+    if not (supported := (3, 11) <= sys.version_info[:2] < (3, 14)):
+        said = f"Python {python_version()} is not supported"
+        yield Finding("warning", said, "use Python 3.11, 3.12 or 3.13")
+    if missing:
+        yield Finding("failure", f"not installed: {missing}", "pip install hud-tui again", 1)
+    elif supported:
+        yield Finding("ok", f"hud-tui {found['hud-tui']} is whole")
+
+
+def check_terminal(found: Terminal) -> Iterator[Finding]:
+    """What keeps the app from drawing or copying as it should."""
+    here, pipe = "the app can draw and copy here", "not a terminal: only --headless works"
+    problems = [Finding("warning", said, fix) for said, fix in shortcomings(found)]
+    if found.term == "dumb":
+        problems[0] = replace(problems[0], level="failure", code=1)
+    yield from problems or [Finding("ok", here if found.is_terminal else pipe)]
+
+
+def check_config(environ: Mapping[str, str]) -> Finding:
+    """What the app would say of the config file when it starts."""
+    file = (directory := config_dir(environ)) / CONFIG_NAME
+    try:
+        changed = len(read_config(directory).keys)
     except HudUsage as error:
-        wrong = Finding("service", "failure", error.message, error.hint, error.exit_code)
-        return Service(False), [wrong]
-    if ready is None:
-        return Service(False), [Finding("service", "ok", "the embedded service is not running")]
-    if not alive(ready.pid):
-        message = "the embedded service ended without a word"
-        fix = f"hud-tui --local starts it again; its log is {paths.service_log}"
-        return Service(False), [Finding("service", "warning", message, fix)]
-    found = Finding("service", "ok", f"the embedded service runs as process {ready.pid}")
-    return Service(True, ready.pid, shown_url(ready.url)), [found]
+        return _failed(error)
+    keys = f"; {changed} actions have other keys" if changed else ""
+    said = "can be used" + keys if file.exists() else "is not there: all is as it comes"
+    return Finding("ok", f"{one_line(file, 400)} {said}")
 
 
-def _named(paths: Paths) -> ServiceReady | None:
-    """The service that ``--local`` would find, or that lived last."""
-    found = [ready for _, ready in named(paths)]
-    return next((ready for ready in found if alive(ready.pid)), found[0] if found else None)
+def check_directories(
+    found: Sequence[Directory], service_file: Path, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Whether the embedded service can keep what it makes, and its key from others."""
+    problems = [*_open_to(service_file, 0o077, "holds the service's key and is open to others")]
+    for one in found:
+        if not one.writable:
+            fix = f"correct its permissions, or set HUD_TUI_{one.kind.upper()}_DIR"
+            said = f"the {one.kind} directory {one.path} cannot be written to"
+            problems.append(Finding("failure", said, fix, 2))
+    try:
+        enough = min(LITTLE, limit := configured.read_max_disk(environ=environ))
+    except HudError as error:
+        enough = limit = 0
+        problems.append(_failed(error))
+    free, fix = found[-1].free_bytes, "free some, or point HUD_TUI_DATA_DIR at another disk"
+    if free is not None and free < TOO_LITTLE:
+        problems.append(Finding("failure", f"{size(free)} free for checkpoints", fix, 1))
+    elif free is not None and free < enough:
+        said = f"{size(free)} free for checkpoints, which may take {size(limit)}"
+        problems.append(Finding("warning", said, f"{fix}; or lower HUD_TUI_MAX_DISK"))
+    yield from problems or [Finding("ok", "there is room, and it can be written to")]
 
 
-def _embedded(paths: Paths, service: Service) -> Settings | None:
-    ready = _named(paths) if service.running else None
-    return local_settings(ready.url, ready.api_key, ready.telemetry_url) if ready else None
+def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
+    """The service that ``--local`` would find, where it runs; and what is to be said of it."""
+    try:
+        found = [ready for _, ready in named(paths)]
+    except HudUsage as error:
+        return None, _failed(error)
+    for ready in found:
+        if alive(ready.pid):
+            return ready, Finding("ok", f"the embedded service runs as process {ready.pid}")
+    if not found:
+        return None, Finding("ok", "the embedded service is not running")
+    fix = f"hud-tui --local starts it again; its log is {paths.service_log}"
+    return None, Finding("warning", "the embedded service ended without a word", fix)
+
+
+def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
+    """What a start would say of the data directory, and what starts have moved aside."""
+    for level, message, fix in [] if served else look_into(data_dir):
+        yield Finding(level, message, fix, level == "failure")
+    fix = "remove it where nothing in it is missed; or stop the service, put back the service.db"
+    fix += " that knows them, and move them to checkpoints"
+    for place in sorted(data_dir.glob("leftovers-*")):
+        held = f"{one_line(place, 400)} holds {size(used_bytes(place))}"
+        yield Finding("warning", f"{held} that service.db did not know", fix)
+
+
+def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The report for people: a mark, as `print_rows` has them, and the line behind it."""
+    sections = {
+        "settings": [("ok" if one.set else "off", one) for one in report["settings"]],
+        "hosts": [("ok" if one.reachable else "failure", one) for one in report["hosts"]],
+        "versions": [
+            ("ok" if found else "off", f"{name:18} {found or OPTIONAL.get(name, 'not installed')}")
+            for name, found in report["versions"].items()
+        ],
+        "terminal": [("ok" if report["terminal"].is_terminal else "off", report["terminal"])],
+        "directories": [("ok" if d.writable else "failure", d) for d in report["directories"]],
+        "findings": [(one.level, one) for one in report["findings"]],
+    }
+    for name, lines in sections.items():
+        yield "", name
+        yield from lines or [("off", "none: the embedded service is not running")]
+    levels = [one.level for one in report["findings"]]
+    wrong = f"{levels.count('failure')} to correct, {levels.count('warning')} to look at"
+    yield "", wrong if {"failure", "warning"} & {*levels} else "all well"

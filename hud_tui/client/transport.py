@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf
 from random import random
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -320,7 +320,7 @@ class Failures:
 
     def without_key(self, text: str) -> str:
         """The text, which may be the service's, without the key that it may repeat."""
-        return text.replace(self.settings.api_key, "***")
+        return _without(self.settings.api_key, text)
 
     def _hint(self, status: int, method: str) -> str:
         if status in (401, 403):
@@ -553,6 +553,96 @@ def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
     if any(url.startswith("https:") for url in urls):
         return True
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+# Whether HUD's hosts answer, and how soon; one request to each, none of them repeated.
+
+
+ANSWER_S, MAX_DETAIL = 8.0, 4096
+"""Longest wait for one answer, connecting included; bytes of an error's body that are read."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host and its answer; without `seconds` none came, and `detail` says why."""
+
+    names: tuple[str, ...]
+    """Which of HUD's hosts this is: api, rl, gateway, telemetry, web."""
+    url: str
+    """What was asked, without credentials and query."""
+    reachable: bool
+    status: int | None = None
+    seconds: float | None = None
+    """From sending to the answer's head."""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        answer = f"HTTP {self.status}, {self.seconds:.2f} s" if self.reachable else "no answer"
+        return f"{', '.join(self.names)}  {self.url}  {answer}"
+
+
+async def probe(
+    settings: Settings, transport: httpx.AsyncBaseTransport | None = None
+) -> list[Host]:
+    """Ask every host at once: the API whose key this is, the others for any answer at all.
+
+    The key goes to the API only; without one, that too is asked for any answer.
+    """
+    urls = (settings.api_url + "/v2/auth/me", settings.rl_url, settings.gateway_url)
+    names = ("api", "rl", "gateway", "telemetry", "web")
+    shared: dict[str, list[tuple[str, str]]] = {}
+    for name, url in zip(names, (*urls, settings.telemetry_url, settings.web_url), strict=True):
+        shared.setdefault(origin_of(url), []).append((name, url))
+    async with _any_answer(settings.local, transport) as http:
+        asked = (
+            _ask(http, tuple(name for name, _ in same), same[0][1], settings.api_key)
+            for same in shared.values()
+        )
+        return await asyncio.gather(*asked)
+
+
+async def probe_url(name: str, url: str, local: bool) -> Host:
+    """Ask one address for any answer at all, without a key; `local`: past any proxy."""
+    async with _any_answer(local) as http:
+        return await _ask(http, (name,), url, "")
+
+
+def _any_answer(
+    local: bool, transport: httpx.AsyncBaseTransport | None = None
+) -> httpx.AsyncClient:
+    agent = {"User-Agent": "hud-tui"}
+    return httpx.AsyncClient(
+        transport=transport, timeout=ANSWER_S, trust_env=not local, headers=agent
+    )
+
+
+async def _ask(http: httpx.AsyncClient, names: tuple[str, ...], url: str, key: str) -> Host:
+    key = key if "api" in names else ""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    shown, began = origin_of(url) + path_of(url), perf_counter()
+    try:
+        async with asyncio.timeout(ANSWER_S), http.stream("GET", url, headers=headers) as answer:
+            seconds = perf_counter() - began
+            detail = await _explained(answer) if key and not answer.is_success else ""
+    except TimeoutError:
+        return Host(names, shown, False, detail=f"no answer within {ANSWER_S:.0f} s")
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        detail = one_line(error) or type(error).__name__
+        return Host(names, shown, False, detail=_without(key, detail))
+    return Host(names, shown, True, answer.status_code, seconds, _without(key, detail))
+
+
+async def _explained(answer: httpx.Response) -> str:
+    body = b""
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_DETAIL:
+            break
+    return error_detail(body[:MAX_DETAIL], answer.reason_phrase)
+
+
+def _without(key: str, text: str) -> str:
+    return text.replace(key, "***") if key else text
 
 
 # Requests under way at once, of which the first failure is told as it is.

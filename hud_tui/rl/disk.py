@@ -3,10 +3,9 @@
 from urllib.parse import urlsplit
 
 from hud_tui.rl.tasks.checks import Finding
-from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.text import counted, one_line, size, spaced
 from hud_tui.wire import Model
 
-BYTE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 """Seconds in each unit of time, longest first."""
 
@@ -26,9 +25,9 @@ def kept_for(ttl_s: int | None) -> str:
     """How long a server keeps a checkpoint, e.g. ``for 7 d``."""
     if ttl_s is None:
         return "until deleted"
-    for size, unit in AGES:
-        if ttl_s % size == 0:
-            return f"for {ttl_s // size} {unit}"
+    for seconds, unit in AGES:
+        if ttl_s % seconds == 0:
+            return f"for {ttl_s // seconds} {unit}"
     return f"for {ttl_s} s"
 
 
@@ -109,12 +108,3 @@ def _steps(model: Model, steps: int | None) -> int | None:
     if steps is None and model.training_defaults is not None:
         return model.training_defaults.steps
     return steps
-
-
-def size(count: float) -> str:
-    """Bytes to two digits or more, e.g. ``2.1 MB``."""
-    for unit, name in BYTE_UNITS:
-        if count >= unit:
-            number = count / unit
-            return f"{number:.1f} {name}" if number < 9.95 else f"{number:.0f} {name}"
-    return f"{count:.0f} bytes"

@@ -62,6 +62,20 @@ def counted(number: int, thing: str) -> str:
     return f"{spaced(number)} {thing}{'s' * (number != 1)}"
 
 
+BYTE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def size(count: float | None) -> str:
+    """Bytes to two digits or more, e.g. ``2.1 MB``; ``?`` where nobody knows."""
+    if count is None:
+        return "?"
+    for unit, name in BYTE_UNITS:
+        if count >= unit:
+            number = count / unit
+            return f"{number:.1f} {name}" if number < 9.95 else f"{number:.0f} {name}"
+    return f"{count:.0f} bytes"
+
+
 LIMIT = 20_000
 """Characters kept of one text; the rest is counted, not shown."""
 WHOLE = sys.maxsize

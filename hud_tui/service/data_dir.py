@@ -20,10 +20,11 @@ from datetime import date
 from itertools import chain, count
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Literal
 from urllib.parse import quote
 from uuid import uuid4
 
+from hud_tui.rl.text import counted, one_line
 from hud_tui.service.http import canonical
 from hud_tui.service.store.db import MIGRATIONS, TooNew
 from hud_tui.storage import NotPrivate, check_regular, read_private, write_atomic
@@ -217,23 +218,31 @@ def tidy(data_dir: Path, known: Known) -> None:
         _set_aside(data_dir, unknown)
 
 
-def examine(data_dir: Path) -> dict[str, Any]:
+def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], str, str]]:
     """What a start would say of a directory that is not served now; nothing is changed.
 
     Returns:
-        ``refusal``, None where it can be served; how many checkpoint directories are ``unknown``
-        to the database, which a start moves aside; and how many checkpoints are ``damaged``.
+        How bad it is, what is wrong, and what to do about it.
     """
     try:
         known, held = refuse_foreign(data_dir)
     except (Unusable, OSError, sqlite3.Error) as error:
-        return {"refusal": str(error), "unknown": 0, "damaged": 0}
-    unknown = held.steps - known.kept - known.thinned
-    return {
-        "refusal": None,
-        "unknown": sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in unknown),
-        "damaged": len(known.damaged | (known.kept - held.steps)),
-    }
+        what, _, fix = one_line(error, 1000).partition(". ")
+        return [("failure", f"the service would not start: {what}", fix)]
+    found: list[tuple[Literal["ok", "warning", "failure"], str, str]] = []
+    if damaged := len(known.damaged | (known.kept - held.steps)):
+        said = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
+        fix = "put them back from a backup; is:damaged in Checkpoints (/) shows which"
+        found.append(("warning", said, fix))
+    strays = held.steps - known.kept - known.thinned
+    if unknown := sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in strays):
+        said = f"files of {counted(unknown, 'checkpoint')} that service.db does not know"
+        fix = (
+            "a crash left them, or service.db is an older copy: put the newer one back before the"
+            " next start, which moves them to leftovers-DATE in the data directory"
+        )
+        found.append(("warning", said, fix))
+    return found or [("ok", "database and checkpoints belong together", "")]
 
 
 def load_key(path: Path) -> str:

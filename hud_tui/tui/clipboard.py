@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hud_tui.keys import VIEWS, keyed, of_view
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import one_line, size
 from hud_tui.storage import JsonStore, write_atomic
+from hud_tui.terminal import copy_advice, this_terminal
 
 MOST_BYTES = 74_994
 """Of UTF-8: in base64, with the 8 bytes around it, a sequence of 100 000."""
@@ -55,8 +56,6 @@ class Clipboard:
 
     async def said_of(self, text: str) -> Copied:
         """What to say of a text that was sent to the terminal."""
-        from hud_tui.rl.disk import size  # brings the wire, after the first frame
-
         if self._advised is None:
             self._advised = await to_thread(self._advice)
         began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
@@ -68,8 +67,6 @@ class Clipboard:
 
     async def write_to_file(self, text: str) -> Copied:
         """Write what no clipboard may take to a file; what to say of that."""
-        from hud_tui.rl.disk import size
-
         said = f"Nothing was copied: {size(len(text.encode()))} are more than a terminal takes "
         said += f"for sure ({size(MOST_BYTES)})."
         directory = self._store.directory
@@ -93,6 +90,4 @@ def copying_keys() -> set[str]:
 
 
 def _advice() -> str:
-    from hud_tui.doctor import copy_advice, this_terminal  # asks tmux, if at all
-
     return copy_advice(this_terminal())

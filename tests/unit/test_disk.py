@@ -2,7 +2,8 @@
 
 import pytest
 
-from hud_tui.rl.disk import check_room, disk_use, size, where_stored
+from hud_tui.rl.disk import check_room, disk_use, where_stored
+from hud_tui.rl.text import size
 from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 
 DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)

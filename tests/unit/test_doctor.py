@@ -1,37 +1,52 @@
 """The doctor's parts: what each reports of a machine that is well, and of one that is not."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hud_tui.doctor import (
+from hud_tui.cli.doctor import (
     Finding,
-    Host,
     check_directories,
     check_hosts,
+    check_settings,
     check_terminal,
     check_versions,
-    directories,
     exit_code,
-    settings_of,
-    size_text,
-    terminal,
-    usable_settings,
     versions,
 )
+from hud_tui.client.transport import Host
 from hud_tui.errors import HudUsage
-from hud_tui.settings import DEFAULTS, PROCESS, Paths, Place
+from hud_tui.rl.text import size as size_text
+from hud_tui.settings import (
+    DEFAULTS,
+    PROCESS,
+    Paths,
+    Place,
+    Settings,
+    list_variables,
+    usable_settings,
+)
+from hud_tui.storage import Directory, look_at
+from hud_tui.terminal import terminal
 
 KEY = "hud-key-0123456789"
 
 
-def levels(findings: list[Finding]) -> list[tuple[str, int]]:
+def levels(findings: Iterable[Finding]) -> list[tuple[str, int]]:
     return [(finding.level, finding.code) for finding in findings if finding.level != "ok"]
 
 
 # settings
+
+
+def settings_and_findings(
+    places: list[Place], needs_key: bool = True
+) -> tuple[Settings, list[Finding]]:
+    settings, problems = usable_settings(places, needs_key=needs_key)
+    return settings, list(check_settings(settings, problems, places))
 
 
 def test_a_setting_says_where_it_is_from_and_what_it_hides_but_not_what_it_is() -> None:
@@ -39,7 +54,7 @@ def test_a_setting_says_where_it_is_from_and_what_it_hides_but_not_what_it_is() 
         Place(PROCESS, {"HUD_API_KEY": KEY}),
         Place(".env", {"HUD_API_KEY": "other-key", "HUD_X\x1b": "?"}),
     ]
-    listed = settings_of(places)
+    listed = list_variables(places)
     by_name = {setting.name: setting for setting in listed}
     assert by_name["HUD_API_KEY"].origin == PROCESS
     assert by_name["HUD_API_KEY"].hidden == (".env",)
@@ -56,15 +71,15 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     file.chmod(0o644)
     process = {"HUD_RL_URL": "nonsense", "HUD_API_URL": "http://hud.example"}
     broken = HudUsage(".env line 3: expected NAME=VALUE", "correct or remove that line")
-    settings, findings = usable_settings(
+    settings, findings = settings_and_findings(
         [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
     )
     assert (settings.rl_url, settings.api_url) == (DEFAULTS["HUD_RL_URL"], "http://hud.example")
     assert settings.api_key == KEY
     messages = [f.message for f in findings if f.level != "ok"]
     assert messages == [
-        "HUD_RL_URL is not an http or https URL",
         ".env line 3: expected NAME=VALUE",
+        "HUD_RL_URL is not an http or https URL",
         f"{file} holds a key and can be read by others",
         "HUD_API_URL is http, so the key travels unencrypted to hud.example",
     ]
@@ -77,16 +92,16 @@ def test_http_on_this_machine_and_a_private_file_are_well(tmp_path: Path) -> Non
     file.write_text("")
     file.chmod(0o600)
     urls = {name: "http://127.0.0.1:8000" for name in DEFAULTS} | {"HUD_API_KEY": KEY}
-    _, findings = usable_settings([Place(str(file), urls, (), file)])
+    _, findings = settings_and_findings([Place(str(file), urls, (), file)])
     assert levels(findings) == []
 
 
 @pytest.mark.parametrize("key", ["", "  ", "schlüssel"])
 def test_without_a_usable_key_nothing_is_sent_as_one(key: str) -> None:
-    settings, findings = usable_settings([Place(PROCESS, {"HUD_API_KEY": key})])
+    settings, findings = settings_and_findings([Place(PROCESS, {"HUD_API_KEY": key})])
     assert settings.api_key == ""
     assert exit_code(findings) == (4 if not key.strip() else 2)
-    assert levels(usable_settings([], needs_key=False)[1]) == []
+    assert levels(settings_and_findings([], needs_key=False)[1]) == []
 
 
 # hosts
@@ -190,7 +205,7 @@ def test_a_good_terminal_has_nothing_to_correct() -> None:
 def test_a_poor_terminal_is_told_what_to_do() -> None:
     small = os.terminal_size((39, 11))
     found = terminal({"TERM": "linux", "STY": "1"}, small, "ascii", silent)
-    findings = check_terminal(found)
+    findings = list(check_terminal(found))
     assert [finding.level for finding in findings] == ["warning"] * 4
     assert all(finding.fix for finding in findings)
     dumb = replace(found, term="dumb", colors="none")
@@ -203,6 +218,10 @@ def test_a_poor_terminal_is_told_what_to_do() -> None:
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
     return Paths(tmp_path / "config", tmp_path / "deep" / "state", tmp_path / "data")
+
+
+def directories(paths: Paths) -> list[Directory]:
+    return [look_at(kind, path) for kind, path in vars(paths).items()]
 
 
 def test_directories_that_are_there_and_that_can_be_made(paths: Paths) -> None:
@@ -218,7 +237,7 @@ def test_directories_that_are_there_and_that_can_be_made(paths: Paths) -> None:
 def test_a_file_where_a_directory_should_be(paths: Paths) -> None:
     paths.state.parent.write_text("in the way")
     found = directories(paths)
-    findings = check_directories(found, paths.service_file, {})
+    findings = list(check_directories(found, paths.service_file, {}))
     assert levels(findings) == [("failure", 2)]
     assert "HUD_TUI_STATE_DIR" in findings[0].fix
 
@@ -243,7 +262,7 @@ def test_little_room_a_wrong_limit_and_an_open_key(paths: Paths) -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(None, "?"), (0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2 * 10**9, "2.0 GB")],
+    [(None, "?"), (0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2 * 10**9, "2.0 GB")],
 )
 def test_sizes(size: int | None, text: str) -> None:
     assert size_text(size) == text
@@ -261,8 +280,8 @@ def test_versions_are_those_installed() -> None:
 
 
 def test_the_exit_code_is_the_worst_finding_s() -> None:
-    warning = Finding("hosts", "warning", "w", "fix")
-    failures = [Finding("hosts", "failure", "f", "fix", code) for code in (3, 4, 2)]
+    warning = Finding("warning", "w", "fix")
+    failures = [Finding("failure", "f", "fix", code) for code in (3, 4, 2)]
     assert exit_code([warning, *failures]) == 4
     assert exit_code([warning]) == 0
     assert exit_code([warning], fail_on="warning") == 1

@@ -1,0 +1,157 @@
+"""What this terminal can do, told from the environment and, inside tmux, from tmux.
+
+Nothing is sent to the terminal: an answer could be mistaken for typing.
+
+Source: COLORTERM and NO_COLOR as terminals and https://no-color.org have them; OSC 52 as
+the manuals of the named terminals and of tmux (set-clipboard, client_termfeatures) say.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+SMALLEST = (40, 12)
+"""Columns and rows that the app needs."""
+TMUX_S = 2.0
+COPYING = ("kitty", "alacritty", "foot", "ghostty", "wezterm", "contour", "rio")
+"""Terminals that take OSC 52 as they come, by TERM or TERM_PROGRAM."""
+Colors = Literal["none", "16", "256", "truecolor"]
+Copies = Literal["likely", "unlikely", "unknown"]
+Ask = Callable[..., str]
+"""Runs tmux with these words; its output, empty where it fails."""
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """What the terminal can do."""
+
+    is_terminal: bool
+    term: str
+    columns: int | None
+    rows: int | None
+    colors: Colors
+    unicode: bool
+    clipboard: Copies
+    """Whether text copied by OSC 52 reaches the clipboard."""
+    multiplexer: str
+    """``tmux``, ``screen`` or empty."""
+
+    def __str__(self) -> str:
+        if not self.is_terminal:
+            return "stdout is not a terminal"
+        name = f"{self.term} in {self.multiplexer}" if self.multiplexer else self.term
+        drawn = f"{self.colors} colours, {'Unicode' if self.unicode else 'ASCII'}"
+        size = f"{self.columns}×{self.rows}"
+        return f"{name}  {size}, {drawn}, clipboard by OSC 52: {self.clipboard}"
+
+
+def terminal(
+    environ: Mapping[str, str], size: os.terminal_size | None, encoding: str | None, ask: Ask
+) -> Terminal:
+    """
+    Args:
+        environ: The process's.
+        size: The terminal's; None where there is none.
+        encoding: Of stdout.
+        ask: Asks tmux.
+    """
+    multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
+    features = ask("display", "-p", "#{client_termfeatures}") if multiplexer == "tmux" else ""
+    return Terminal(
+        is_terminal=size is not None,
+        term=environ.get("TERM", ""),
+        columns=size.columns if size else None,
+        rows=size.lines if size else None,
+        colors=_colors(environ, "RGB" in features.split(",")),
+        unicode=_unicode(environ, encoding),
+        clipboard=_clipboard(environ, multiplexer, ask),
+        multiplexer=multiplexer,
+    )
+
+
+def this_terminal() -> Terminal:
+    """The one that this process runs in."""
+    out = sys.__stdout__  # the app has its own in place of sys.stdout
+    return terminal(os.environ, _size(), out.encoding if out else None, ask_tmux)
+
+
+def copy_advice(found: Terminal) -> str:
+    """What to do for copies to reach the clipboard; empty where they may as it is."""
+    if found.clipboard != "unlikely":
+        return ""
+    fixes = {
+        "tmux": "tmux set -s set-clipboard on",
+        "screen": "use tmux instead, or select with the mouse while holding shift",
+    }
+    return fixes.get(found.multiplexer, "select with the mouse while holding shift")
+
+
+def shortcomings(found: Terminal) -> Iterator[tuple[str, str]]:
+    """What keeps the app from drawing or copying as it should, and what to do about it."""
+    if not found.is_terminal:
+        return
+    if found.term == "dumb":
+        yield "TERM is dumb: the app cannot draw", "set TERM to what it is, or use --headless"
+    columns, rows = found.columns or 0, found.rows or 0
+    if columns < SMALLEST[0] or rows < SMALLEST[1]:
+        said = f"the terminal is {columns}×{rows}; the app needs {SMALLEST[0]}×{SMALLEST[1]}"
+        yield said, "enlarge the window, or use --headless"
+    if found.term != "dumb" and found.colors not in ("256", "truecolor"):
+        fix = "set TERM=xterm-256color, and COLORTERM=truecolor if it has that; unset NO_COLOR"
+        yield f"{found.colors} colours: curves look alike", fix
+    if not found.unicode:
+        fix = "set LANG=C.UTF-8 where the terminal has Unicode; ASCII is drawn until then"
+        yield "no Unicode: curves are drawn in ASCII", fix
+    if advice := copy_advice(found):
+        yield "what y copies may not reach the clipboard", advice
+
+
+def ask_tmux(*words: str) -> str:
+    """What tmux answers; empty where it does not."""
+    try:
+        done = subprocess.run(
+            ["tmux", *words], capture_output=True, text=True, timeout=TMUX_S, errors="replace"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _size() -> os.terminal_size | None:
+    for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
+        try:
+            if stream is not None and stream.isatty():
+                return os.get_terminal_size(stream.fileno())
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _colors(environ: Mapping[str, str], tmux_has_rgb: bool) -> Colors:
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR") or term in ("", "dumb"):
+        return "none"
+    if environ.get("COLORTERM") in ("truecolor", "24bit") or tmux_has_rgb or "direct" in term:
+        return "truecolor"
+    return "256" if "256color" in term or term.startswith(COPYING) else "16"
+
+
+def _unicode(environ: Mapping[str, str], encoding: str | None) -> bool:
+    if environ.get("HUD_TUI_ASCII", "") not in ("", "0"):
+        return False
+    return environ.get("TERM") != "linux" and "utf" in (encoding or "utf-8").lower()
+
+
+def _clipboard(environ: Mapping[str, str], multiplexer: str, ask: Ask) -> Copies:
+    if multiplexer == "screen" or environ.get("TERM") in ("linux", "dumb"):
+        return "unlikely"
+    if multiplexer == "tmux":  # "external" lets tmux copy, and nothing that runs in it
+        setting = ask("show", "-sv", "set-clipboard")
+        return "likely" if setting == "on" else "unlikely" if setting else "unknown"
+    names = f"{environ.get('TERM', '')} {environ.get('TERM_PROGRAM', '')}".lower()
+    if environ.get("WT_SESSION") or any(name in names for name in COPYING):
+        return "likely"
+    return "unlikely" if environ.get("TERM_PROGRAM") == "Apple_Terminal" else "unknown"
