@@ -15,6 +15,7 @@ from shlex import join, quote
 from typing import Any
 from urllib.parse import urlsplit
 
+from hud_tui.rl.text import write_loss_config
 from hud_tui.storage import PRIVATE, locked, open_or_make, open_regular
 
 # Written: one request that changed something, as the command log keeps it, a line of JSON each.
@@ -335,15 +336,26 @@ def _hud_tui(one: Written) -> str:
         return join([*start, "jobs", "--resume", "-y", *_place(one.subject)])
     if one.verb != "submit":
         return ""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in _parameters(one)]
+    flags = [_flag(name, value) for name, value in _parameters(one)]
     return f"{join([*start, 'run'])} SOURCE {join([f'--model={one.model}', *flags, '-y'])}"
 
 
 FLAGS = (
     *("steps", "group_size", "tasks_per_step", "learning_rate", "loss_fn"),
     *("temperature", "max_tokens", "seed", "reasoning_effort"),
+    *("loss_fn_config", "reward_scale", "norm_adv_by_std"),
+    *("beta1", "beta2", "eps", "weight_decay"),
 )
 """Parameters of a run that ``hud-tui run`` has flags for."""
+
+
+def _flag(name: str, value: object) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    if isinstance(value, dict):
+        value = write_loss_config(value)
+    return f"--{flag}={value}"
 
 
 def _parameters(one: Written) -> list[tuple[str, object]]:

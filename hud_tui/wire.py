@@ -493,6 +493,19 @@ class JobParameters(Request):
     tasks_per_step: int | None = Field(default=None, ge=1, le=1024)
     learning_rate: float | None = Field(default=None, gt=0, le=1)
     loss_fn: str | None = None
+    loss_fn_config: dict[str, float] | None = None
+    """The loss's own keys, e.g. ``clip_high_threshold`` of ppo."""
+    reward_scale: float | None = Field(default=None, ge=-1e6, le=1e6)
+    """What advantages (of cross_entropy: rewards) are multiplied by; 1 where it is not given."""
+    norm_adv_by_std: bool | None = None
+    """Divide each group's advantages by the standard deviation of its rewards, as GRPO does; off
+    where it is not given (Liu et al. 2025, arXiv:2503.20783: it favours the too easy and the too
+    hard)."""
+    beta1: float | None = Field(default=None, ge=0, lt=1)
+    """Adam's, as the three below."""
+    beta2: float | None = Field(default=None, ge=0, lt=1)
+    eps: float | None = Field(default=None, ge=1e-16, le=1)
+    weight_decay: float | None = Field(default=None, ge=0, le=10)
     temperature: float | None = Field(default=None, ge=COOLEST, le=5)
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
@@ -504,6 +517,13 @@ class JobParameters(Request):
     """Rollouts per task of these, and of the evaluation at the end."""
     baseline: bool | None = None
     """Evaluate the weights that the first step is taken from as well."""
+
+    @field_validator("reward_scale")
+    @classmethod
+    def _leaves_a_gradient(cls, value: float | None) -> float | None:
+        if value == 0:
+            raise ValueError("0 leaves no gradient")
+        return value
 
 
 class JobConfig(Request):

@@ -7,7 +7,7 @@ from math import isfinite, nan
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import one_line, read_loss_config
 
 LARGEST = 2**63 - 1
 """The largest integer that every part of a service can store."""
@@ -339,6 +339,13 @@ PARAMETERS = (
     "tasks_per_step",
     "learning_rate",
     "loss_fn",
+    "loss_fn_config",
+    "reward_scale",
+    "norm_adv_by_std",
+    "beta1",
+    "beta2",
+    "eps",
+    "weight_decay",
     "temperature",
     "max_tokens",
     "seed",
@@ -388,6 +395,7 @@ def _run(add: Add) -> None:
     parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help="groups a step")
     parser.add_argument("--learning-rate", type=finite_number, metavar="X")
     parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
+    _update(parser)
     parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
     parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
     parser.add_argument("--seed", type=whole_number, metavar="N")
@@ -401,6 +409,30 @@ def _run(add: Add) -> None:
         "followed, exit code 6; may be given twice",
     )
     consent(parser)
+
+
+def _update(parser: Parser) -> None:
+    """The flags of how a step is taken."""
+    about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
+    parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
+    about = "multiply advantages by this; 1"
+    parser.add_argument("--reward-scale", type=finite_number, metavar="X", help=about)
+    parser.add_argument(
+        "--norm-adv-by-std",
+        action=argparse.BooleanOptionalAction,
+        help="divide a group's advantages by its rewards' standard deviation; off",
+    )
+    usual = {"beta1": ".9", "beta2": ".95", "eps": "1e-8", "weight_decay": "0"}
+    for name, value in usual.items():
+        about = f"Adam's; {value}"
+        parser.add_argument(flag(name), type=finite_number, metavar="X", help=about)
+
+
+def _config(text: str) -> dict[str, float]:
+    try:
+        return read_loss_config(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _watch(add: Add) -> None:

@@ -33,15 +33,17 @@ SMALLEST = 1e-3
 """Smaller rewards count as this large, since what is left of a difference may be all residue."""
 
 
-def group_advantages(rewards: Sequence[float]) -> list[float]:
+def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> list[float]:
     """Centre one group's rewards on their mean.
 
     Args:
         rewards: One reward per rollout, shape (G,).
+        norm_by_std: Divide by their standard deviation too (Shao et al. 2024, arXiv:2402.03300,
+            section 4.1.2).
 
     Returns:
-        Advantages, shape (G,), in the rewards' unit; they sum to 0, and are exactly 0
-        in a group without spread.
+        Advantages, shape (G,), in the rewards' unit, or of standard deviation 1; they sum to 0,
+        and are exactly 0 in a group without spread.
 
     Raises:
         ValueError: The group is empty.
@@ -50,8 +52,8 @@ def group_advantages(rewards: Sequence[float]) -> list[float]:
         raise ValueError("a group needs at least one rollout")
     if not has_signal(rewards):
         return [0.0] * len(rewards)
-    mean = fmean(rewards)
-    return [reward - mean for reward in rewards]
+    mean, unit = fmean(rewards), spread(rewards) if norm_by_std else 1.0
+    return [(reward - mean) / unit for reward in rewards]
 
 
 def spread(rewards: Sequence[float]) -> float:

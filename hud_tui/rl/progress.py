@@ -8,7 +8,7 @@ from statistics import median
 
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import seconds
+from hud_tui.rl.text import seconds, write_loss_config
 from hud_tui.wire import Checkpoint, JobParameters, Model
 
 RECENT = 20
@@ -205,7 +205,7 @@ def _gaps(newest_first: Sequence[float]) -> list[float]:
 # The limits are the wire's (`hud_tui.wire.JobParameters`), said in words before sending.
 
 
-Value = int | float | str | None
+Value = int | float | str | dict[str, float] | None
 EFFORTS = ("default", "low", "medium", "high")
 """Words for reasoning_effort; the first leaves it to the service."""
 DEFAULT = EFFORTS[0]
@@ -263,6 +263,14 @@ NUMBERS = (
     NumberField("temperature", "temperature", 0.01, 5, whole=False),
     NumberField("seed", "seed", 0, UNBOUNDED),
 )
+UPDATE_NUMBERS = (
+    NumberField("reward_scale", "reward scale", -1e6, 1e6, whole=False),
+    NumberField("beta1", "Adam β₁", 0, 0.999999, whole=False),
+    NumberField("beta2", "Adam β₂", 0, 0.999999, whole=False),
+    NumberField("eps", "Adam ε", 1e-16, 1, whole=False),
+    NumberField("weight_decay", "weight decay", 0, 10, whole=False),
+)
+"""How a step is taken; most runs leave these as they are."""
 
 
 def defaults(model: Model) -> dict[str, Value]:
@@ -315,6 +323,8 @@ def write(value: Value) -> str:
     """A value as it stands in its field."""
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, dict):
+        return write_loss_config(value)
     return "" if value is None else str(value)
 
 

@@ -9,7 +9,9 @@ Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
 
 import re
 import sys
+from collections.abc import Mapping
 from datetime import datetime
+from math import inf, isfinite
 
 # How long ago something was, in at most five characters.
 
@@ -74,6 +76,29 @@ def size(count: float | None) -> str:
             number = count / unit
             return f"{number:.1f} {name}" if number < 9.95 else f"{number:.0f} {name}"
     return f"{count:.0f} bytes"
+
+
+def read_loss_config(text: str) -> dict[str, float]:
+    """A loss's own keys as they are typed, e.g. ``clip_low_threshold=.8,clip_high_threshold=1.28``.
+
+    Raises:
+        ValueError: Not so; the message names the part.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, _, value = (word.strip() for word in part.partition("="))
+        try:
+            found[key] = float(value)
+        except ValueError:
+            found[key] = inf
+        if not key or not isfinite(found[key]):
+            raise ValueError(f"expected KEY=NUMBER, found {one_line(part, 40)!r}")
+    return found
+
+
+def write_loss_config(config: Mapping[str, float]) -> str:
+    """The same, to be typed again."""
+    return ",".join(f"{key}={value}" for key, value in config.items())
 
 
 LIMIT = 20_000

@@ -96,8 +96,9 @@ def make_batch(
     group_size: int | None,
     loss_fn: str,
     reward_scale: float = 1.0,
+    norm_by_std: bool = False,
 ) -> Batch:
-    """Weigh trajectories for a loss.
+    """Weigh trajectories for a loss; `norm_by_std` as of `group_advantages`.
 
     Raises:
         Refused: 422, the count is not a multiple of group_size.
@@ -106,7 +107,7 @@ def make_batch(
     size = group_size or len(trajectories)
     rewards = [trajectory.reward for trajectory in trajectories]
     if loss_fn != CROSS_ENTROPY:
-        rewards = [a for part in _parts(rewards, size) for a in group_advantages(part)]
+        rewards = [a for part in _parts(rewards, size) for a in group_advantages(part, norm_by_std)]
     weights = [reward * reward_scale for reward in rewards]
     return Batch(trajectories, size, weights, group_size is not None)
 

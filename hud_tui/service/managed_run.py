@@ -8,7 +8,7 @@ tell the policy's answers apart.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from math import inf, isclose
 from random import Random
@@ -36,11 +36,13 @@ from hud_tui.service.engines.base import (
     Engine,
     EngineError,
     EngineLost,
+    EngineRefused,
     Handle,
     Sampled,
     SampleRequest,
     StateGone,
     Tokenizer,
+    loss_config,
 )
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
@@ -114,6 +116,13 @@ class ZeroVarianceStreak:
 # in whole batches, and what is left over waits for the next one.
 
 
+T = TypeVar("T")
+UPDATE: Mapping[str, Any] = {
+    "reward_scale": 1.0,
+    "norm_adv_by_std": False,
+    **{name: getattr(Adam, name) for name in ("beta1", "beta2", "eps", "weight_decay")},
+}
+"""How a step is taken where nobody says."""
 EFFORT = {"low": 0.6, "medium": 1.0, "high": 2.0}
 """max_tokens of each reasoning_effort, in those that the base starts from."""
 MOST_TASKS = 10_000
@@ -171,16 +180,35 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
         "tasks_per_step": given.tasks_per_step or defaults.tasks_per_step,
         "learning_rate": given.learning_rate or defaults.learning_rate,
         "loss_fn": loss_fn,
+        "loss_fn_config": _loss_config(loss_fn, given.loss_fn_config),
+        **{name: _or(getattr(given, name), usual) for name, usual in UPDATE.items()},
         "temperature": given.temperature or 1.0,
         "max_tokens": min(given.max_tokens or effort, base.context - 1),
         "seed": given.seed or 0,
         "heldout_every": given.heldout_every or HELDOUT_EVERY,
     }
+    return filled
+
+
+def _loss_config(loss_fn: str, given: Mapping[str, float] | None) -> dict[str, float]:
+    """The loss's own keys, all of them. Raises Refused, 422: no such loss, key or value."""
     try:
         check_loss(loss_fn)
     except Refused as refused:
         raise bad_field("config.parameters.loss_fn", refused.detail[0]["msg"]) from refused
-    return filled
+    try:
+        return loss_config(loss_fn, given)
+    except EngineRefused as refused:
+        raise bad_field("config.parameters.loss_fn_config", str(refused)) from refused
+
+
+def _or(value: T | None, usual: T) -> T:
+    return usual if value is None else value
+
+
+def planned_before(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a run that was queued by a version that had fewer of them."""
+    return {"loss_fn_config": None, **UPDATE, **parameters}
 
 
 def effort_tokens(effort: str | None, base: Base) -> int:
@@ -415,7 +443,6 @@ def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer, trace_id:
 # rollouts; a step that has begun is finished, whole.
 
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LOST_IN_A_ROW = 3
@@ -588,13 +615,20 @@ class Run:
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters
         trajectories = [r.trajectory(parameters["temperature"]) for r in rollouts.train]
-        return make_batch(trajectories, parameters["group_size"], parameters["loss_fn"])
+        return make_batch(
+            trajectories,
+            parameters["group_size"],
+            parameters["loss_fn"],
+            parameters["reward_scale"],
+            parameters["norm_adv_by_std"],
+        )
 
     async def _take_step(self, batch: Batch, rollouts: Rollouts, start: float) -> None:
         parameters = self._plan.parameters
-        await self._session.forward_backward(batch, parameters["loss_fn"])
+        loss_fn, config = parameters["loss_fn"], parameters["loss_fn_config"]
+        await self._session.forward_backward(batch, loss_fn, config)
         await self._session.optim_step(
-            Adam(parameters["learning_rate"]),
+            Adam(**{field.name: parameters[field.name] for field in fields(Adam)}),
             job_id=self.job_id,
             extra=_extra(rollouts),
             also=lambda db, _: jobs.advance(

@@ -18,7 +18,7 @@ from hud_tui.service.engines.base import Base, Engine, EngineError, Tokenizer
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.gateway import whole
 from hud_tui.service.http import Refused, bad_field, canonical, new_id, refusal, wanted_id
-from hud_tui.service.managed_run import Plan, Run, effort_tokens, fill, make_plan
+from hud_tui.service.managed_run import Plan, Run, effort_tokens, fill, make_plan, planned_before
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db, Store
@@ -246,7 +246,9 @@ class Runner:
 
 
 def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
-    return make_plan(json.loads(job["parameters"]), json.loads(job["tasks"]), base, tokens)
+    return make_plan(
+        planned_before(json.loads(job["parameters"])), json.loads(job["tasks"]), base, tokens
+    )
 
 
 def _requeue(db: Db, job_id: str, keep: Keep) -> JobStatus:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from hud_tui.service import managed_run as run_module
+from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from hud_tui.wire import JobStatus
@@ -92,6 +93,97 @@ async def test_every_loss_runs(http: httpx.AsyncClient, loss_fn: str) -> None:
     assert {row["loss_fn"] for row in await tree(http, model["id"])} == {loss_fn}
 
 
+async def test_a_run_steps_as_a_loop_could(
+    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[Any] = []
+    steps: list[Adam] = []
+    forward_backward, optim_step = engine.forward_backward, engine.optim_step
+
+    async def passed(handle: str, datums: Any, loss_fn: str, config: Any = None) -> Any:
+        passes.append((loss_fn, config, sorted({round(d.advantage, 6) for d in datums})))
+        return await forward_backward(handle, datums, loss_fn, config)
+
+    async def stepped(handle: str, adam: Adam, directory: Any) -> Any:
+        steps.append(adam)
+        return await optim_step(handle, adam, directory)
+
+    monkeypatch.setattr(engine, "forward_backward", passed)
+    monkeypatch.setattr(engine, "optim_step", stepped)
+    asked = {
+        **{"loss_fn": "ppo", "loss_fn_config": {"clip_high_threshold": 1.28}},
+        **{"reward_scale": 2.0, "norm_adv_by_std": True, "group_size": 2, "steps": 1},
+        **{"beta1": 0.0, "beta2": 0.5, "eps": 1e-6, "weight_decay": 0.01, "learning_rate": 0.25},
+    }
+    model = await fork(http)
+    job_id = await submit(http, model["id"], **asked)
+    await ended(http, job_id)
+    [(loss_fn, config, advantages)] = passes
+    assert (loss_fn, config) == ("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28})
+    assert set(advantages) <= {-2.0, 0.0, 2.0}, "two rewards are one deviation from their mean"
+    assert 2.0 in advantages
+    assert steps == [Adam(0.25, beta1=0.0, beta2=0.5, eps=1e-6, weight_decay=0.01)]
+    kept = (await status_of(http, job_id)).parameters or {}
+    assert {name: kept[name] for name in asked if name != "loss_fn_config"} == {
+        name: value for name, value in asked.items() if name != "loss_fn_config"
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("loss_fn_config", {"clip": 1.0}, "no config key 'clip'"),
+        ("loss_fn_config", {"clip_low_threshold": -1.0}, "finite number from 0"),
+        ("reward_scale", 0, "0 leaves no gradient"),
+        ("beta1", 1.0, "less than 1"),
+        ("eps", 0, "greater than or equal to"),
+        ("weight_decay", -0.1, "greater than or equal to 0"),
+    ],
+)
+async def test_what_no_step_can_be_taken_with_is_refused_at_submission(
+    http: httpx.AsyncClient, field: str, value: Any, said: str
+) -> None:
+    model = await fork(http)
+    body = {
+        "model_id": model["id"],
+        "dataset": {"tasks": await tasks_of(http)},
+        "config": {"parameters": {"loss_fn": "ppo", field: value}},
+    }
+    answer = await http.post("/v1/training/jobs", json=body)
+    assert answer.status_code == 422
+    assert field in str(answer.json()["detail"][0]["loc"])
+    assert said in answer.json()["detail"][0]["msg"]
+    assert (await http.get("/v2/jobs")).json()["total"] == 0
+
+
+async def test_a_run_of_an_older_version_is_resumed_as_it_was(
+    http: httpx.AsyncClient, service: Service, gate: Gate
+) -> None:
+    gate.clear()
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=2)
+    await until(lambda: gate.held > 0)
+    assert (await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})).is_success
+    new = [
+        "loss_fn_config",
+        "reward_scale",
+        "norm_adv_by_std",
+        "beta1",
+        "beta2",
+        "eps",
+        "weight_decay",
+    ]
+
+    def forget(db: Any) -> None:
+        paths = ", ".join(f"'$.{name}'" for name in new)
+        db.execute(f"UPDATE job SET parameters = json_remove(parameters, {paths})")
+
+    await service.parts.store.write(forget)
+    gate.set()
+    assert (await http.post(f"/v1/training/jobs/{job_id}/resume")).status_code == 200
+    assert (await ended(http, job_id))["status"] == "succeeded"
+
+
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 async def test_a_tempered_run_trains_as_it_sampled(
     http: httpx.AsyncClient, temperature: float
@@ -153,6 +245,13 @@ async def test_status_has_every_parameter(http: httpx.AsyncClient) -> None:
         "tasks_per_step": 4,
         "learning_rate": 0.3,
         "loss_fn": "importance_sampling",
+        "loss_fn_config": {},
+        "reward_scale": 1.0,
+        "norm_adv_by_std": False,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "eps": 1e-8,
+        "weight_decay": 0.0,
         "temperature": 1.0,
         "max_tokens": 12,
         "seed": 0,

@@ -13,6 +13,18 @@ def test_rewards_are_centred_on_their_group_s_mean() -> None:
     assert group_advantages([1.0, 0.0, 0.0, 1.0]) == [0.5, -0.5, -0.5, 0.5]
 
 
+def test_grpo_s_advantages_have_a_standard_deviation_of_one() -> None:
+    assert group_advantages([3.0, 1.0, 1.0, 3.0], norm_by_std=True) == [1.0, -1.0, -1.0, 1.0]
+    assert group_advantages([1.0] * 4, norm_by_std=True) == [0.0] * 4
+
+
+@given(REWARDS)
+def test_dividing_by_the_deviation_changes_no_sign(rewards: list[float]) -> None:
+    plain, normed = group_advantages(rewards), group_advantages(rewards, norm_by_std=True)
+    unit = spread(rewards)
+    assert all(n * unit == pytest.approx(a) for a, n in zip(plain, normed, strict=True))
+
+
 @pytest.mark.parametrize(
     "rewards", [[0.3], [1.0] * 8, [0.1 + 0.2, 0.3], [0.1 + 0.2 - 0.3, 0.0], [1e5, 1e5 + 1e-3]]
 )

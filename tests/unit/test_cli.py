@@ -56,6 +56,19 @@ def parse(line: str) -> Start:
                 parameters={"reasoning_effort": "low", "steps": 3, "learning_rate": 1e-3},
             ),
         ),
+        (
+            "run t --loss-fn-config clip_low_threshold=.8,clip_high_threshold=1.28 --beta1 0 "
+            "--norm-adv-by-std --reward-scale 2 --eps 1e-6 --weight-decay .1 --beta2 .99",
+            Start(
+                "run",
+                source="t",
+                parameters={
+                    "loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28},
+                    **{"reward_scale": 2.0, "norm_adv_by_std": True},
+                    **{"beta1": 0.0, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1},
+                },
+            ),
+        ),
     ],
 )
 def test_what_the_app_opens_with(line: str, start: Start) -> None:
@@ -79,6 +92,10 @@ def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
         "run t --seed 9223372036854775808",
         "run t --learning-rate nan",
         "run t --learning-rate inf",
+        "run t --loss-fn-config clip",
+        "run t --loss-fn-config clip=",
+        "run t --loss-fn-config =1",
+        "run t --loss-fn-config beta=nan",
         "jobs j --cancel --resume",
         "--headles models",
         "models --loca",

@@ -98,12 +98,15 @@ def test_what_has_no_command_has_none(verb: str) -> None:
 
 def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
     parameters = {"steps": 60, "group_size": 8, "learning_rate": 3e-4, "unknown": 1}
+    update = {"loss_fn_config": {"beta": 0.1, "x": 1e-9}, "norm_adv_by_std": False, "eps": 1e-6}
+    parameters |= update
     body = json.dumps({"config": {"parameters": parameters}})
     said = as_hud(entry("submit", model="-m", body=body, left_out=("dataset",), local=True))
     args = build_parser().parse_args(shlex.split(said)[1:])
     assert (args.command, args.source, args.model, args.yes) == ("run", "SOURCE", "-m", True)
     assert (args.steps, args.group_size, args.learning_rate) == (60, 8, 3e-4)
     assert args.local
+    assert {name: vars(args)[name] for name in update} == update
     args = build_parser().parse_args(shlex.split(as_hud(entry("resume", subject="-j")))[1:])
     assert (args.command, args.job, args.resume, args.yes) == ("jobs", "-j", True, True)
 

@@ -3,7 +3,16 @@
 import pytest
 from pydantic import ValidationError
 
-from hud_tui.rl.progress import NUMBERS, cost, defaults, max_tokens, parameters, write
+from hud_tui.rl.progress import (
+    NUMBERS,
+    UPDATE_NUMBERS,
+    NumberField,
+    cost,
+    defaults,
+    max_tokens,
+    parameters,
+    write,
+)
 from hud_tui.rl.tasks.task import Task
 from hud_tui.wire import JobParameters, Model, TrainingDefaults
 
@@ -55,6 +64,16 @@ def test_a_wrong_number_is_refused_as_the_wire_would(key: str, text: str) -> Non
         SPECS[key].read(text)
     with pytest.raises(ValidationError):
         JobParameters.model_validate({key: text})
+
+
+@pytest.mark.parametrize("spec", UPDATE_NUMBERS, ids=lambda spec: spec.key)
+def test_how_a_step_is_taken_has_the_wire_s_limits(spec: NumberField) -> None:
+    assert JobParameters.model_validate({spec.key: spec.read(write(spec.high))})
+    for text in (write(spec.high * 2), "nan", "x"):
+        with pytest.raises(ValueError, match="to"):
+            spec.read(text)
+    with pytest.raises(ValidationError):
+        JobParameters.model_validate({spec.key: spec.high * 2})
 
 
 def test_defaults_are_the_models_own_and_can_be_sent() -> None:
