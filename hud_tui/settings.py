@@ -397,6 +397,8 @@ class Start:
     """Groups that preflight is to roll out."""
     verbose: bool = False
     """Whether the status is to be shown whole, as JSON."""
+    view: str = "live"
+    """The command's view."""
 
 
 # Tinker's settings: which server the tinker engine talks to, and how it trains and saves there.

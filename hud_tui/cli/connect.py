@@ -1,21 +1,23 @@
-"""Connector: the client that the command line asks for, guarded, with its writes logged."""
+"""The client that the command line asks for, guarded, its writes logged; commands run on it."""
 
 import argparse
+import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from hud_tui import local_service
+from hud_tui.audit_log import CommandLog, Written
+from hud_tui.cli.output import changes, emit, emit_error, tell
+from hud_tui.client.client import HudClient
+from hud_tui.client.guard import Guard, Protection
+from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
+from hud_tui.errors import HudError
+from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths, read_paths, read_settings
 
-if TYPE_CHECKING:
-    from hud_tui.audit_log import Written
-    from hud_tui.client.client import HudClient
-    from hud_tui.client.guard import Guard
-    from hud_tui.config import ReadOnly
-
-
-Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
+Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
 """(mode ``local`` or ``hud``, a key that was typed or None, progress) → the client."""
 
 
@@ -25,15 +27,15 @@ class Connector:
     def __init__(
         self,
         paths: Callable[[], Paths],
-        guard: Callable[[], "Guard"],
-        observe: "Callable[[Written], None]",
+        guard: Callable[[], Guard],
+        observe: Callable[[Written], None],
     ) -> None:
         """`guard` makes what every client lets its writes through, `observe` is told of them."""
         self._paths, self._guard, self._observe = paths, guard, observe
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]
-    ) -> "HudClient":
+    ) -> HudClient:
         """A client of the service.
 
         Args:
@@ -42,12 +44,8 @@ class Connector:
             progress: Told what is being waited for.
         """
         if mode == "local":
-            from hud_tui.local_service import connect_local
-
-            client = await connect_local(self._paths(), progress)
+            client = await local_service.connect_local(self._paths(), progress)
         else:
-            from hud_tui.client.client import HudClient
-
             client = HudClient(read_settings(key))
         client.wire.guard = self._guard()
         client.wire.writing.observe = self._observe
@@ -56,31 +54,87 @@ class Connector:
 
 def connector_of(args: argparse.Namespace) -> Connector:
     """What makes a client as the flags say."""
-    paths = partial(read_paths, args.state_dir, args.data_dir)
+    paths = partial(paths_of, args)
     return Connector(paths, partial(guard_of, args), partial(_write_down, args, paths))
 
 
-def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: "Written") -> None:
-    """Keep what was changed, for ``hud-tui log``."""
-    from hud_tui.audit_log import CommandLog
+def paths_of(args: argparse.Namespace) -> Paths:
+    """This program's directories, as the flags and the environment say."""
+    return read_paths(args.state_dir, args.data_dir)
 
+
+def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: Written) -> None:
+    """Keep what was changed, for ``hud-tui log``."""
     by = "headless" if args.headless else "app"
     CommandLog(paths().state, by).add(written)
 
 
-def guard_of(args: argparse.Namespace) -> "Guard":
+def guard_of(args: argparse.Namespace) -> Guard:
     """What the flags, the environment and the config file let through."""
-    from hud_tui.client.guard import Guard, Protection
-
-    kept = Protection(lambda: read_paths(args.state_dir, args.data_dir).state)
+    kept = Protection(lambda: paths_of(args).state)
     return Guard(partial(_why_read_only, args), kept, vars(args).get("confirm"))
 
 
-def _why_read_only(args: argparse.Namespace) -> "ReadOnly | None":
-    from hud_tui.config import (  # only a write need wait for it
-        config_dir,
-        read_config,
-        why_read_only,
-    )
-
+def _why_read_only(args: argparse.Namespace) -> ReadOnly | None:
     return why_read_only(args.read_only, os.environ, read_config(config_dir(os.environ)).safety)
+
+
+# One command against a service, from connecting to the exit code.
+
+
+Run = Callable[[HudClient, argparse.Namespace], Awaitable[int]]
+"""What a command does with its client; returns the exit code."""
+
+
+def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
+    """Run a command and print its documents; returns the exit code."""
+    try:
+        return asyncio.run(run_connected(run, args, connect))
+    except HudError as error:
+        return emit_error(error)
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return 130
+
+
+async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:
+    """Connect, run, and close; returns the exit code.
+
+    Raises:
+        HudError: The command failed; `outcome` says of a write whether it was done.
+    """
+    client = await connect("local" if args.local else "hud", None, progress())
+    try:
+        return await run(client, args)
+    except HudError as error:
+        if error.outcome is None and changes(args):
+            error.outcome = "not_done"
+        raise
+    finally:
+        await client.aclose()
+
+
+def progress() -> Callable[[str], None]:
+    """Tells progress on a terminal's one line; elsewhere only its beginning."""
+    said = False
+
+    def progress(text: str) -> None:
+        nonlocal said
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
+        elif not said:
+            tell(text)
+        said = True
+
+    return progress
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Stop the embedded service, and say which process it was; returns the exit code."""
+    guard_of(args).check("stop, to the embedded service")
+    pid = asyncio.run(local_service.stop(paths_of(args), args.data_dir is None))
+    if args.headless:
+        emit("stop", {"stopped": pid is not None, "pid": pid})
+    else:
+        print("no embedded service runs" if pid is None else f"stopped the service, process {pid}")
+    return 0

@@ -1,5 +1,6 @@
 """``doctor``: what is set, what answers, what this machine has, and what to do about it."""
 
+import argparse
 import asyncio
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from hud_tui import settings as configured
+from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, print_rows
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
@@ -55,17 +57,17 @@ class Finding:
         return self.message + (f"\n      → {self.fix}" if self.fix else "")
 
 
-def doctor(paths: Paths, local: bool, document: bool, fail_on_warning: bool) -> int:
+def doctor(args: argparse.Namespace) -> int:
     """Look at everything and say it, in a document or for people; returns the exit code.
 
-    `local`: at the embedded service, and want no key; else at HUD's hosts.
+    With ``--local``: at the embedded service, and want no key; else at HUD's hosts.
     """
-    report = examine(paths, local)
-    if document:
+    report = examine(paths_of(args), args.local)
+    if args.headless:
         emit("doctor", report)
     else:
         print_rows(rows(report), report["terminal"])
-    return exit_code(report["findings"], "warning" if fail_on_warning else "failure")
+    return exit_code(report["findings"], args.fail_on)
 
 
 def exit_code(findings: Iterable[Finding], fail_on: Level = "failure") -> int:

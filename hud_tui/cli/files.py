@@ -13,7 +13,7 @@ from time import time
 from typing import Any, TypeVar
 
 from hud_tui.audit_log import CommandLog, Written, change_text, document, matching
-from hud_tui.cli.connect import Connect
+from hud_tui.cli.connect import connector_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import confirm, emit, judge, require_consent, tell, thresholds
 from hud_tui.client.client import HudClient
@@ -50,7 +50,7 @@ from hud_tui.rl.report import FILE, Kept, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, count, verdict
 from hud_tui.rl.text import clean, one_line
-from hud_tui.settings import Paths, every_variable
+from hud_tui.settings import every_variable
 from hud_tui.storage import check_new, write_folder, write_named, write_numbered
 
 
@@ -62,6 +62,8 @@ def convert(args: argparse.Namespace) -> int:
         HudError: The Hub does not take it. What was written on this machine stays.
     """
     pushes = not args.no_push
+    if pushes:
+        guard_of(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
     check_name(args.name, pushes)
     variables = every_variable()
     if pushes:
@@ -127,7 +129,7 @@ EXPORT_KIND = "export"
 PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json": json_pieces}
 
 
-def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+def export(args: argparse.Namespace) -> int:
     """Read what is asked for and write it; returns the exit code.
 
     Raises:
@@ -136,7 +138,7 @@ def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
     """
     if args.output:
         check_new(Path(expanduser(args.output)))
-    stem, sheet = _read(args, paths, connect)
+    stem, sheet = _read(args)
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
     file = _write(args, f"{stem}-{sheet.name}", pieces)
@@ -149,15 +151,15 @@ def export(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
     return 0
 
 
-def report(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+def report(args: argparse.Namespace) -> int:
     """Write a model's run as Markdown with charts; returns the exit code.
 
     Raises:
         HudError: The service does not answer, or has no such model.
         HudUsage: The directory cannot be written to.
     """
-    run, service = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
-    book = _notebook(paths, run)
+    run, service = asyncio.run(_with_client(args, partial(_read_run, args.ref)))
+    book = _notebook(args, run)
     files = report_files(run, Kept(service, book.notes, book.moves), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
@@ -169,24 +171,22 @@ def report(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connec
 
 
 async def _with_client(
-    args: argparse.Namespace, connect: Connect, read: Callable[[HudClient], Awaitable[T]]
+    args: argparse.Namespace, read: Callable[[HudClient], Awaitable[T]]
 ) -> tuple[T, str]:
     """What is read from the service, and what that is called."""
-    client = await connect("local" if args.local else "hud", None, tell)
+    client = await connector_of(args)("local" if args.local else "hud", None, tell)
     try:
         return await read(client), client.settings.label
     finally:
         await client.aclose()
 
 
-def _read(
-    args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect
-) -> tuple[str, Sheet]:
+def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
     """What the file is called after, and what it has."""
     if args.what in ("models", "jobs"):
-        return "hud", asyncio.run(_with_client(args, connect, LISTS[args.what]))[0]
-    run, _ = asyncio.run(_with_client(args, connect, partial(_read_run, args.ref)))
-    return _stem(run), _sheet(args.what, run, _notebook(paths, run).notes)
+        return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0]
+    run, _ = asyncio.run(_with_client(args, partial(_read_run, args.ref)))
+    return _stem(run), _sheet(args.what, run, _notebook(args, run).notes)
 
 
 async def _models(client: HudClient) -> Sheet:
@@ -205,8 +205,8 @@ def _stem(run: Run) -> str:
     return plain_name("base" if run.model is None else run.model.model_name)
 
 
-def _notebook(paths: Callable[[], Paths], run: Run) -> Notebook:
-    return Notebook(notebook_file(paths().state, "" if run.model is None else run.model.id))
+def _notebook(args: argparse.Namespace, run: Run) -> Notebook:
+    return Notebook(notebook_file(paths_of(args).state, "" if run.model is None else run.model.id))
 
 
 def _usual_directory() -> Path:
@@ -254,7 +254,7 @@ def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
 GYM_KIND = "gym_config"
 
 
-def init(args: argparse.Namespace, connect: Connect) -> int:
+def init(args: argparse.Namespace) -> int:
     """Write or show a configuration; returns the exit code.
 
     Raises:
@@ -264,7 +264,7 @@ def init(args: argparse.Namespace, connect: Connect) -> int:
         raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
     if args.show is not None:
         return _show(Path(args.show), args.headless)
-    env = _on_disk(args.environment) or asyncio.run(_of_service(args, connect))
+    env = _on_disk(args.environment) or asyncio.run(_of_service(args))
     config, warnings = new_gym(env)
     file = Path(args.output or Path("configs") / f"{_file_name(env.name)}.yaml")
     _write_gym(file, gym_text(config, f"Made by hud-tui init for {one_line(env.name)}"), args.force)
@@ -319,8 +319,8 @@ def _on_disk(env: str) -> Described | None:
     return described(load_lock(path)) if path.is_file() else None
 
 
-async def _of_service(args: argparse.Namespace, connect: Connect) -> Described:
-    client = await connect("local" if args.local else "hud", None, tell)
+async def _of_service(args: argparse.Namespace) -> Described:
+    client = await connector_of(args)("local" if args.local else "hud", None, tell)
     try:
         return await _ask(client, args.environment)
     finally:
@@ -359,12 +359,8 @@ def _file_name(name: str) -> str:
 # ``keys``: every key of the app, with the config file's changes, as a table or as JSON.
 
 
-def keys(view: str | None, document: bool) -> int:
-    """Print them; returns the exit code.
-
-    Args:
-        view: Only of this place, e.g. ``live``; None for all.
-        document: Print JSON; else a table.
+def keys(args: argparse.Namespace) -> int:
+    """Print them, or those of one view; returns the exit code.
 
     Raises:
         HudUsage: There is no such view, or the config file has a key that cannot be used.
@@ -372,10 +368,10 @@ def keys(view: str | None, document: bool) -> int:
     directory = config_dir(os.environ)
     keymap = read_config(directory).keys
     views = dict.fromkeys(action.view for action in ACTIONS)
-    if view is not None and view not in views:
-        raise HudUsage(f"no view is called {view}", f"there are {', '.join(views)}")
-    found = [with_keys(one, keymap) for one in ACTIONS if view in (None, one.view)]
-    if document:
+    if args.view is not None and args.view not in views:
+        raise HudUsage(f"no view is called {args.view}", f"there are {', '.join(views)}")
+    found = [with_keys(one, keymap) for one in ACTIONS if args.view in (None, one.view)]
+    if args.headless:
         rows = [_key_document(one, one.id in keymap) for one in found]
         emit("keys", {"file": str(directory / CONFIG_NAME), "keys": rows})
     else:
@@ -413,7 +409,7 @@ def _cells(action: Action) -> tuple[str, str, str]:
 LOG_KIND = "log"
 
 
-def log(args: argparse.Namespace, paths: Paths) -> int:
+def log(args: argparse.Namespace) -> int:
     """Print the newest entries, oldest first, as a document or as lines.
 
     Raises:
@@ -421,7 +417,7 @@ def log(args: argparse.Namespace, paths: Paths) -> int:
     """
     if args.limit < 1:
         raise HudUsage(f"--limit {args.limit}: expected 1 or more")
-    kept, bad = CommandLog(paths.state).read()
+    kept, bad = CommandLog(paths_of(args).state).read()
     found = matching(kept, args.text or "")
     shown = found[-args.limit :]
     if args.headless:

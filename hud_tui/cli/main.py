@@ -1,22 +1,27 @@
-"""``hud-tui``: read the command line, build the client, hand both to one face."""
+"""``hud-tui``: read the command line and run the command, headless or in the app.
+
+Nothing that a command needs is imported before it is known which: ``--help`` is printed at once.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
-from hud_tui.cli.connect import connector_of, guard_of
-from hud_tui.cli.parser import OFFLINE, build_parser, parameters
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.cli.parser import COMMANDS, Command, build_parser, parameters
+from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Start, has_key, read_max_disk, read_paths
 
 if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
     from hud_tui.wire import ServiceReady
 
 
@@ -45,16 +50,12 @@ def _main(argv: Sequence[str]) -> int:
         args = build_parser().parse_args(argv)
         if args.version:
             return _version(headless)
-        if args.command == "serve":
-            return _serve(args)
-        if args.command == "stop":
-            return _stop(args)
-        if args.command in OFFLINE:
-            return _offline(args)
+        command = COMMANDS[args.command]
+        if not command.view:
+            code: int = command.load()(args)
+            return code
         _fill_in(args)
-        if headless:
-            return _headless(args)
-        return _app(args)
+        return _headless(command, args) if headless else _app(args)
     except HudError as error:
         return _fail(error, headless)
     except KeyboardInterrupt:
@@ -89,6 +90,7 @@ def start_of(args: argparse.Namespace) -> Start:
     given = vars(args)
     return Start(
         command=args.command,
+        view=COMMANDS[args.command].view,
         again=args.again,
         model=given.get("model"),
         source=given.get("source"),
@@ -105,26 +107,31 @@ DEMO_SPEED = 20.0
 """A demo takes two seconds a step by its own clock."""
 
 
-def _headless(args: argparse.Namespace) -> int:
+def _headless(command: Command, args: argparse.Namespace) -> int:
     for flag in ("record", "demo"):
         if getattr(args, flag) is not None:
             raise HudUsage(f"--{flag} is for the app", "leave out --headless")
-    if args.command == "replay":
-        raise HudUsage("replay is for the app", "leave out --headless")
-    from hud_tui.cli.commands import run
+    if not command.function:
+        raise HudUsage(f"{args.command} is for the app", "leave out --headless")
+    from hud_tui.cli.connect import connector_of, run_command
 
-    return run(args, connector_of(args))
+    return run_command(command.load(), args, connector_of(args))
 
 
 def _app(args: argparse.Namespace) -> int:
     from hud_tui.config import config_dir, read_config
     from hud_tui.tui.app import Session, run
 
+    async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> "HudClient":
+        from hud_tui.cli.connect import connector_of  # after the first frame
+
+        return await connector_of(args)(mode, key, progress)
+
     mode = "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)
     session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
     if args.demo is None and args.command != "replay":
-        return run(connector_of(args), mode, start_of(args), session)
+        return run(connect, mode, start_of(args), session)
     from hud_tui.client.replay import player  # reads all of it, before there is an app
 
     file = args.file if args.command == "replay" else None
@@ -132,8 +139,9 @@ def _app(args: argparse.Namespace) -> int:
     return run(play, "replay", Start(), replace(session, clock=play.clock))
 
 
-def _serve(args: argparse.Namespace) -> int:
-    from hud_tui.service.app import serve
+def serve(args: argparse.Namespace) -> int:
+    """Serve the embedded service until it is stopped; returns the exit code."""
+    from hud_tui.service.app import serve as serve_app
     from hud_tui.service_file import forget, offer, usable_directories
 
     if args.read_only:
@@ -148,35 +156,25 @@ def _serve(args: argparse.Namespace) -> int:
     try:
         max_disk = read_max_disk(args.max_disk)
         with usable_directories():
-            return serve(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
+            return serve_app(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
     finally:
         forget(paths.service_file, os.getpid())
 
 
-def _stop(args: argparse.Namespace) -> int:
-    from hud_tui.cli.commands import report
-    from hud_tui.local_service import stop
-
-    guard_of(args).check("stop, to the embedded service")
-
-    paths = read_paths(args.state_dir, args.data_dir)
-    return report(lambda: stop(paths, args.data_dir is None), args.headless)
-
-
-def _offline(args: argparse.Namespace) -> int:
-    from hud_tui.cli.commands import run_offline
-
-    if args.command == "convert" and not args.no_push:
-        guard_of(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
-    paths = partial(read_paths, args.state_dir, args.data_dir)
-    return run_offline(args, paths, connector_of(args))
-
-
 def _fill_in(args: argparse.Namespace) -> None:
-    if args.command in ("preflight", "run"):
-        from hud_tui.cli.commands import fill_in
+    """Take the lock file's primary data set where ``preflight`` and ``run`` have no SOURCE.
 
-        fill_in(args)
+    Raises:
+        HudUsage: A file cannot be read; or, headless, there is no SOURCE at all.
+    """
+    if args.command in ("preflight", "run") and args.source is None:
+        from hud_tui.legacy.lock_file import primary_source
+
+        try:
+            args.source = primary_source(Path())
+        except HudUsage:
+            if args.headless:
+                raise  # the app lets people choose
 
 
 def _version(headless: bool) -> int:
@@ -197,10 +195,6 @@ def _check_text(argv: Sequence[str]) -> None:
 
 
 def _fail_internally(error: Exception) -> int:
-    from traceback import format_exception  # 2 ms that only a bug need pay
-
-    from hud_tui.errors import HudInternal
-
     print(clean("".join(format_exception(error))), file=sys.stderr)
     what = f"{type(error).__name__}: {error}"
     return _fail(HudInternal(what, "this is a bug of hud-tui; stderr says where"), headless=True)

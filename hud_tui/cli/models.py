@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from hud_tui.cli.connect import Connect
+from hud_tui.cli.connect import connector_of, paths_of
 from hud_tui.cli.output import changes, confirm, emit, plain, require_consent, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Protection
@@ -20,7 +19,6 @@ from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.names import find_checkpoint, find_model
 from hud_tui.rl.run import Service, Status, current_model, last_metrics
 from hud_tui.rl.text import one_line, seconds
-from hud_tui.settings import Paths
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 if TYPE_CHECKING:
@@ -200,16 +198,16 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
 # ``protect``: models that are changed only by who types their name.
 
 
-def protect(args: argparse.Namespace, paths: Callable[[], Paths], connect: Connect) -> int:
+def protect(args: argparse.Namespace) -> int:
     """Protect a model, or no longer; or say which are.
 
     Raises:
         HudError: The service does not answer, or has no such model.
         HudProtected: It is to be protected no longer, and its name was not typed.
     """
-    kept = Protection(lambda: paths().state)
+    kept = Protection(lambda: paths_of(args).state)
     if args.model is not None:
-        asyncio.run(_change(args, kept, connect))
+        asyncio.run(_change(args, kept))
     elif args.off:
         raise HudUsage("say which model", "see hud-tui protect")
     models = [{"id": id_, "name": name} for id_, name in kept.models.items()]
@@ -223,8 +221,8 @@ def protect(args: argparse.Namespace, paths: Callable[[], Paths], connect: Conne
     return 0
 
 
-async def _change(args: argparse.Namespace, kept: Protection, connect: Connect) -> None:
-    client = await connect("local" if args.local else "hud", None, tell)
+async def _change(args: argparse.Namespace, kept: Protection) -> None:
+    client = await connector_of(args)("local" if args.local else "hud", None, tell)
     try:
         id_, name = await _named(client, args, kept)
     finally:

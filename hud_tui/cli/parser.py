@@ -1,8 +1,10 @@
-"""What every command's parser has: how it fails, what it says, and the flags that all take."""
+"""The command line: its commands and flags, and which function and view each command has."""
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from math import isfinite, nan
 from typing import Any, NoReturn
 
@@ -26,13 +28,13 @@ class Parser(argparse.ArgumentParser):
 
 
 Add = Callable[..., Parser]
-"""(name, about, *examples) → the parser of a new command."""
+"""(about, *examples) → the parser of a new command."""
 
-Commands = argparse._SubParsersAction  # argparse gives it no public name
+Subparsers = argparse._SubParsersAction  # argparse gives it no public name
 
 
-def new_command(commands: "Commands[Parser]", name: str, about: str, *examples: str) -> Parser:
-    """`Add`, given where the commands are."""
+def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples: str) -> Parser:
+    """`Add`, given where the commands are and what this one is called."""
     parser = commands.add_parser(
         name,
         help=about,
@@ -112,15 +114,8 @@ def flag(field: str) -> str:
 WHICH_JOB = "its id, how that begins, or a model: then its latest run"
 
 
-def add_jobs(add: Add) -> None:
-    """Add them to the command line."""
-    _jobs(add)
-    _traces(add)
-
-
 def _jobs(add: Add) -> None:
     parser = add(
-        "jobs",
         "jobs, newest first; or one of them",
         "--headless jobs",
         "--headless jobs JOB",
@@ -135,7 +130,7 @@ def _jobs(add: Add) -> None:
 
 def _traces(add: Add) -> None:
     examples = ("--headless traces JOB", "--headless traces JOB --step 12")
-    parser = add("traces", "the rollouts of a job, the newest 1000", *examples)
+    parser = add("the rollouts of a job, the newest 1000", *examples)
     parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
     parser.add_argument("--step", type=whole_number, metavar="N", help="only those of one step")
     which = parser.add_mutually_exclusive_group()
@@ -146,30 +141,21 @@ def _traces(add: Add) -> None:
 # The commands on models and their checkpoints.
 
 
-def add_models(add: Add) -> None:
-    """Add them to the command line."""
-    _status(add)
-    _models(add)
-    _fork(add)
-    _checkpoints(add)
-    _head(add)
-
-
 def _status(add: Add) -> None:
     about = "the service, a model, its head, its job and its last metrics"
-    parser = add("status", about, "--headless status", "--headless status arith-rl")
+    parser = add(about, "--headless status", "--headless status arith-rl")
     parser.add_argument("ref", nargs="?", metavar="MODEL|JOB", help="default: the newest run's")
     about = "all that the service says, to fold, search and copy from; headless, with the tree"
     parser.add_argument("-v", "--verbose", action="store_true", help=about)
 
 
 def _models(add: Add) -> None:
-    add("models", "the catalog, all pages", "--headless models")
+    add("the catalog, all pages", "--headless models")
 
 
 def _fork(add: Add) -> None:
     example = "--headless --local fork tiny/arith-0.2M --name arith-rl -y"
-    parser = add("fork", "make a model of your own from another's head", example)
+    parser = add("make a model of your own from another's head", example)
     parser.add_argument("source", metavar="SOURCE", help="the model to start from")
     parser.add_argument("--name", required=True, help="what to call the new one")
     consent(parser)
@@ -177,13 +163,12 @@ def _fork(add: Add) -> None:
 
 def _checkpoints(add: Add) -> None:
     about = "a model's checkpoint tree, oldest first"
-    parser = add("checkpoints", about, "--headless checkpoints arith-rl")
+    parser = add(about, "--headless checkpoints arith-rl")
     parser.add_argument("model", metavar="MODEL")
 
 
 def _head(add: Add) -> None:
     parser = add(
-        "head",
         "the checkpoint that is served; or serve another",
         "--headless head arith-rl",
         "--headless head arith-rl --back 1 -y",
@@ -201,31 +186,12 @@ def _head(add: Add) -> None:
 # The commands that work with files, not with a service: their flags and their help.
 
 
-OFFLINE = (
-    *("doctor", "keys", "init", "convert"),
-    *("export", "report", "log", "protect"),
-)
-"""Commands that run the same with the app or without."""
-
 SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
 """What can be exported as a table."""
 
 
-def add_offline(add: Add) -> None:
-    """Add them to the command line."""
-    _doctor(add)
-    _keys(add)
-    _init(add)
-    _convert(add)
-    _export(add)
-    _report(add)
-    _log(add)
-    _protect(add)
-
-
 def _doctor(add: Add) -> None:
     parser = add(
-        "doctor",
         "what is set, what answers, what this machine has, and what to do about it",
         "doctor",
         "doctor --local",
@@ -237,13 +203,12 @@ def _doctor(add: Add) -> None:
 
 def _keys(add: Add) -> None:
     about = "every key of the app: its action's id for [keys] of the config file, and what it does"
-    parser = add("keys", about, "keys", "keys live", "--headless keys")
+    parser = add(about, "keys", "keys live", "--headless keys")
     parser.add_argument("view", nargs="?", metavar="VIEW", help="only this one's, e.g. live")
 
 
 def _init(add: Add) -> None:
     parser = add(
-        "init",
         "write a hud-vf-gym configuration for an environment, or show one",
         "init ./environments/text_2048",
         "init hud.lock.yaml -o configs/mine.yaml --force",
@@ -259,7 +224,6 @@ def _init(add: Add) -> None:
 
 def _convert(add: Add) -> None:
     parser = add(
-        "convert",
         "write tasks as a Hugging Face data set, and push it",
         "convert tasks.json --name my-org/my-tasks",
         "convert tasks.json --name my-org/my-tasks --private -y",
@@ -282,7 +246,6 @@ def _convert(add: Add) -> None:
 
 def _export(add: Add) -> None:
     parser = add(
-        "export",
         "write a run to new files: its metrics, its tree, its groups or its alarms",
         "export arith-rl",
         "export arith-rl --what checkpoints --format json -o tree.json",
@@ -299,7 +262,6 @@ def _export(add: Add) -> None:
 
 def _report(add: Add) -> None:
     parser = add(
-        "report",
         "write a run as a page of Markdown with its charts, in a new folder",
         "report arith-rl",
         "--headless --local report arith-rl -o reports",
@@ -312,7 +274,7 @@ def _report(add: Add) -> None:
 
 def _log(add: Add) -> None:
     about = "what was changed from this machine, and how to do it again"
-    parser = add("log", about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
+    parser = add(about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
     about = "only entries with these words: a verb, a model, an id, an outcome"
     parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
     parser.add_argument(
@@ -323,7 +285,7 @@ def _log(add: Add) -> None:
 def _protect(add: Add) -> None:
     about = "models that are changed only by who types their name; or protect one"
     examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
-    parser = add("protect", about, *examples)
+    parser = add(about, *examples)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="default: say which are")
     parser.add_argument("--off", action="store_true", help="protect it no longer")
     parser.add_argument("--confirm", metavar="NAME", help="its name, which --off needs")
@@ -352,14 +314,6 @@ PARAMETERS = (
 )
 
 
-def add_runs(add: Add) -> None:
-    """Add them to the command line."""
-    _preflight(add)
-    _run(add)
-    _watch(add)
-    _replay(add)
-
-
 def parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The run's parameters that were given, by their wire names."""
     given = vars(args)
@@ -368,7 +322,7 @@ def parameters(args: argparse.Namespace) -> dict[str, Any]:
 
 def _preflight(add: Add) -> None:
     about = "check a taskset, and a model for it, before anything is spent"
-    parser = add("preflight", about, "--headless preflight tasks.jsonl -m arith-rl")
+    parser = add(about, "--headless preflight tasks.jsonl -m arith-rl")
     _source(parser)
     _fail_on(parser)
     parser.add_argument(
@@ -381,7 +335,6 @@ def _preflight(add: Add) -> None:
 
 def _run(add: Add) -> None:
     parser = add(
-        "run",
         "check a taskset, then submit a managed run",
         "--headless --local run arith -m arith-rl --steps 60 -y --follow",
         "run tasks.jsonl -m arith-rl",
@@ -437,7 +390,6 @@ def _config(text: str) -> dict[str, float]:
 
 def _watch(add: Add) -> None:
     parser = add(
-        "watch",
         "print a run's events and alarms until it ends, has a step, or has an alarm",
         "--headless watch arith-rl",
         "--headless watch arith-rl --until step=100 --fail-on critical",
@@ -452,7 +404,7 @@ def _watch(add: Add) -> None:
 
 def _replay(add: Add) -> None:
     about = "play what --record wrote in the app, as if it happened now"
-    parser = add("replay", about, "replay session.jsonl --speed 20")
+    parser = add(about, "replay session.jsonl --speed 20")
     parser.add_argument("file", metavar="FILE")
     parser.add_argument(
         "--speed", type=finite_number, default=1.0, metavar="X", help="times as fast"
@@ -478,16 +430,14 @@ def _fail_on(parser: Parser) -> None:
 # The commands on the embedded service itself.
 
 
-def add_service(add: Add) -> None:
-    """Add them to the command line."""
-    _serve(add)
-    add("stop", "stop the embedded service that runs in the background", "stop")
+def _stop(add: Add) -> None:
+    add("stop the embedded service that runs in the background", "stop")
 
 
 def _serve(add: Add) -> None:
     about = "run the embedded service in the foreground"
     examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
-    parser = add("serve", about, *examples)
+    parser = add(about, *examples)
     parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
     parser.add_argument(
         "--port", type=whole_number, default=0, metavar="N", help="0 takes a free one"
@@ -504,6 +454,55 @@ def _serve(add: Add) -> None:
         metavar="SIZE",
         help="thin the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
     )
+
+
+# The registry: every command, with its parser, its function and its view.
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of ``hud-tui``."""
+
+    add: Callable[[Add], None]
+    """Adds its parser: flags and help."""
+    function: str = ""
+    """``MODULE:FUNCTION`` under `hud_tui.cli`, imported when it runs: a coroutine function of
+    (client, args) where there is a `view`, else a function of (args,); it returns the exit code.
+    Empty for what only the app does."""
+    view: str = ""
+    """The app's view without ``--headless``; empty where the app has no part in it."""
+
+    def load(self) -> Callable[..., Any]:
+        """Its function; only the module that has it is imported."""
+        module, _, name = self.function.partition(":")
+        found: Callable[..., Any] = getattr(import_module(f"hud_tui.cli.{module}"), name)
+        return found
+
+
+COMMANDS = {
+    "status": Command(_status, "models:status", "live"),
+    "models": Command(_models, "models:models", "models"),
+    "fork": Command(_fork, "models:fork", "models"),
+    "checkpoints": Command(_checkpoints, "models:checkpoints", "checkpoints"),
+    "head": Command(_head, "models:head", "checkpoints"),
+    "preflight": Command(_preflight, "runs:preflight", "launch"),
+    "run": Command(_run, "runs:run", "launch"),
+    "watch": Command(_watch, "watch:watch", "live"),
+    "replay": Command(_replay, view="live"),
+    "jobs": Command(_jobs, "jobs:jobs", "jobs"),
+    "traces": Command(_traces, "jobs:traces", "jobs"),
+    "doctor": Command(_doctor, "doctor:doctor"),
+    "keys": Command(_keys, "files:keys"),
+    "init": Command(_init, "files:init"),
+    "convert": Command(_convert, "files:convert"),
+    "export": Command(_export, "files:export"),
+    "report": Command(_report, "files:report"),
+    "log": Command(_log, "files:log"),
+    "protect": Command(_protect, "models:protect"),
+    "serve": Command(_serve, "main:serve"),
+    "stop": Command(_stop, "connect:stop"),
+}
+"""By name, in the order of ``hud-tui --help``."""
 
 
 # The grammar of the command line: commands, flags and their help.
@@ -530,10 +529,7 @@ def build_parser() -> Parser:
     app.add_argument("--demo", metavar="NAME", help="play a run that goes wrong: no service needed")
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
     parser.set_defaults(again=True)
-    add = partial(new_command, parser.add_subparsers(title="commands", metavar="COMMAND"))
-    add_models(add)
-    add_runs(add)
-    add_jobs(add)
-    add_offline(add)
-    add_service(add)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        command.add(partial(new_command, commands, name))
     return parser

@@ -486,19 +486,6 @@ def _whole(seconds: float | None, step: int = 1) -> float | None:
 # Opening: the view the app opens on, and the model it follows.
 
 
-VIEWS = {
-    "models": "models",
-    "fork": "models",
-    "preflight": "launch",
-    "run": "launch",
-    "status": "live",
-    "checkpoints": "checkpoints",
-    "head": "checkpoints",
-    "jobs": "jobs",
-    "traces": "jobs",
-}
-
-
 @dataclass(frozen=True)
 class Opening:
     view: str
@@ -530,7 +517,7 @@ async def opening(client: HudClient, start: Start, left: Layout) -> Opening:
 
 
 def _view(start: Start, left: Layout) -> str:
-    return left.view if start.again else VIEWS.get(start.command, "live")
+    return left.view if start.again else start.view
 
 
 def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:

@@ -23,9 +23,9 @@ from unittest.mock import patch
 
 import httpx
 
-from hud_tui.cli import commands as headless
+from hud_tui.cli.connect import run_connected
 from hud_tui.cli.output import emit_error
-from hud_tui.cli.parser import build_parser
+from hud_tui.cli.parser import COMMANDS, build_parser
 from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError, HudUnclear
@@ -96,7 +96,8 @@ class Stage:
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(io.StringIO()):
             try:
-                code = await headless._run(args, connect)
+                run = COMMANDS[args.command].load()
+                code = await run_connected(run, args, connect)
             except HudError as error:
                 code = emit_error(error)
         document: Json = json.loads(out.getvalue().splitlines()[-1])

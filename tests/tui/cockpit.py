@@ -12,7 +12,7 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, fork
-from tests.tui.conftest import Connector, Opened
+from tests.tui.conftest import Connector, Opened, asked
 
 ADAM = {"learning_rate": 0.3}
 
@@ -76,7 +76,7 @@ async def cockpit(
 ) -> AsyncIterator[Cockpit]:
     """The app, opened as the command line asks, once it shows a view; `more` is the app's."""
     connector = Connector(served)
-    app = HudApp(connector, "local", start, **more)
+    app = HudApp(connector, "local", asked(start), **more)
     headers = bearer(served.api_key)
     async with (
         httpx.AsyncClient(base_url=served.url, headers=headers) as http,

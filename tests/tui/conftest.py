@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
+from hud_tui.cli.parser import COMMANDS
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.settings import Settings, Start
@@ -230,6 +231,12 @@ class Opened:
         return str(self.screen.query_one(selector).render())
 
 
+def asked(start: Start) -> Start:
+    """It with its command's view, as the command line gives it to the app."""
+    command = COMMANDS.get(start.command)
+    return replace(start, view=command.view) if command else start
+
+
 @asynccontextmanager
 async def opened(
     connector: Connector,
@@ -239,6 +246,6 @@ async def opened(
     **more: Any,
 ) -> AsyncIterator[Opened]:
     """The app as the command line opens it; `more` is the app's."""
-    app = HudApp(connector, mode, start or Start(), **more)
+    app = HudApp(connector, mode, asked(start or Start()), **more)
     async with app.run_test(size=size, notifications=True) as pilot:
         yield Opened(app, pilot, connector)

@@ -33,6 +33,7 @@ from hud_tui.wire import (
 )
 from tests.conftest import until
 from tests.tui import scene_data as data
+from tests.tui.conftest import asked
 from tests.tui.still import StillFeed
 
 SIZES = ((80, 24), (120, 40))
@@ -141,7 +142,7 @@ class Scene:
         async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> Any:
             return SceneClient(self.models)
 
-        return HudApp(connect, "local", self.start, clock=lambda: data.NOW)
+        return HudApp(connect, "local", asked(self.start), clock=lambda: data.NOW)
 
     async def ready(self, pilot: Pilot[None]) -> None:
         """Play the scene to where it is looked at."""

@@ -25,6 +25,7 @@ from hud_tui.wire import (
     TraceEvents,
     TurnSample,
 )
+from tests.tui.conftest import asked
 
 NOW = 1_800_000_000.0
 """The clock of every still, Unix seconds."""
@@ -92,7 +93,7 @@ def still(
     async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> Any:
         return client
 
-    begun = Start(command, model="arith-rl", **start)
+    begun = asked(Start(command, model="arith-rl", **start))
     return HudApp(connect, "local", begun, clock=lambda: NOW, options=options)
 
 

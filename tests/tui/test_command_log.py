@@ -45,7 +45,7 @@ async def logged(
     connector = Logging(served, state)
     for one in entries:
         connector.kept.add(one)
-    app = HudApp(connector, "local", Start("models"), store=JsonStore(lambda: state))
+    app = HudApp(connector, "local", Start("models", view="models"), store=JsonStore(lambda: state))
     async with app.run_test(size=(width, 24), notifications=True) as pilot:
         flown = Opened(app, pilot, connector)
         await flown.until_view("models")
@@ -145,7 +145,7 @@ async def test_a_broken_file_says_so_and_the_rest_is_shown(served: Served, tmp_p
 
 
 async def test_without_a_state_directory_that_is_said(served: Served) -> None:
-    app = HudApp(Connector(served), "local", Start("models"))
+    app = HudApp(Connector(served), "local", Start("models", view="models"))
     async with app.run_test(size=(80, 24)) as pilot:
         flown = Opened(app, pilot, Connector(served))
         await flown.until_view("models")

@@ -20,7 +20,7 @@ from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
 from tests.tui.cockpit import grow, grown
-from tests.tui.conftest import Connector, Opened
+from tests.tui.conftest import Connector, Opened, asked
 
 
 class Remote(Connector):
@@ -48,7 +48,8 @@ async def session(
     connector: Remote, state: Path, command: str = "checkpoints", again: bool = False
 ) -> AsyncIterator[Opened]:
     """The app, with a state directory."""
-    app = HudApp(connector, "hud", Start(command, again), store=JsonStore(lambda: state))
+    start = asked(Start(command, again))
+    app = HudApp(connector, "hud", start, store=JsonStore(lambda: state))
     async with app.run_test(notifications=True) as pilot:
         yield Opened(app, pilot, connector)
 

@@ -73,7 +73,8 @@ async def test_a_broken_choice_is_told_and_left(
 ) -> None:
     file = tmp_path / "look.json"
     file.write_text(kept)
-    app = HudApp(Connector(served), "local", Start("models"), store=JsonStore(lambda: tmp_path))
+    start = Start("models", view="models")
+    app = HudApp(Connector(served), "local", start, store=JsonStore(lambda: tmp_path))
     async with app.run_test(notifications=True) as pilot:
         flown = Opened(app, pilot, Connector(served))
         await flown.until_notice(f"{file}: {said}")

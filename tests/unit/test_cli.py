@@ -5,28 +5,9 @@ import json
 import pytest
 
 from hud_tui.cli.main import main, start_of
-from hud_tui.cli.parser import build_parser
+from hud_tui.cli.parser import COMMANDS, build_parser
 from hud_tui.errors import HudUsage
 from hud_tui.settings import Start
-
-COMMANDS = [
-    "status",
-    "models",
-    "fork",
-    "checkpoints",
-    "head",
-    "preflight",
-    "run",
-    "jobs",
-    "traces",
-    "serve",
-    "doctor",
-    "init",
-    "convert",
-    "export",
-    "report",
-    "stop",
-]
 
 
 def parse(line: str) -> Start:
@@ -40,18 +21,22 @@ def parse(line: str) -> Start:
         ("status", Start()),
         ("--local", Start(again=True)),
         ("status mine", Start("status", ref="mine")),
-        ("models", Start("models")),
-        ("fork tiny --name mine", Start("fork", source="tiny", name="mine")),
-        ("checkpoints mine", Start("checkpoints", model="mine")),
-        ("head mine --set c1", Start("head", model="mine", checkpoint="c1")),
-        ("preflight t.jsonl -m mine", Start("preflight", model="mine", source="t.jsonl")),
-        ("jobs j1", Start("jobs", ref="j1")),
-        ("traces j1", Start("traces", ref="j1")),
+        ("models", Start("models", view="models")),
+        ("fork tiny --name mine", Start("fork", source="tiny", name="mine", view="models")),
+        ("checkpoints mine", Start("checkpoints", model="mine", view="checkpoints")),
+        ("head mine --set c1", Start("head", model="mine", checkpoint="c1", view="checkpoints")),
+        (
+            "preflight t.jsonl -m mine",
+            Start("preflight", model="mine", source="t.jsonl", view="launch"),
+        ),
+        ("jobs j1", Start("jobs", ref="j1", view="jobs")),
+        ("traces j1", Start("traces", ref="j1", view="jobs")),
         (
             "run t.json --model mine --steps 3 --learning-rate 1e-3 --reasoning-effort low",
             Start(
                 "run",
                 model="mine",
+                view="launch",
                 source="t.json",
                 parameters={"reasoning_effort": "low", "steps": 3, "learning_rate": 1e-3},
             ),

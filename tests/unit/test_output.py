@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.cli import commands
+from hud_tui.cli.connect import progress
 from hud_tui.cli.output import emit_error, tell
 from hud_tui.errors import HudError
 
@@ -21,7 +21,7 @@ def test_progress_is_clean_on_a_terminal_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    commands._progress()(HOSTILE)
+    progress()(HOSTILE)
     err = capsys.readouterr().err
     assert err.startswith("\r\x1b[K")
     assert err.removeprefix("\r\x1b[K").isprintable()
