@@ -53,89 +53,81 @@ def rows(*rows: object) -> str:
     return "\n".join(json.dumps(row) for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("argv", "file", "code", "kind", "said"),
-    [
-        (("checkpoints", "mien"), "", 2, "usage", "no model is called mien|did you mean mine"),
-        (("status", "nothing"), "", 2, "usage", "no model is called nothing, nor a job"),
-        (("run", "gone.jsonl", "-y"), "", 2, "usage", "gone.jsonl: No such file"),
-        (("run", "no-such-set", "-y"), "", 2, "usage", "no file or taskset is called|arith"),
-        (("run", "t.jsonl", "-y"), rows(ROW) + "\n{x", 2, "usage", "line 2 column 2"),
-        (("preflight", "t.jsonl"), rows(ROW, {"id": "a"}), 2, "usage", "line 2: field env"),
-        (("run", "arith", "-m", "nobody", "-y"), "", 2, "usage", "no model is called nobody"),
-        (("run", "arith", "--steps", "0", "-y"), "", 2, "usage", "--steps 0"),
-        (("run", "arith", "--loss-fn", "x", "-y"), "", 1, "refused", "HTTP 4"),
-        (("run", "arith"), "", 2, "usage", "add -y"),
-        (("run", "arith", "--speed", "3", "-y"), "", 2, "usage", "--speed"),
-        (("frobnicate",), "", 2, "usage", "frobnicate"),
-        (("fork", "mine", "--name", "mine", "-y"), "", 1, "conflict", "mine exists"),
-        (("head", "mine", "--set", "step-9", "-y"), "", 2, "usage", "no checkpoint is called"),
-        (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "the head has 2 steps behind"),
-        (("head", "mine", "--back", "0", "-y"), "", 2, "usage", "expected 1 or more"),
-        (("head", "mine", "--back", "1"), "", 2, "usage", "add -y"),
-        (("jobs", "no-such-job"), "", 2, "usage", "no job is called no-such-job|mine"),
-        (("jobs", "no-such-job", "--resume", "-y"), "", 2, "usage", "no job is called"),
-        (("jobs", "--cancel", "-y"), "", 2, "usage", "say which job"),
-        (("fork", "mine", "--name", "", "-y"), "", 2, "usage", "the name ''|at least 1"),
-        (("fork", "mine", "--name", "x" * 101, "-y"), "", 2, "usage", "at most 100"),
-        (("fork", "mine", "--name", "a\udcffb", "-y"), "", 2, "usage", "argument 5 is not UTF-8"),
-        (("traces", "\udcff"), "", 2, "usage", "argument 3 is not UTF-8"),
-        (("preflight", "t.jsonl"), rows({**ROW, "env": "\ud800"}), 2, "usage", "1: field env"),
-        (
-            ("run", "t.jsonl", "-y"),
-            rows({**ROW, "args": {"text": ["\ud800"]}}),
-            2,
-            "usage",
-            "line 1: field args.text[0]: half of a surrogate pair",
-        ),
-        (("run", "t.jsonl", "-y"), rows({**ROW, "args": {"\ud800": 1}}), 2, "usage", "field args:"),
-        (("traces", "no-such-job"), "", 2, "usage", "no job is called"),
-        (("traces", "mine", "--limit", "0"), "", 2, "usage", "expected 1 or more"),
-        (("traces", "mine", "--limit", "1", "--all"), "", 2, "usage", "not allowed with"),
-    ],
-)
-async def test_wrong_inputs(
-    hud: Command,
-    served: Served,
-    argv: tuple[str, ...],
-    file: str,
-    code: int,
-    kind: str,
-    said: str,
-) -> None:
-    write("t.jsonl", file)
-    before = await everything(served)
-    result = await hud(*argv)
-    assert (result.code, len(result.documents)) == (code, 1)
-    assert result.error["type"] == kind
-    for text in said.split("|"):
-        assert text in result.error["message"] + result.error["hint"]
-    assert result.err.startswith("hud-tui: ")
-    assert await everything(served) == before
+WRONG = [
+    (("checkpoints", "mien"), "", 2, "usage", "no model is called mien|did you mean mine"),
+    (("status", "nothing"), "", 2, "usage", "no model is called nothing, nor a job"),
+    (("run", "gone.jsonl", "-y"), "", 2, "usage", "gone.jsonl: No such file"),
+    (("run", "no-such-set", "-y"), "", 2, "usage", "no file or taskset is called|arith"),
+    (("run", "t.jsonl", "-y"), rows(ROW) + "\n{x", 2, "usage", "line 2 column 2"),
+    (("preflight", "t.jsonl"), rows(ROW, {"id": "a"}), 2, "usage", "line 2: field env"),
+    (("run", "arith", "-m", "nobody", "-y"), "", 2, "usage", "no model is called nobody"),
+    (("run", "arith", "--steps", "0", "-y"), "", 2, "usage", "--steps 0"),
+    (("run", "arith", "--loss-fn", "x", "-y"), "", 1, "refused", "HTTP 4"),
+    (("run", "arith"), "", 2, "usage", "add -y"),
+    (("run", "arith", "--speed", "3", "-y"), "", 2, "usage", "--speed"),
+    (("frobnicate",), "", 2, "usage", "frobnicate"),
+    (("fork", "mine", "--name", "mine", "-y"), "", 1, "conflict", "mine exists"),
+    (("head", "mine", "--set", "step-9", "-y"), "", 2, "usage", "no checkpoint is called"),
+    (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "the head has 2 steps behind"),
+    (("head", "mine", "--back", "0", "-y"), "", 2, "usage", "expected 1 or more"),
+    (("head", "mine", "--back", "1"), "", 2, "usage", "add -y"),
+    (("jobs", "no-such-job"), "", 2, "usage", "no job is called no-such-job|mine"),
+    (("jobs", "no-such-job", "--resume", "-y"), "", 2, "usage", "no job is called"),
+    (("jobs", "--cancel", "-y"), "", 2, "usage", "say which job"),
+    (("fork", "mine", "--name", "", "-y"), "", 2, "usage", "the name ''|at least 1"),
+    (("fork", "mine", "--name", "x" * 101, "-y"), "", 2, "usage", "at most 100"),
+    (("fork", "mine", "--name", "a\udcffb", "-y"), "", 2, "usage", "argument 5 is not UTF-8"),
+    (("traces", "\udcff"), "", 2, "usage", "argument 3 is not UTF-8"),
+    (("preflight", "t.jsonl"), rows({**ROW, "env": "\ud800"}), 2, "usage", "1: field env"),
+    (
+        ("run", "t.jsonl", "-y"),
+        rows({**ROW, "args": {"text": ["\ud800"]}}),
+        2,
+        "usage",
+        "line 1: field args.text[0]: half of a surrogate pair",
+    ),
+    (("run", "t.jsonl", "-y"), rows({**ROW, "args": {"\ud800": 1}}), 2, "usage", "field args:"),
+    (("traces", "no-such-job"), "", 2, "usage", "no job is called"),
+    (("traces", "mine", "--limit", "0"), "", 2, "usage", "expected 1 or more"),
+    (("traces", "mine", "--limit", "1", "--all"), "", 2, "usage", "not allowed with"),
+]
+"""A command, what t.jsonl holds, the exit code, the kind of error, what it says."""
 
 
-@pytest.mark.parametrize(
-    ("tasks", "check"),
-    [
-        ([], "rows"),
-        ([{**ROW, "env": "nowhere"}], "environments"),
-        ([{**ROW, "id": "divide"}], "scenarios"),
-        ([ROW, ROW], "slugs"),
-        ([{**ROW, "args": {"a": "x", "b": 1}}], "args"),
-        ([{**ROW, "columns": {"split": "heldout"}}], "train"),
-    ],
-)
-async def test_a_run_that_fails_preflight_is_not_submitted(
-    hud: Command, served: Served, tasks: list[object], check: str
-) -> None:
-    write("t.json", json.dumps(tasks))
+async def test_wrong_inputs(hud: Command, served: Served) -> None:
     before = await everything(served)
-    result = await hud("run", "t.json", "-m", "mine", "-y")
-    assert (result.code, result.kind, result.data["verdict"]) == (5, "preflight", "failure")
-    failed = [f["check"] for f in result.data["findings"] if f["level"] == "failure"]
-    assert failed == [check]
-    assert "failure: " in result.err
-    assert await everything(served) == before
+    for argv, file, code, kind, said in WRONG:
+        write("t.jsonl", file)
+        result = await hud(*argv)
+        assert (result.code, len(result.documents)) == (code, 1), argv
+        assert result.error["type"] == kind, argv
+        for text in said.split("|"):
+            assert text in result.error["message"] + result.error["hint"], argv
+        assert result.err.startswith("hud-tui: "), argv
+        assert await everything(served) == before, argv
+
+
+FAILING = [
+    ([], "rows"),
+    ([{**ROW, "env": "nowhere"}], "environments"),
+    ([{**ROW, "id": "divide"}], "scenarios"),
+    ([ROW, ROW], "slugs"),
+    ([{**ROW, "args": {"a": "x", "b": 1}}], "args"),
+    ([{**ROW, "columns": {"split": "heldout"}}], "train"),
+]
+"""Tasks, and the check that they fail."""
+
+
+async def test_a_run_that_fails_preflight_is_not_submitted(hud: Command, served: Served) -> None:
+    before = await everything(served)
+    for tasks, check in FAILING:
+        write("t.json", json.dumps(tasks))
+        result = await hud("run", "t.json", "-m", "mine", "-y")
+        assert (result.code, result.kind, result.data["verdict"]) == (5, "preflight", "failure")
+        failed = [f["check"] for f in result.data["findings"] if f["level"] == "failure"]
+        assert failed == [check]
+        assert "failure: " in result.err
+        assert await everything(served) == before
 
 
 async def test_a_base_is_not_trained(hud: Command) -> None:

@@ -15,6 +15,7 @@ from tests.conftest import Served, ended, fork
 from tests.service.calls import step, tree
 from tests.service.headless import Command, commands
 from tests.service.test_headless_errors import meddle
+from tests.toy_engine import ToyEngine
 
 PORTAL = "<html><body>Sign in to the network</body></html>"
 ANSWERS: dict[str, Callable[[], httpx.Response | Exception]] = {
@@ -106,6 +107,7 @@ async def test_a_fork(hud: Command, line: Line, http: httpx.AsyncClient, keyless
     assert logged == ["done", "unknown" if keyless else "refused"]
 
 
+@pytest.mark.parametrize("instead", ["a portal's page", "a gateway's fault"], indirect=True)
 @pytest.mark.parametrize("keyless", [False, True])
 async def test_a_head(hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
     model = await fork(http, "mine")
@@ -142,11 +144,13 @@ async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
     assert "the head was set, but the tree cannot be read now" in done.err
 
 
+@pytest.mark.parametrize("instead", ["a portal's page", "its end"], indirect=True)
 @pytest.mark.parametrize("keyless", [False, True])
 async def test_a_run_its_cancellation_and_its_resumption(
-    hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool
+    hud: Command, line: Line, http: httpx.AsyncClient, engine: ToyEngine, keyless: bool
 ) -> None:
     await fork(http, "mine")
+    engine.rest_after(1)
     line.keyless = keyless
     flags = ("--steps", "100000", "--learning-rate", "0.000001")
     begun = await hud("run", "arith", "-m", "mine", *flags, "-y")
@@ -180,9 +184,10 @@ async def test_a_refusal_is_none_of_that(hud: Command, http: httpx.AsyncClient) 
 
 
 async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_goes(
-    hud: Command, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    hud: Command, http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = await fork(http, "mine")
+    engine.rest_after(1)
 
     async def submit_and_give_up(client: HudClient, body: SubmitJob) -> submit.Submission:
         monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
