@@ -17,7 +17,7 @@ from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
 from hud_tui.wire import Payload
-from tests.conftest import Served, bearer
+from tests.conftest import Served, caller
 from tests.service.calls import QUESTION, chat
 from tests.service.clients import fork_of
 from tests.service.losing import Losing
@@ -277,7 +277,7 @@ async def test_the_settings_are_hud_s(served: Served, monkeypatch: pytest.Monkey
     for name in ("API", "RL", "GATEWAY"):
         monkeypatch.setenv(f"HUD_{name}_URL", served.url)
     monkeypatch.setenv("HUD_API_KEY", served.api_key)
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         base = (await http.get("/v2/models")).json()["items"][0]
         await http.post("/v2/models/fork", json={"source_model_id": base["id"], "name": "mine"})
     async with TrainingClient("mine") as trainer:

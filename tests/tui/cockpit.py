@@ -11,7 +11,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.wire import Checkpoint
-from tests.conftest import Served, bearer, fork
+from tests.conftest import Served, caller, fork
 from tests.tui.conftest import Connector, Opened, asked
 
 ADAM = {"learning_rate": 0.3}
@@ -77,9 +77,8 @@ async def cockpit(
     """The app, opened as the command line asks, once it shows a view; `more` is the app's."""
     connector = Connector(served)
     app = HudApp(connector, "local", asked(start), **more)
-    headers = bearer(served.api_key)
     async with (
-        httpx.AsyncClient(base_url=served.url, headers=headers) as http,
+        caller(served) as http,
         app.run_test(size=size) as pilot,
     ):
         flown = Cockpit(app, pilot, connector, http)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
@@ -17,7 +16,7 @@ from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine, top_line
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.focus_chart import FocusChart
-from tests.conftest import Served, bearer, ended, fork, submit
+from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit
 from tests.tui.stage import LIVE, Stage
@@ -53,8 +52,7 @@ def alarm(step: int = 4, **more: object) -> Alarm:
 
 async def trained(served: Served, steps: int = 5) -> str:
     """A model with a run of so many steps."""
-    headers = bearer(served.api_key)
-    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+    async with caller(served) as http:
         model = str((await fork(http))["id"])
         await ended(http, await submit(http, model, steps=steps, group_size=2))
     return model
@@ -171,8 +169,7 @@ async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served)
 
 
 async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Served) -> None:
-    headers = bearer(served.api_key)
-    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+    async with caller(served) as http:
         model = str((await fork(http))["id"])
         start = Start("checkpoints", model=model)
         async with cockpit(served, start, options=JUDGED) as flown:
@@ -187,8 +184,7 @@ async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Ser
 
 
 async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served: Served) -> None:
-    headers = bearer(served.api_key)
-    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+    async with caller(served) as http:
         model = str((await fork(http))["id"])
         async with cockpit(served, Start("checkpoints", model=model), options=JUDGED) as flown:
             await flown.until(lambda: flown.view.run.loaded)

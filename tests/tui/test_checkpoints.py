@@ -19,9 +19,9 @@ from hud_tui.tui.screens.set_head import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import AGE, CheckpointTree
 from hud_tui.wire import Checkpoint
-from tests.conftest import Served, bearer, fork
+from tests.conftest import Served, fork
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
-from tests.tui.conftest import toy_of, training
+from tests.tui.conftest import caller, toy_of, training
 
 NAMES = [f"step-{step:06}" for step in range(1, 7)]
 
@@ -29,7 +29,7 @@ NAMES = [f"step-{step:06}" for step in range(1, 7)]
 @asynccontextmanager
 async def tree_of(served: Served, steps: int = 6) -> AsyncIterator[tuple[Cockpit, str]]:
     """The view of a fresh model with a chain of steps, and the model's id."""
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await grown(http, "arith rl", steps))["id"])
     async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
         assert isinstance(flown.view, CheckpointsScreen)
@@ -555,7 +555,7 @@ async def test_a_click_selects_a_row(served: Served) -> None:
 
 
 async def test_an_empty_tree_says_what_to_press(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await fork(http))["id"])
     async with cockpit(served, Start("checkpoints", model=model_id), (80, 24)) as flown:
         await flown.until(lambda: "Press 2 to launch a run" in flown.said("#tree-empty"))
@@ -578,7 +578,7 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
 
 
 async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await grown(http, "arith rl", 3))["id"])
     start = Start("head", model=model_id, checkpoint="step-000002")
     async with cockpit(served, start) as flown:

@@ -13,9 +13,9 @@ from hud_tui.service import managed_run as hud_rollouts
 from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.jobs import JobsScreen, Level
-from tests.conftest import Served, bearer, ended, fork, submit, until
+from tests.conftest import Served, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
-from tests.tui.conftest import training
+from tests.tui.conftest import caller, training
 
 HOSTILE = "\x1b]0;owned\x07 fine [red]not markup[/] \u202egnorts"
 
@@ -38,7 +38,7 @@ def headings(flown: Cockpit) -> list[str]:
 @asynccontextmanager
 async def jobs_of(served: Served, *args: Any, **parameters: Any) -> AsyncIterator[Cockpit]:
     """The view of a service with one managed run that has ended."""
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await fork(http))["id"])
         job_id = await submit(http, model_id, **{"steps": 3, **parameters})
         await ended(http, job_id)
@@ -174,7 +174,7 @@ async def test_filter_copy_and_refresh(served: Served) -> None:
 
 
 async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         await report(http, uuid4().hex, [0.0, 1.0, 0.5], HOSTILE)
     async with cockpit(served, Start("jobs")) as flown:
         await flown.until(lambda: len(keys_of(flown)) == 1)
@@ -193,7 +193,7 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
 
 
 async def test_a_running_job_is_stopped_and_resumed(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         _, job_id = await training(served)
         async with cockpit(served, Start("jobs", ref=job_id)) as flown:
             await flown.until(lambda: screen(flown).level is Level.TRACES)
@@ -228,7 +228,7 @@ async def test_no_jobs_says_what_to_press(served: Served) -> None:
 
 
 async def test_the_command_line_names_a_job_by_how_its_id_begins(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await fork(http))["id"])
         job_id = await submit(http, model_id, steps=1)
         await ended(http, job_id)
@@ -293,7 +293,7 @@ async def test_what_cannot_be_stopped_or_resumed_says_why(served: Served) -> Non
 
 
 async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await fork(http))["id"])
         first = await submit(http, model_id, steps=2)
         await ended(http, first)

@@ -11,13 +11,13 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.group_grid import GroupGrid
-from tests.conftest import Served, bearer, fork, submit, until
-from tests.tui.conftest import toy_of, training
+from tests.conftest import Served, fork, submit, until
+from tests.tui.conftest import caller, toy_of, training
 
 
 @pytest.fixture
 async def calls(served: Served) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as client:
+    async with caller(served) as client:
         yield client
 
 

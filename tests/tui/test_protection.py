@@ -1,6 +1,5 @@
 """Protected models in the app: a sign in Models, and a name to type before one is changed."""
 
-import httpx
 import pytest
 from textual.widgets import Input
 
@@ -8,9 +7,9 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.theme import LOCK
-from tests.conftest import Served, bearer, until
+from tests.conftest import Served, until
 from tests.tui.cockpit import Cockpit, cockpit, grown
-from tests.tui.conftest import cancel, status, training
+from tests.tui.conftest import caller, cancel, status, training
 from tests.tui.test_checkpoints import note, tree_of
 from tests.tui.test_models import catalog, cells, table, view
 
@@ -85,7 +84,7 @@ async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
 async def test_a_job_is_stopped_once_the_name_is_typed(
     served: Served, command: str, key: str
 ) -> None:
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         model_id = str((await grown(http, "arith rl", 1))["id"])
         _, job_id = await training(served, 0, model_id)
         async with cockpit(served, Start(command, model=model_id)) as flown:

@@ -2,22 +2,21 @@
 
 from dataclasses import replace
 
-import httpx
-
 from hud_tui.settings import Start
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.wire import JobStatus
-from tests.conftest import Served, bearer, ended, fork, submit, until
+from tests.conftest import Served, ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 from tests.tui import runs
 from tests.tui.cockpit import cockpit
+from tests.tui.conftest import caller
 from tests.tui.stage import Stage
 
 
 async def test_its_rollouts_are_in_jobs(served: Served, engine: ToyEngine) -> None:
     engine.flatten()
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         job_id = await submit(http, str((await fork(http))["id"]), steps=3)
         assert (await ended(http, job_id))["step"] == 0
     async with cockpit(served, Start("jobs")) as flown:

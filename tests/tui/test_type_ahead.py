@@ -9,14 +9,14 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from hud_tui.service_file import register
 from hud_tui.settings import Paths
 from hud_tui.wire import ServiceReady
-from tests.conftest import Served, bearer, until
+from tests.conftest import Served, until
 from tests.tui.cockpit import grown
+from tests.tui.conftest import caller
 from tests.tui.typed_app import TypedApp, typed_app
 
 SLOW_S = 0.02
@@ -47,7 +47,7 @@ QUICK = ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4u\r\r\ru\x1b", "\x10a\x1b
 @pytest.fixture
 async def app(served: Served, tmp_path: Path) -> AsyncIterator[TypedApp]:
     """The app on its models, of which one has three checkpoints."""
-    async with httpx.AsyncClient(base_url=served.url, headers=bearer(served.api_key)) as http:
+    async with caller(served) as http:
         await grown(http, NAME, 3)
     ready = ServiceReady(
         url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=os.getpid(),
