@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from hud_tui.wire import Checkpoint, Group, JobStatus
+from hud_tui.wire import Checkpoint, EvaluationJob, Group, JobStatus
 
 
 class _Event(BaseModel):
@@ -78,8 +78,22 @@ class JobChanged(_Event):
     job: JobStatus
 
 
+class EvaluationChanged(_Event):
+    """An evaluation was asked for, is further on, or is over. What it found is said of its
+    checkpoint as well."""
+
+    type: Literal["evaluation"] = "evaluation"
+    evaluation: EvaluationJob
+
+
 Event = Annotated[
-    TreeRead | CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged,
+    TreeRead
+    | CheckpointAdded
+    | HeadMoved
+    | RolloutDone
+    | StepTaken
+    | JobChanged
+    | EvaluationChanged,
     Field(discriminator="type"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))

@@ -24,6 +24,7 @@ from hud_tui.client.transport import Arrived, Connection, adapter, backoff, malf
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.events import (
     CheckpointAdded,
+    EvaluationChanged,
     Event,
     HeadMoved,
     JobChanged,
@@ -338,6 +339,7 @@ KINDS = {
     "rollout": RolloutDone,
     "step": StepTaken,
     "job": JobChanged,
+    "evaluation": EvaluationChanged,
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hud_tui.events import (
     CheckpointAdded,
+    EvaluationChanged,
     Event,
     HeadMoved,
     JobChanged,
@@ -18,7 +19,7 @@ from hud_tui.rl.checkpoint_tree import Tree, label, reread
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, EvaluationJob, Group, Job, JobStatus, Model
 
 # HUD's words for how a job stands. One list: what has not ended goes on.
 
@@ -82,6 +83,7 @@ def may_have_reason(job: Job) -> bool:
     return has_ended(job.status) and not ended_well and not job_reason(job)
 
 
+EVALUATIONS = 100
 LOG = 200
 """Events kept for the event pane."""
 
@@ -117,6 +119,8 @@ class Run:
     """Newest last, at most LOG."""
     loaded: bool = False
     """Whether the tree was read at all."""
+    evaluations: Mapping[str, EvaluationJob] = field(default_factory=dict)
+    """The newest evaluations that were heard of, at most EVALUATIONS, by id, oldest first."""
     alarms: Report = field(default_factory=Report)
     """What the detectors say of the head's lineage, as far as they have read it."""
 
@@ -160,6 +164,8 @@ class Run:
                 return self._step(event)
             case JobChanged(job=job):
                 return self._with_job(job, event.at)
+            case EvaluationChanged(evaluation=evaluation):
+                return self._with_evaluation(evaluation, event.at)
 
     def _with_tree(self, tree: Tree) -> "Run":
         if tree is self.tree:
@@ -216,6 +222,16 @@ class Run:
             return run._log_trouble(before, job, at)
         why = reason(job)
         return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
+
+    def _with_evaluation(self, evaluation: EvaluationJob, at: float) -> "Run":
+        known = {**self.evaluations, evaluation.id: evaluation}
+        kept = dict(list(known.items())[-EVALUATIONS:])
+        before = self.evaluations.get(evaluation.id)
+        run = replace(self, evaluations=kept)
+        if before is not None and before.status == evaluation.status:
+            return run
+        of = evaluation.checkpoint or "the start"
+        return run._log(at, f"evaluation of {of} {evaluation.status}")
 
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
         """What holds the run up, and what it lost: both go by unseen else.

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from hashlib import blake2b
 from math import inf, isclose
 from random import Random
 from statistics import fmean
@@ -17,6 +18,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.evaluation import sum_up
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import (
@@ -46,13 +48,15 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
-from hud_tui.service.store import checkpoints, jobs
+from hud_tui.service.store import checkpoints, evaluations, jobs
 from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.evaluations import Kept
 from hud_tui.service.store.jobs import NoSpread, Solved, Stopped
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts
-from hud_tui.wire import JobParameters
+from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
+from hud_tui.wire import EvaluationParameters, Group, JobParameters
 
+T = TypeVar("T")
 IN_A_ROW = 20
 """Batches without anything to train on after which a run ends."""
 FULL = 1.0
@@ -187,6 +191,8 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
         "seed": given.seed or 0,
         "heldout_every": given.heldout_every or HELDOUT_EVERY,
     }
+    evaluations = given.model_dump(include={"eval_every", "eval_samples", "baseline"})
+    filled |= {name: value for name, value in evaluations.items() if value is not None}
     return filled
 
 
@@ -225,23 +231,32 @@ def make_plan(
         Refused: 422, naming the row: unreadable, unknown environment or scenario, args
             that do not fit, a prompt beyond the context, a slug twice; or none to train on.
     """
-    if len(rows) > MOST_TASKS:
-        raise bad_field("dataset.tasks", f"{len(rows)} tasks: at most {MOST_TASKS} in one run")
-    try:
-        tasks = read_rows(rows)
-    except HudUsage as error:
-        raise bad_field("dataset.tasks", f"{error.message} ({error.hint})") from error
-    _refuse_twins(tasks)
-    room = base.context - 1
-    planned = [_plan_task(number, task, tokens, room) for number, task in enumerate(tasks)]
+    planned = plan_tasks(rows, base, tokens, "dataset.tasks")
     train = [one for one in planned if not one.task.heldout]
     if not train:
         raise bad_field("dataset.tasks", "every row is held out: nothing to train on")
     return Plan(parameters, train, [one for one in planned if one.task.heldout])
 
 
-def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int) -> Planned:
-    field = f"dataset.tasks.{index}"
+def plan_tasks(
+    rows: Sequence[dict[str, Any]], base: Base, tokens: Tokenizer, field: str
+) -> list[Planned]:
+    """Read rows and render every prompt. Raises Refused as `make_plan`, naming the field."""
+    if len(rows) > MOST_TASKS:
+        raise bad_field(field, f"{len(rows)} tasks: at most {MOST_TASKS} in one run")
+    try:
+        tasks = read_rows(rows)
+    except HudUsage as error:
+        raise bad_field(field, f"{error.message} ({error.hint})") from error
+    _refuse_twins(tasks, field)
+    room = base.context - 1
+    return [
+        _plan_task(number, task, tokens, room, f"{field}.{number}")
+        for number, task in enumerate(tasks)
+    ]
+
+
+def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int, field: str) -> Planned:
     where = f"row {index + 1} ({task.slug})"
     environment = ENVIRONMENTS.get(task.env)
     if environment is None:
@@ -266,13 +281,13 @@ def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int) -> Planned:
     return Planned(index, task, scenario, question, prompt)
 
 
-def _refuse_twins(tasks: Sequence[Task]) -> None:
+def _refuse_twins(tasks: Sequence[Task], field: str) -> None:
     seen: dict[str, int] = {}
     for number, task in enumerate(tasks, 1):
         first = seen.setdefault(task.slug, number)
         if first != number:
             message = f"row {number}: slug {task.slug} is row {first}'s already"
-            raise bad_field(f"dataset.tasks.{number - 1}.slug", message)
+            raise bad_field(f"{field}.{number - 1}.slug", message)
 
 
 # Rollouts of a managed run: sample, decode, grade.
@@ -432,6 +447,76 @@ def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer, trace_id:
     return Rollout(task, j, sampled, completion, task.grade(completion), trace_id)
 
 
+# Evaluations: rollouts that measure a checkpoint, in a run or apart from any.
+
+
+EVALUATION_SEED = 1_000_033
+"""Keeps their generators apart from a run's."""
+
+
+def in_turns(tasks: Sequence[Planned], samples: int, most: int) -> list[Sequence[Planned]]:
+    """Tasks in parts of at most `most` rollouts, one task at least: between two of them, whoever
+    else samples or trains gets a turn."""
+    count = max(1, most // samples)
+    return [tasks[start : start + count] for start in range(0, len(tasks), count)]
+
+
+def evaluation_requests(
+    tasks: Sequence[Planned], asked: EvaluationParameters, context: int
+) -> list[SampleRequest]:
+    """What the engine is asked for, task by task.
+
+    The generator of a task's rollout is named by the seed, the task's slug and the rollout's
+    index: what else is evaluated, before or beside it, does not matter.
+    """
+    most = asked.max_tokens or context
+    return [
+        SampleRequest(
+            prompt=task.prompt,
+            max_tokens=min(most, context - len(task.prompt)),
+            temperature=asked.temperature,
+            seed=(asked.seed, EVALUATION_SEED, *_slug_seed(task.task.slug), j),
+        )
+        for task in tasks
+        for j in range(asked.samples)
+    ]
+
+
+def grade_all(
+    tasks: Sequence[Planned],
+    sampled: Sequence[Sampled],
+    tokens: Tokenizer,
+    name: Callable[[str, int], str],
+) -> list[Rollout]:
+    """The rollouts of `evaluation_requests`; `name` gives ids by slug and index."""
+    samples = len(sampled) // len(tasks)
+    wanted = ((task, j) for task in tasks for j in range(samples))
+    return [
+        _grade(task, j, one, tokens, name(task.task.slug, j))
+        for (task, j), one in zip(wanted, sampled, strict=True)
+    ]
+
+
+def _slug_seed(slug: str) -> tuple[int, int]:
+    named = blake2b(slug.encode(), digest_size=8).digest()
+    return int.from_bytes(named[:4], "big"), int.from_bytes(named[4:], "big")
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """The outcome of work. Raises Stopped as soon as the event is set; the work is cancelled."""
+    task = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            raise Stopped
+        return task.result()
+    finally:
+        for one in (task, stopping):
+            one.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
+
+
 # One managed run: sample from the head, grade, step, again; at the end, evaluate.
 #
 # A step's rollouts are sampled by the weights before it, so the last checkpoint has no number
@@ -448,8 +533,7 @@ log = logging.getLogger(__name__)
 LOST_IN_A_ROW = 3
 """Times that an iteration is repeated after the engine stopped, or a file could not be opened."""
 EVALUATED_AT_ONCE = 256
-"""Rollouts of an evaluation that the engine is asked for together: whoever else samples gets a
-turn in between."""
+"""Rollouts of its evaluations that the engine is asked for together."""
 
 
 class Run:
@@ -505,7 +589,10 @@ class Run:
         """
         async with self._session.lock:
             await self._session.drop()
+        await self._baseline()
         while self._solved is None and self._step < self._plan.parameters["steps"]:
+            if self._step and self._step % self._plan.parameters.get("eval_every", inf) == 0:
+                await self._evaluate()
             await self._persist(self._iterate, f"step {self._step + 1}")
         await self._evaluate()
         if self._solved is not None:
@@ -545,44 +632,89 @@ class Run:
             now = await self._parts.store.read(checkpoints.head_id, self.model.id)
             if self._stop.is_set() or now != (node.id if node else None):
                 return
-            await self._keep(rollouts, (self.job_id, self._step + 1, self._attempt))
+            await self._keep(rollouts)
             batch = self._batch(rollouts)
             if batch.datums():
                 await self._take_step(batch, rollouts, start)
             else:
                 await self._skip(batch, rollouts, start)
 
+    async def _baseline(self) -> None:
+        """Evaluate what the first step is taken from, where that is asked for and not done."""
+        store = self._parts.store
+        if self._step or not self._plan.parameters.get("baseline"):
+            return
+        if not await store.read(evaluations.has_baseline, self.job_id):
+            await self._score(await store.read(checkpoints.head, self.model.id))
+
     async def _evaluate(self) -> None:
-        """Sample the held-out tasks from the run's last checkpoint, and keep what it scored.
+        """Evaluate the run's last checkpoint, unless that is done."""
+        node = await self._parts.store.read(evaluations.due, self.job_id)
+        if node is not None:
+            await self._score(node)
+
+    async def _score(self, node: Node | None) -> None:
+        """Sample the held-out tasks from a checkpoint, and keep what it scored.
 
         Raises:
             Stopped: The run was asked to end.
             EngineError: It could not be sampled; the steps stand.
         """
-        store, tasks = self._parts.store, self._plan.heldout
-        node = await store.read(checkpoints.due, self.job_id)
-        if node is None or not tasks:
+        store, tasks, what = self._parts.store, self._plan.heldout, _evaluation(node)
+        if not tasks:
             return
-        await store.write(jobs.note, self.job_id, f"{_evaluation(node)}: {len(tasks)} tasks")
-        rewards: list[float] = []
+        await store.write(jobs.note, self.job_id, f"{what}: {len(tasks)} tasks")
+        asked, rewards = self._asked(), []
         try:
-            for start in range(0, len(tasks), EVALUATED_AT_ONCE):
-                part = tasks[start : start + EVALUATED_AT_ONCE]
-                score = partial(self._score, node, part)
-                rewards += await self._persist(score, _evaluation(node), node)
+            for part in in_turns(tasks, asked.samples, EVALUATED_AT_ONCE):
+                score = partial(self._score_part, node, part, asked)
+                rewards += await self._persist(score, what, node)
         except StateGone as error:
-            log.warning("%s is not evaluated: %s", node.name, error)
+            log.warning("%s is not evaluated: %s", node.name if node else "the start", error)
             return
         except EngineError as error:
-            why = f"all steps were taken, but the {_evaluation(node)} failed: {error}"
-            raise EngineError(f"{why}. Resume the run to repeat only that") from error
-        await store.write(checkpoints.add, self.model.id, node, rewards, len(tasks), self.job_id)
+            raise EngineError(self._unscored(what, error)) from error
+        found = await asyncio.to_thread(sum_up, rewards)
+        model_id, parameters = self.model.id, asked.model_dump(exclude={"samples"})
+        kept = Kept(model_id, self.job_id, node, asked.samples, parameters, rewards, found)
+        await store.write(evaluations.record, kept)
 
-    async def _score(self, node: Node, tasks: Sequence[Planned]) -> list[float]:
-        """Rewards of one rollout per held-out task, sampled from a checkpoint, and kept."""
-        found = await self._unless_stopped(self._sample(node, (), tasks))
-        await self._keep(found, (self.job_id, self._step, None), node)
-        return [rollout.reward for rollout in found.heldout]
+    def _unscored(self, what: str, error: EngineError) -> str:
+        over = self._solved is not None or self._step >= self._plan.parameters["steps"]
+        if over:
+            why = f"all steps were taken, but the {what} failed: {error}"
+            return f"{why}. Resume the run to repeat only that"
+        return f"the {what} failed: {error}. Resume the run to go on from there"
+
+    def _asked(self) -> EvaluationParameters:
+        parameters = self._plan.parameters
+        return EvaluationParameters(
+            samples=parameters.get("eval_samples", 1),
+            **{name: parameters[name] for name in ("max_tokens", "temperature", "seed")},
+        )
+
+    async def _score_part(
+        self, node: Node | None, tasks: Sequence[Planned], asked: EvaluationParameters
+    ) -> list[Group]:
+        """Rewards of some held-out tasks, sampled from a checkpoint, and kept."""
+        found = await self._unless_stopped(self._sample_part(node, tasks, asked))
+        await self._keep_scored(found, node)
+        rewards: dict[str, list[float]] = {}
+        for rollout in found.heldout:
+            rewards.setdefault(rollout.planned.task.slug, []).append(rollout.reward)
+        return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
+
+    async def _sample_part(
+        self, node: Node | None, tasks: Sequence[Planned], asked: EvaluationParameters
+    ) -> Rollouts:
+        parts, started_at, start = self._parts, now(), perf_counter()
+        requests = evaluation_requests(tasks, asked, parts.base(self.model).context)
+        async with parts.policies.borrow(self.model, node) as handle:
+            sampled = await parts.engine.sample(handle, requests)
+        place = (self.job_id, "evaluation", node.id if node else "start")
+        tokens = await parts.tokenizer(self.model)
+        rollouts = grade_all(tasks, sampled, tokens, lambda slug, j: rollout_id(*place, slug, j))
+        return Rollouts((), rollouts, started_at, perf_counter() - start)
 
     async def _sample(
         self, node: Node | None, train: Sequence[Planned], heldout: Sequence[Planned]
@@ -600,17 +732,25 @@ class Run:
                 parts.base(self.model).context,
             )
 
-    async def _keep(
-        self,
-        rollouts: Rollouts,
-        place: tuple[str, int, int | None],
-        evaluated: Node | None = None,
-    ) -> None:
-        temperature = self._plan.parameters["temperature"]
-        model = self.model
-        id_, step = (evaluated.id, evaluated.step) if evaluated else (None, None)
-        rows = trace_rows(rollouts, place, model.slug, model.base, temperature, id_)
-        await self._parts.store.write(add_rollouts, model.id, rows, step)
+    async def _keep(self, rollouts: Rollouts) -> None:
+        """Those of the next step."""
+        place = (self.job_id, self._step + 1, self._attempt)
+        await self._parts.store.write(add_rollouts, self.model.id, self._rows(rollouts, place))
+
+    async def _keep_scored(self, rollouts: Rollouts, node: Node | None) -> None:
+        """Those that evaluate a checkpoint; None for what the model started from."""
+        store, place = self._parts.store, (self.job_id, self._step, None)
+        if node is None:
+            await store.write(keep_rollouts, self._rows(rollouts, place), now())
+        else:
+            rows = self._rows(rollouts, place, node.id)
+            await store.write(add_rollouts, self.model.id, rows, node.step)
+
+    def _rows(
+        self, rollouts: Rollouts, place: tuple[str, int, int | None], evaluates: str | None = None
+    ) -> list[TraceRow]:
+        temperature, model = self._plan.parameters["temperature"], self.model
+        return trace_rows(rollouts, place, model.slug, model.base, temperature, evaluates)
 
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters
@@ -664,21 +804,11 @@ class Run:
             raise NoSpread(f"{self._flats.verdict} ({note})")
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if self._stop.is_set():
-                raise Stopped
-            return task.result()
-        finally:
-            for one in (task, stop):
-                one.cancel()
-            await asyncio.gather(task, stop, return_exceptions=True)
+        return await unless_stopped(self._stop, work)
 
 
-def _evaluation(node: Node) -> str:
-    return f"evaluation of {node.name} on the held-out tasks"
+def _evaluation(node: Node | None) -> str:
+    return f"evaluation of {node.name if node else 'the start'} on the held-out tasks"
 
 
 def _why_skipped(batch: Batch, loss_fn: str) -> str:

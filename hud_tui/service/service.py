@@ -9,9 +9,10 @@ from hud_tui.service.context import ServiceContext
 from hud_tui.service.data_dir import mark, prepare, tidy
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.environments import TASKSETS
+from hud_tui.service.evaluate import Evaluator
 from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.runner import Hosted, Runner
-from hud_tui.service.store import jobs, models, traces
+from hud_tui.service.store import evaluations, jobs, models, traces
 from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db
 
@@ -30,6 +31,7 @@ class Service:
         self.parts: ServiceContext
         self.runner: Runner
         self.hosted: Hosted
+        self.evaluator: Evaluator
         self.api_key = ""
         self._engine = engine
         self._max_disk = max_disk
@@ -40,6 +42,7 @@ class Service:
         self.parts = ServiceContext(self.data_dir, self._engine, self._max_disk)
         self.runner = Runner(self.parts)
         self.hosted = Hosted(self.parts)
+        self.evaluator = Evaluator(self.parts)
         try:
             await self.parts.store.open(prepared.id)
             await asyncio.to_thread(mark, self.data_dir, prepared.id)
@@ -61,6 +64,7 @@ class Service:
         trace: TracebackType | None,
     ) -> None:
         await self.hosted.close()
+        await self.evaluator.close()
         await self.runner.close()
         self.parts.hub.close()
         await self.parts.retention.close()
@@ -78,4 +82,5 @@ def _recover(db: Db, bases: list[str]) -> None:
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
         model_store.offer(db, builtin.name, builtin.description, rows)
     jobs.interrupt_all(db)
+    evaluations.interrupt_all(db)
     traces.end_queued(db)

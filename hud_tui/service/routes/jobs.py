@@ -253,6 +253,16 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
             "sampled_step": row["sampled_step"],
             "reason": reason(runner.status(row)) or None,
         }
+    elif row["evaluation_id"] is not None:
+        error = row["evaluation_error"]
+        metadata = {
+            "kind": "evaluation",
+            "model": row["slug"],
+            "checkpoint_id": row["evaluates"],
+            "done": row["evaluated"],
+            "total": row["to_evaluate"],
+            "reason": json.loads(error)["message"] if error else None,
+        }
     elif row["shown_status"] == "error":
         metadata = {"kind": row["kind"], "reason": row["first_error"]}
     return {

@@ -37,12 +37,12 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, answer, once
 from hud_tui.service.session import Session, output_weights
-from hud_tui.service.store import jobs, models, replies
+from hud_tui.service.store import evaluations, jobs, models, replies
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, Kept
-from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep, SubmitJob
+from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep, SubmitEvaluation, SubmitJob
 
 # Managed runs: submit, look at, resume.
 
@@ -83,6 +83,44 @@ async def resume(request: Request) -> Response:
     job_id = (await parts.store.read(jobs.training, path(request, "job_id")))["id"]
     return await once(request, job_id, partial(runner.resume, job_id))
 
+
+# Evaluations: submit, list, look at, resume; they are cancelled as any job is.
+
+
+async def evaluate(request: Request) -> Response:
+    body, model = await read(request, SubmitEvaluation), await find_model(request)
+
+    async def act(keep: Keep) -> Any:
+        return await service_of(request).evaluator.submit(model, body, keep)
+
+    return await once(request, model.id, act, 201)
+
+
+async def list_evaluations(request: Request) -> Response:
+    """All of a model, oldest first, without their rewards by task."""
+    model, store = await find_model(request), parts_of(request).store
+    rows = await store.read(evaluations.of_model, model.id)
+    return reply([evaluations.status(row) for row in rows])
+
+
+async def get_evaluation(request: Request) -> Response:
+    evaluation_id = path(request, "evaluation_id")
+    return reply(await parts_of(request).store.read(evaluations.whole, evaluation_id))
+
+
+async def resume_evaluation(request: Request) -> Response:
+    service = service_of(request)
+    request.state.body = await read_bytes(request)
+    row = await service.parts.store.read(evaluations.get, path(request, "evaluation_id"))
+    return await once(request, row["id"], partial(service.evaluator.resume, row["id"]))
+
+
+EVALUATION_ROUTES = [
+    Route("/v1/models/{model_id:path}/evaluations", evaluate, methods=["POST"]),
+    Route("/v1/models/{model_id:path}/evaluations", list_evaluations),
+    Route("/v1/evaluations/{evaluation_id}", get_evaluation),
+    Route("/v1/evaluations/{evaluation_id}/resume", resume_evaluation, methods=["POST"]),
+]
 
 RUN_ROUTES = [
     Route("/v1/training/jobs", submit, methods=["POST"]),
@@ -229,4 +267,4 @@ TRAINING_ROUTES = [
     Route(f"{_TRAIN}/optim-step", optim_step, methods=["POST"]),
 ]
 
-ROUTES = [*RUN_ROUTES, *TRAINING_ROUTES]
+ROUTES = [*RUN_ROUTES, *EVALUATION_ROUTES, *TRAINING_ROUTES]

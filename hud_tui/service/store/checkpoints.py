@@ -1,6 +1,5 @@
 """The checkpoint tree: steps that are put into it, and its rows as they are sent."""
 
-import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events
 from hud_tui.service.store.db import Db, insert
-from hud_tui.wire import Checkpoint, Evaluation, Group
+from hud_tui.wire import Checkpoint, Group
 
 # Nodes: single checkpoints, as training and sampling need them.
 
@@ -310,50 +309,6 @@ def _log(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
     )
     moved = HeadMoved(at=at, checkpoint_id=new.id, previous=new.parent_id, cause="step")
     events.append(db, new.model_id, [CheckpointAdded(at=at, checkpoint=row), moved, taken])
-
-
-# Evaluations: what rollouts from a checkpoint's own weights scored.
-
-
-def due(db: Db, job_id: str) -> Node | None:
-    """The last checkpoint of a run, where the run has not evaluated it and still can."""
-    row = db.execute(
-        f"SELECT id, step, name, sampler_path, state_path, {STATE} AS state, evaluations"
-        " FROM checkpoint WHERE job_id = ? ORDER BY step DESC LIMIT 1",
-        (job_id,),
-    ).fetchone()
-    if row is None:
-        return None
-    *node, known = row
-    done = any(one["job_id"] == job_id for one in json.loads(known or "[]"))
-    return None if done or row["state"] == "expired" else Node(*node)
-
-
-def add(db: Db, model_id: str, node: Node, rewards: list[float], tasks: int, job_id: str) -> None:
-    """Say what a checkpoint scored on the held-out tasks, and that its run evaluates no more.
-
-    Args:
-        db: The store's.
-        model_id: The checkpoint's.
-        node: The checkpoint.
-        rewards: Of all rollouts, at least one.
-        tasks: How many tasks they are of.
-        job_id: The run that sampled them.
-    """
-    found = Evaluation(
-        mean_reward=sum(rewards) / len(rewards),
-        num_tasks=tasks,
-        num_traces=len(rewards),
-        job_id=job_id,
-        created_at=iso(now()),
-    )
-    db.execute(
-        "UPDATE checkpoint SET evaluations ="
-        " json_insert(coalesce(evaluations, '[]'), '$[#]', json(?)) WHERE id = ?",
-        (found.model_dump_json(), node.id),
-    )
-    db.execute("UPDATE job SET note = NULL WHERE id = ?", (job_id,))
-    announce(db, model_id, node.id)
 
 
 # The files that checkpoints' weights are in: their checksums, and what is wrong with them.

@@ -222,6 +222,30 @@ MIGRATIONS = [
     -- What the engine's server holds a run up with.
     ALTER TABLE job ADD COLUMN waits TEXT
     """,
+    """
+    CREATE TABLE evaluation (
+        id TEXT PRIMARY KEY,
+        model_id TEXT NOT NULL REFERENCES model,
+        checkpoint_id TEXT REFERENCES checkpoint,  -- NULL: the weights that the model started from
+        job_id TEXT NOT NULL,           -- whose rollouts they are; its own, or a managed run's
+        status TEXT NOT NULL,
+        split TEXT NOT NULL,
+        name TEXT,                      -- of the tasks
+        samples INTEGER NOT NULL,
+        num_tasks INTEGER NOT NULL,
+        done INTEGER NOT NULL DEFAULT 0,
+        reward_sum REAL NOT NULL DEFAULT 0,  -- of those that are done
+        parameters TEXT NOT NULL,
+        tasks TEXT,                     -- rows; NULL where a managed run has them
+        created_at REAL NOT NULL,
+        finished_at REAL,
+        error TEXT,
+        result TEXT,                    -- the wire's Evaluation
+        groups TEXT                     -- rewards by task, the wire's Groups
+    ) STRICT;
+    CREATE INDEX evaluation_by_model ON evaluation (model_id, checkpoint_id);
+    CREATE INDEX evaluation_by_job ON evaluation (job_id)
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

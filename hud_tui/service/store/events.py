@@ -6,7 +6,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone, StepTaken
+from hud_tui.events import (
+    CheckpointAdded,
+    EvaluationChanged,
+    HeadMoved,
+    JobChanged,
+    RolloutDone,
+    StepTaken,
+)
 from hud_tui.service.store.db import Db, Store
 
 KEPT = 50_000
@@ -15,7 +22,7 @@ PRUNE_EVERY = 1_000
 FAR = 20_000
 """Events from which on a reader that is so many behind is spared some: half a minute of a run."""
 
-Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged
+Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged | EvaluationChanged
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def _bug(error: Exception) -> str:
 
 
 _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
+    WHEN evaluation.id IS NOT NULL THEN evaluation.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status IN ('running', 'queued'))
         THEN 'running'
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status != 'error') THEN 'completed'
@@ -78,9 +79,13 @@ _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
     ELSE 'pending' END"""
 """HUD has no "job exit": a reported job is over when its traces are. It is an error where no
 rollout of it came to anything."""
-_COLUMNS = f"job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name"
+_COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name,
+    evaluation.id AS evaluation_id, evaluation.checkpoint_id AS evaluates,
+    evaluation.done AS evaluated, evaluation.samples * evaluation.num_tasks AS to_evaluate,
+    evaluation.error AS evaluation_error"""
 _FROM = """FROM job LEFT JOIN model ON model.id = job.model_id
-    LEFT JOIN taskset ON taskset.id = job.taskset_id"""
+    LEFT JOIN taskset ON taskset.id = job.taskset_id
+    LEFT JOIN evaluation ON evaluation.id = job.id"""
 SELECT = f"SELECT {_COLUMNS} {_FROM}"
 _LISTED = f"""SELECT {_COLUMNS},
     (SELECT count(*) FROM trace WHERE job_id = job.id) AS num_traces,

@@ -300,10 +300,15 @@ def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | No
         step: The step of the tree that they belong to; None for the one that is taken next.
     """
     at, step = now(), step or checkpoints.next_step(db, model_id)
+    keep_rollouts(db, rows, at)
+    events.append(db, model_id, [_done(row, at, step) for row in rows])
+
+
+def keep_rollouts(db: Db, rows: Sequence[TraceRow], at: float) -> None:
+    """`add_rollouts`, without telling who follows the model."""
     insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
     for row in rows:
         add_turns(db, row.id, row.turns)
-    events.append(db, model_id, [_done(row, at, step) for row in rows])
 
 
 def _finished(row: TraceRow, at: float) -> dict[str, object]:

@@ -1,0 +1,350 @@
+"""Evaluations: each task is rolled out some times from exactly one checkpoint's weights.
+
+The checkpoint is pinned: it is opened apart from what trains, so that no run's rollouts, gradients
+or head are touched. One evaluation samples at a time, in parts of a few rollouts, so that runs and
+whoever else samples get their turns in between; the others wait in the order they came. A part is
+kept in one transaction as soon as it is graded: what was made is never sampled again.
+"""
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from time import perf_counter
+from typing import Any
+
+from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.text import one_line
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.engines.base import EngineError, EngineLost, Handle, Sampled
+from hud_tui.service.http import Refused, bad_field, canonical, new_id, now, refusal, rollout_id
+from hud_tui.service.managed_run import (
+    LOST_IN_A_ROW,
+    Planned,
+    Rollouts,
+    effort_tokens,
+    evaluation_requests,
+    grade_all,
+    in_turns,
+    plan_tasks,
+    trace_rows,
+    unless_stopped,
+)
+from hud_tui.service.store import checkpoints, evaluations, jobs, models
+from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.db import Db
+from hud_tui.service.store.evaluations import NewEvaluation
+from hud_tui.service.store.jobs import End, Stopped, failed
+from hud_tui.service.store.models import ModelRow
+from hud_tui.wire import EvaluationJob, EvaluationParameters, SubmitEvaluation
+
+log = logging.getLogger(__name__)
+
+Keep = Callable[[Db, EvaluationJob], object]
+"""Keeps an answer, in the transaction of what was done."""
+AT_ONCE = 64
+"""Rollouts in a part."""
+STOP_S = 10
+"""Longest wait for an evaluation to end after it was asked to."""
+RETRY_S = (0.5, 30.0)
+"""Shortest and longest wait before an end is written again that could not be."""
+
+
+class Evaluator:
+    def __init__(self, parts: ServiceContext) -> None:
+        self._parts = parts
+        self._turn = asyncio.Lock()
+        self._tasks: dict[str, tuple[Work, asyncio.Task[None]]] = {}
+        self._closing = asyncio.Event()
+
+    async def submit(self, model: ModelRow, body: SubmitEvaluation, keep: Keep) -> EvaluationJob:
+        """Check everything, queue the evaluation and start it.
+
+        Args:
+            model: Whose checkpoint; a base has the weights that it is.
+            body: What was asked.
+            keep: Written in the same transaction.
+
+        Raises:
+            Refused: 404, no such checkpoint; 410, its weights are gone; 422, tasks that cannot be
+                rolled out, or none in the split.
+        """
+        store, wanted = self._parts.store, body.checkpoint_id
+        node = None
+        if wanted is not None:
+            node = await store.read(checkpoints.find, model.id, canonical(wanted) or wanted)
+            node.refuse_expired()
+        rows, name = await self._rows(model, body)
+        planned, split = _split(await self._plan(model, rows), body.split)
+        asked = self._filled(model, body.parameters)
+        of = node.name if node else "the start"
+        new = NewEvaluation(
+            id=new_id(),
+            model_id=model.id,
+            checkpoint_id=node.id if node else None,
+            title=one_line(f"evaluation of {of} of {model.slug} on {name}", 200),
+            name=name,
+            split=split,
+            tasks=[rows[task.index] for task in planned],
+            samples=asked.samples,
+            parameters=asked.model_dump(exclude={"samples"}),
+        )
+        status = await store.write(_submit, new, keep)
+        self._start(Work(self._parts, model, node, new.id, asked, planned))
+        return status
+
+    async def resume(self, evaluation_id: str, keep: Keep) -> EvaluationJob:
+        """Go on with one that ended before its last rollout; what is made is not made again.
+
+        Raises:
+            Refused: 404; 409, it has succeeded or goes on; 410, the weights are gone.
+        """
+        store = self._parts.store
+        row = await store.read(evaluations.get, evaluation_id)
+        model = await store.read(models.find, row["model_id"])
+        node = None
+        if row["checkpoint_id"] is not None:
+            node = await store.read(checkpoints.find, model.id, row["checkpoint_id"])
+            node.refuse_expired()
+        planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
+        given = json.loads(row["parameters"])
+        asked = EvaluationParameters(samples=row["samples"], **given)
+        status = await store.write(_requeue, row["id"], keep)
+        self._start(Work(self._parts, model, node, row["id"], asked, planned))
+        return status
+
+    async def cancel(self, evaluation_id: str) -> bool:
+        """Stop one and wait for its end; False where it was not going on."""
+        found = self._tasks.get(evaluation_id)
+        if found is None:
+            return False
+        work, task = found
+        work.stop("cancelled")
+        await asyncio.wait({task}, timeout=STOP_S)
+        return True
+
+    async def close(self) -> None:
+        """The service stops: what goes on ends as interrupted, between two parts."""
+        self._closing.set()
+        tasks = [task for _, task in self._tasks.values()]
+        for work, _ in self._tasks.values():
+            work.stop("interrupted")
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _rows(
+        self, model: ModelRow, body: SubmitEvaluation
+    ) -> tuple[Sequence[dict[str, Any]], str]:
+        """The tasks' rows, and what they are called."""
+        if body.tasks is not None:
+            return body.tasks, body.name or f"{len(body.tasks)} tasks"
+        try:
+            job = await self._parts.store.read(jobs.training, model.id)
+        except Refused as refused:
+            why = "the model has had no managed run whose tasks could be taken: say which"
+            raise bad_field("tasks", why) from refused
+        rows: list[dict[str, Any]] = json.loads(job["tasks"])
+        name = str(job["name"] or "").removesuffix(f" on {model.slug}")
+        return rows, body.name or name or f"{len(rows)} tasks"
+
+    async def _plan(self, model: ModelRow, rows: Sequence[dict[str, Any]]) -> list[Planned]:
+        base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
+        return await asyncio.to_thread(plan_tasks, rows, base, tokens, "tasks")
+
+    def _filled(self, model: ModelRow, given: EvaluationParameters) -> EvaluationParameters:
+        base = self._parts.base(model)
+        most = min(given.max_tokens or effort_tokens(None, base), base.context - 1)
+        return given.model_copy(update={"max_tokens": most})
+
+    def _start(self, work: "Work") -> None:
+        task = asyncio.create_task(self._guard(work), name=f"evaluation {work.id}")
+        self._tasks[work.id] = work, task
+
+    async def _guard(self, work: "Work") -> None:
+        """Work to the end, whatever it is, and write down which."""
+        try:
+            end = await self._outcome(work)
+            await self._until_written(work, end)
+        finally:
+            if self._tasks.get(work.id, (None,))[0] is work:
+                del self._tasks[work.id]
+
+    async def _outcome(self, work: "Work") -> End:
+        try:
+            await unless_stopped(work.stopping, self._turn.acquire())
+        except Stopped:
+            return evaluations.stopped(work.ends_as)
+        try:
+            await work.sample()
+        except Stopped:
+            return evaluations.stopped(work.ends_as)
+        except (EngineError, Refused) as error:
+            return failed(error)
+        except Exception as error:
+            if refusal(error) is None:
+                log.exception("evaluation %s failed", work.id)
+            return failed(error)
+        finally:
+            self._turn.release()
+        return End("succeeded")
+
+    async def _until_written(self, work: "Work", end: End) -> None:
+        """Write down how it ended, as often as it takes: a full disk may be emptied."""
+        delay, longest = RETRY_S
+        while True:
+            try:
+                return await work.finish(end)
+            except sqlite3.Error as error:
+                log.warning("the end of evaluation %s could not be written: %s", work.id, error)
+                if self._closing.is_set():
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), delay)
+                delay = min(2 * delay, longest)
+
+
+class Work:
+    """One evaluation that is queued or under way."""
+
+    def __init__(
+        self,
+        parts: ServiceContext,
+        model: ModelRow,
+        node: Node | None,
+        id_: str,
+        asked: EvaluationParameters,
+        planned: Sequence[Planned],
+    ) -> None:
+        self.id = id_
+        self.stopping = asyncio.Event()
+        self.ends_as = "cancelled"
+        """The status that a stop leaves."""
+        self._parts = parts
+        self._model, self._node = model, node
+        self._asked = asked
+        self._planned = planned
+
+    def stop(self, ends_as: str) -> None:
+        """Ask it to end between two parts."""
+        self.ends_as = ends_as
+        self.stopping.set()
+
+    async def sample(self) -> None:
+        """Make every rollout that is missing.
+
+        Raises:
+            Stopped: It was asked to end.
+            Refused: The checkpoint's weights are gone.
+            EngineError: The engine failed, or stopped too often.
+        """
+        await self._parts.store.write(evaluations.start, self.id)
+        lost = 0
+        while missing := await self._missing():
+            try:
+                await self._sample_missing(missing)
+            except (EngineLost, OSError) as error:
+                lost += 1
+                if lost > LOST_IN_A_ROW or refusal(error) is not None:
+                    raise
+                log.info("evaluation %s goes on after: %s", self.id, error)
+                await unless_stopped(self.stopping, asyncio.sleep(lost))
+
+    async def finish(self, end: End) -> None:
+        """Write down how it ended; where that is well, with what it found."""
+        store, found = self._parts.store, None
+        if end.status == "succeeded":
+            groups = await store.read(evaluations.made, self.id)
+            found = await asyncio.to_thread(sum_up, groups, self._asked.solved_at)
+        await store.write(evaluations.finish, self.id, end, found)
+
+    async def _missing(self) -> list[Planned]:
+        made = await self._parts.store.read(evaluations.made, self.id)
+        done = {group.task_slug for group in made}
+        return [task for task in self._planned if task.task.slug not in done]
+
+    async def _sample_missing(self, missing: Sequence[Planned]) -> None:
+        """Part by part; one is kept while the next is sampled."""
+        model, tokens = self._model, await self._parts.tokenizer(self._model)
+        node = self._node
+        if node is not None:  # it may have been thinned since, to another file
+            node = await self._parts.store.read(checkpoints.find, model.id, node.id)
+            node.refuse_expired()
+        keeping: asyncio.Future[Any] | None = None
+        async with self._parts.policies.borrow(model, node, pinned=True) as handle:
+            try:
+                async with aclosing(self._sampled(handle, missing)) as parts:
+                    async for tasks, sampled, seconds in parts:
+                        graded = grade_all(tasks, sampled, tokens, self._name)
+                        if keeping is not None:
+                            await keeping
+                        rollouts = Rollouts((), graded, now() - seconds, seconds)
+                        keeping = asyncio.ensure_future(self._keep(rollouts))
+            finally:
+                if keeping is not None:
+                    await keeping
+
+    async def _sampled(
+        self, handle: Handle, missing: Sequence[Planned]
+    ) -> AsyncGenerator[tuple[Sequence[Planned], Sequence[Sampled], float], None]:
+        """Parts as they are sampled, and in how many seconds; the next one is asked for before
+        the one before it is handed on, so that the engine never waits for the store."""
+        context = self._parts.base(self._model).context
+        parts = in_turns(missing, self._asked.samples, AT_ONCE)
+        engine, asked = self._parts.engine, self._asked
+
+        async def sample(tasks: Sequence[Planned]) -> Sequence[Sampled]:
+            return await engine.sample(handle, evaluation_requests(tasks, asked, context))
+
+        coming = asyncio.ensure_future(sample(parts[0]))
+        try:
+            for number, tasks in enumerate(parts, 1):
+                start = perf_counter()
+                sampled = await unless_stopped(self.stopping, _of(coming))
+                seconds = perf_counter() - start
+                if number < len(parts):
+                    coming = asyncio.ensure_future(sample(parts[number]))
+                yield tasks, sampled, seconds
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    def _name(self, slug: str, j: int) -> str:
+        return rollout_id(self.id, slug, j)
+
+    async def _keep(self, rollouts: Rollouts) -> None:
+        step, id_ = (self._node.step, self._node.id) if self._node else (0, None)
+        place, model = (self.id, step, None), self._model
+        rows = trace_rows(rollouts, place, model.slug, model.base, self._asked.temperature, id_)
+        await self._parts.store.write(evaluations.advance, self.id, rows)
+
+
+async def _of(coming: "asyncio.Future[Sequence[Sampled]]") -> Sequence[Sampled]:
+    return await coming
+
+
+def _split(planned: Sequence[Planned], wanted: str | None) -> tuple[list[Planned], str]:
+    """The tasks of a split, and which it is. Raises Refused, 422, where it has none."""
+    held = [task for task in planned if task.task.heldout]
+    split = wanted or ("heldout" if held else "all")
+    train = [task for task in planned if not task.task.heldout]
+    chosen = {"heldout": held, "train": train, "all": list(planned)}[split]
+    if not chosen:
+        raise bad_field("split", f"none of the {len(planned)} tasks is in {split}")
+    return chosen, split
+
+
+def _submit(db: Db, new: NewEvaluation, keep: Keep) -> EvaluationJob:
+    status = evaluations.submit(db, new)
+    keep(db, status)
+    return status
+
+
+def _requeue(db: Db, evaluation_id: str, keep: Keep) -> EvaluationJob:
+    status = evaluations.requeue(db, evaluation_id)
+    keep(db, status)
+    return status

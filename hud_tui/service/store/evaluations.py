@@ -1,0 +1,299 @@
+"""Evaluations: asked for, under way, and what they found, beside the checkpoints they are of."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hud_tui.events import EvaluationChanged
+from hud_tui.service.http import Refused, canonical, iso, new_id, not_found, now
+from hud_tui.service.store import checkpoints, events
+from hud_tui.service.store.checkpoints import STATE, Node
+from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.jobs import RESUMABLE, End
+from hud_tui.service.store.traces import TraceRow, keep_rollouts
+from hud_tui.wire import Evaluation, EvaluationJob, Group, JobError
+
+INTERRUPTED = JobError(
+    code="interrupted",
+    message="the service stopped during the evaluation: resume it to sample what is missing",
+)
+_SELECT = """SELECT evaluation.*, model.slug, checkpoint.name AS checkpoint_name FROM evaluation
+    JOIN model ON model.id = evaluation.model_id
+    LEFT JOIN checkpoint ON checkpoint.id = evaluation.checkpoint_id"""
+
+
+@dataclass(frozen=True)
+class NewEvaluation:
+    """An evaluation that is to be queued."""
+
+    id: str
+    model_id: str
+    checkpoint_id: str | None
+    title: str
+    """The job's name."""
+    name: str | None
+    """What the tasks are called."""
+    split: str
+    tasks: Sequence[dict[str, Any]]
+    """Rows of those that are sampled."""
+    samples: int
+    parameters: dict[str, Any]
+    """max_tokens, temperature, seed and solved_at."""
+
+
+def submit(db: Db, new: NewEvaluation) -> EvaluationJob:
+    """Queue an evaluation, and enter its job."""
+    at = now()
+    insert(
+        db,
+        "job",
+        id=new.id,
+        kind="reported",
+        name=new.title,
+        created_at=at,
+        group_size=new.samples,
+        model_id=new.model_id,
+    )
+    insert(
+        db,
+        "evaluation",
+        id=new.id,
+        model_id=new.model_id,
+        checkpoint_id=new.checkpoint_id,
+        job_id=new.id,
+        status="queued",
+        split=new.split,
+        name=new.name,
+        samples=new.samples,
+        num_tasks=len(new.tasks),
+        parameters=json.dumps(new.parameters),
+        tasks=json.dumps(new.tasks),
+        created_at=at,
+    )
+    return _changed(db, new.id)
+
+
+def get(db: Db, ref: str) -> sqlite3.Row:
+    """One evaluation by either spelling of its id. Raises Refused, 404."""
+    row = db.execute(f"{_SELECT} WHERE evaluation.id = ?", (canonical(ref),)).fetchone()
+    if row is None:
+        raise not_found("evaluation", ref[:100])
+    found: sqlite3.Row = row
+    return found
+
+
+def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
+    """All of a model, oldest first; those of the weights it started from as well."""
+    query = f"{_SELECT} WHERE evaluation.model_id = ? ORDER BY evaluation.rowid"
+    return db.execute(query, (model_id,)).fetchall()
+
+
+def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
+    """Queue one again that ended before its last rollout. Raises Refused, 404 or 409."""
+    row = get(db, evaluation_id)
+    if row["status"] not in RESUMABLE or row["tasks"] is None:
+        raise Refused(409, f"evaluation {row['id']} is {row['status']}: nothing is left to sample")
+    db.execute(
+        "UPDATE evaluation SET status = 'queued', finished_at = NULL, error = NULL WHERE id = ?",
+        (row["id"],),
+    )
+    return _changed(db, row["id"])
+
+
+def start(db: Db, evaluation_id: str) -> EvaluationJob:
+    """Queued becomes running."""
+    db.execute("UPDATE evaluation SET status = 'running' WHERE id = ?", (evaluation_id,))
+    return _changed(db, evaluation_id)
+
+
+def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow]) -> EvaluationJob:
+    """Keep rollouts that were made, and count them."""
+    keep_rollouts(db, rows, now())
+    db.execute(
+        "UPDATE evaluation SET done = done + ?, reward_sum = reward_sum + ? WHERE id = ?",
+        (len(rows), sum(row.reward for row in rows), evaluation_id),
+    )
+    return _changed(db, evaluation_id)
+
+
+def made(db: Db, evaluation_id: str) -> list[Group]:
+    """Rewards by task of the rollouts that are kept, in the order they were made."""
+    query = "SELECT task_slug, reward FROM trace WHERE job_id = ? ORDER BY rowid"
+    found: dict[str, list[float]] = {}
+    for slug, reward in db.execute(query, (evaluation_id,)):
+        found.setdefault(slug, []).append(reward)
+    return [Group(task_slug=slug, rewards=rewards) for slug, rewards in found.items()]
+
+
+def finish(db: Db, evaluation_id: str, end: End, found: Evaluation | None = None) -> EvaluationJob:
+    """It ended so.
+
+    Args:
+        db: The store's.
+        evaluation_id: Which.
+        end: Its last status.
+        found: What it found, where it ended well; the checkpoint says so too.
+    """
+    row, at = get(db, evaluation_id), now()
+    told = None if found is None else _told(row["id"], row["job_id"], row, found, at)
+    db.execute(
+        "UPDATE evaluation SET status = ?, finished_at = ?, error = ?, result = ?, groups = ?"
+        " WHERE id = ?",
+        (
+            end.status,
+            at,
+            end.error.model_dump_json() if end.error else None,
+            told and told.model_dump_json(exclude_none=True),
+            told and _dump(made(db, row["id"])),
+            row["id"],
+        ),
+    )
+    if told is not None and row["checkpoint_id"] is not None:
+        _tell_checkpoint(db, row["model_id"], row["checkpoint_id"], told)
+    return _changed(db, row["id"])
+
+
+def stopped(ends_as: str) -> End:
+    """The end of an evaluation that was asked to stop, with the status that it was to have."""
+    return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
+
+
+def interrupt_all(db: Db) -> None:
+    """After a crash: what was queued or running is interrupted, and can be resumed."""
+    query = "SELECT id FROM evaluation WHERE status IN ('queued', 'running')"
+    for [evaluation_id] in db.execute(query).fetchall():
+        finish(db, evaluation_id, stopped("interrupted"))
+
+
+def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
+    """An evaluation as the wire has it."""
+    done = row["done"]
+    return EvaluationJob.model_validate(
+        {
+            "id": row["id"],
+            "model_id": row["model_id"],
+            "model": row["slug"],
+            "checkpoint_id": row["checkpoint_id"],
+            "checkpoint": row["checkpoint_name"],
+            "job_id": row["job_id"],
+            "status": row["status"],
+            "split": row["split"],
+            "name": row["name"],
+            "samples": row["samples"],
+            "num_tasks": row["num_tasks"],
+            "done": done,
+            "total": row["samples"] * row["num_tasks"],
+            "mean_reward": row["reward_sum"] / done if done else None,
+            "parameters": json.loads(row["parameters"]),
+            "created_at": iso(row["created_at"]),
+            "finished_at": iso(row["finished_at"]) if row["finished_at"] else None,
+            "error": json.loads(row["error"]) if row["error"] else None,
+            "result": json.loads(row["result"]) if row["result"] else None,
+            "groups": groups,
+        }
+    )
+
+
+def whole(db: Db, ref: str) -> EvaluationJob:
+    """One evaluation, with its rewards by task. Raises Refused, 404."""
+    row = get(db, ref)
+    kept = row["groups"]
+    groups = made(db, row["id"]) if kept is None else map(Group.model_validate, json.loads(kept))
+    return status(row, list(groups))
+
+
+def _told(id_: str, job_id: str, asked: sqlite3.Row, found: Evaluation, at: float) -> Evaluation:
+    more = {"id": id_, "job_id": job_id, "split": asked["split"], "name": asked["name"]}
+    return found.model_copy(update={**more, "created_at": iso(at)})
+
+
+def _tell_checkpoint(db: Db, model_id: str, checkpoint_id: str, found: Evaluation) -> None:
+    db.execute(
+        "UPDATE checkpoint SET evaluations ="
+        " json_insert(coalesce(evaluations, '[]'), '$[#]', json(?)) WHERE id = ?",
+        (found.model_dump_json(exclude_none=True), checkpoint_id),
+    )
+    checkpoints.announce(db, model_id, checkpoint_id)
+
+
+def _changed(db: Db, evaluation_id: str) -> EvaluationJob:
+    row = get(db, evaluation_id)
+    told = status(row)
+    events.append(db, row["model_id"], [EvaluationChanged(at=now(), evaluation=told)])
+    return told
+
+
+def _dump(groups: Sequence[Group]) -> str:
+    rows = [group.model_dump(include={"task_slug", "rewards"}) for group in groups]
+    return json.dumps(rows)
+
+
+# Those that a managed run makes of its own checkpoints.
+
+
+def due(db: Db, job_id: str) -> Node | None:
+    """The last checkpoint of a run, where the run has not evaluated it and still can."""
+    row = db.execute(
+        f"SELECT id, step, name, sampler_path, state_path, {STATE} AS state, evaluations"
+        " FROM checkpoint WHERE job_id = ? ORDER BY step DESC LIMIT 1",
+        (job_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    *node, known = row
+    done = any(one["job_id"] == job_id for one in json.loads(known or "[]"))
+    return None if done or row["state"] == "expired" else Node(*node)
+
+
+def has_baseline(db: Db, job_id: str) -> bool:
+    """Whether a run has evaluated what it starts from."""
+    return db.execute("SELECT 1 FROM evaluation WHERE job_id = ?", (job_id,)).fetchone() is not None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a managed run found of weights of its own."""
+
+    model_id: str
+    job_id: str
+    node: Node | None
+    """None: the weights that the model started from."""
+    samples: int
+    parameters: dict[str, Any]
+    groups: Sequence[Group]
+    """Rewards by held-out task."""
+    found: Evaluation
+    """What they come to."""
+
+
+def record(db: Db, new: Kept) -> EvaluationJob:
+    """Say what weights scored on the held-out tasks of a run."""
+    at, id_ = now(), new_id()
+    checkpoint_id = None if new.node is None else new.node.id
+    insert(
+        db,
+        "evaluation",
+        id=id_,
+        model_id=new.model_id,
+        checkpoint_id=checkpoint_id,
+        job_id=new.job_id,
+        status="succeeded",
+        split="heldout",
+        samples=new.samples,
+        num_tasks=len(new.groups),
+        done=sum(len(group.rewards) for group in new.groups),
+        reward_sum=sum(sum(group.rewards) for group in new.groups),
+        parameters=json.dumps(new.parameters),
+        groups=_dump(new.groups),
+        created_at=at,
+        finished_at=at,
+    )
+    found = _told(id_, new.job_id, get(db, id_), new.found, at)
+    text = found.model_dump_json(exclude_none=True)
+    db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, id_))
+    db.execute("UPDATE job SET note = NULL WHERE id = ?", (new.job_id,))
+    if checkpoint_id is not None:
+        _tell_checkpoint(db, new.model_id, checkpoint_id, found)
+    return _changed(db, id_)
