@@ -345,6 +345,7 @@ FLAGS = (
     *("temperature", "max_tokens", "seed", "reasoning_effort"),
     *("loss_fn_config", "reward_scale", "norm_adv_by_std"),
     *("beta1", "beta2", "eps", "weight_decay"),
+    *("eval_every", "eval_samples", "baseline"),
 )
 """Parameters of a run that ``hud-tui run`` has flags for."""
 

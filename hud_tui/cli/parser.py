@@ -311,6 +311,9 @@ PARAMETERS = (
     "temperature",
     "max_tokens",
     "seed",
+    "eval_every",
+    "eval_samples",
+    "baseline",
 )
 
 
@@ -352,6 +355,7 @@ def _run(add: Add) -> None:
     parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
     parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
     parser.add_argument("--seed", type=whole_number, metavar="N")
+    _evaluated(parser)
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
     parser.add_argument(
         "--fail-on",
@@ -379,6 +383,19 @@ def _update(parser: Parser) -> None:
     for name, value in usual.items():
         about = f"Adam's; {value}"
         parser.add_argument(flag(name), type=finite_number, metavar="X", help=about)
+
+
+def _evaluated(parser: Parser) -> None:
+    """The flags of what a run evaluates on its held-out tasks."""
+    about = "evaluate the newest checkpoint on the held-out tasks every N steps"
+    parser.add_argument("--eval-every", type=whole_number, metavar="N", help=about)
+    about = "rollouts per task of an evaluation; 1"
+    parser.add_argument("--eval-samples", type=whole_number, metavar="K", help=about)
+    parser.add_argument(
+        "--baseline",
+        action=argparse.BooleanOptionalAction,
+        help="evaluate what the first step is taken from, too; off",
+    )
 
 
 def _config(text: str) -> dict[str, float]:

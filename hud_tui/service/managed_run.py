@@ -120,7 +120,6 @@ class ZeroVarianceStreak:
 # in whole batches, and what is left over waits for the next one.
 
 
-T = TypeVar("T")
 UPDATE: Mapping[str, Any] = {
     "reward_scale": 1.0,
     "norm_adv_by_std": False,

@@ -88,7 +88,8 @@ async def test_a_step_arrives_in_order(wire: httpx.AsyncClient) -> None:
     assert kinds[:3] == ["job", "job", "rollout"]
     others = [kind for kind in kinds if kind != "rollout"]
     steps = ["checkpoint", "head", "step", "job"] * 2
-    assert others == ["job", "job", *steps, "job", "checkpoint", "job"], "evaluated at the end"
+    evaluated = ["job", "checkpoint", "evaluation", "job"]
+    assert others == ["job", "job", *steps, *evaluated], "evaluated at the end"
     ids = [int(event.id) for event in found]
     assert ids == sorted(set(ids))
     taken = [read(event) for event in found if event.event == "step"]
