@@ -10,14 +10,18 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
     is:pinned          pinned, noted, alarm, expired, damaged, weights, head
 
+The grammar is one for all that is listed; `Fields` says what a kind of thing has, `CHECKPOINTS`
+below what a checkpoint has, and `hud_tui.rl.runs` what a run has.
+
 What tells of weights (reward, heldout, entropy, kl …) is the checkpoint's own, see
 `hud_tui.rl.own_numbers`; one that nobody sampled yet has none and does not match.
 """
 
 import operator
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, ParamSpec
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
@@ -26,9 +30,8 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint
 
-Predicate = Callable[[Tree, int], bool]
-"""Whether a filter lets through the checkpoint of a tree at a position."""
-Test = Callable[[Checkpoint], bool]
+P = ParamSpec("P")
+"""What a test is given: a run; or a tree and a position in it."""
 
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -40,6 +43,143 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "k": 1e3, "M": 1e6}
+"""What may follow a number: seconds, minutes, hours, days; thousands and millions."""
+IS = "is"
+_TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")
+_RANGE = "step:100..200"
+_EXAMPLE = "as in reward>.6"
+
+
+@dataclass(frozen=True)
+class Fields(Generic[P]):
+    """What can be asked of one kind of thing."""
+
+    thing: str
+    """What one is called."""
+    words: Callable[P, str]
+    """The text that a bare word is looked for in."""
+    texts: Mapping[str, Callable[P, str]]
+    """By the names that are typed, as the two below."""
+    traits: Mapping[str, Callable[P, bool]]
+    """After ``is:``."""
+    number: Callable[[str], Callable[P, float | None] | None]
+    """How to get at a number by its name; None where nothing has one of this name."""
+    numbers: Sequence[str] = ()
+    """Names of numbers, to offer for a misspelt one."""
+
+
+def parse_terms(expression: str, fields: Fields[P]) -> Callable[P, bool]:
+    """Read a filter: whether a thing is let through.
+
+    Raises:
+        HudUsage: A term that says nothing; the message shows it.
+    """
+    terms = [_term(word, fields) for word in expression.split()]
+
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        return all(term(*args, **kwargs) for term in terms)
+
+    return holds
+
+
+def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
+    if word.startswith('"'):
+        return _contains(fields.words, word.strip('"').casefold(), False)
+    match = _TERM.match(word)
+    if match is None:
+        wanted = word.removeprefix("!").casefold()
+        return _contains(fields.words, wanted, word.startswith("!"))
+    invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4]
+    if not key or not value:
+        missing = "a name before it is missing" if not key else "what to compare with is missing"
+        raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
+    if key == IS:
+        return _trait(word, value.casefold(), invert != (compare == "!="), fields)
+    if key in fields.texts:
+        if compare not in (":", "=", "==", "!="):
+            raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with : or !=")
+        return _contains(fields.texts[key], value.casefold(), invert != (compare == "!="))
+    number = fields.number(key)
+    if number is None:
+        raise _unknown(word, key, fields)
+    if compare in (":", "=") and ".." in value:
+        return _range(word, number, value, invert)
+    return _number(word, number, compare, value, invert)
+
+
+def _contains(text: Callable[P, str], wanted: str, invert: bool) -> Callable[P, bool]:
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        return (wanted in text(*args, **kwargs).casefold()) != invert
+
+    return holds
+
+
+def _trait(word: str, value: str, invert: bool, fields: Fields[P]) -> Callable[P, bool]:
+    trait = fields.traits.get(value)
+    if trait is None:
+        raise HudUsage(
+            f"{one_line(word, 40)}: unknown", f"there are {', '.join(sorted(fields.traits))}"
+        )
+
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        return trait(*args, **kwargs) != invert
+
+    return holds
+
+
+def _number(
+    word: str, number: Callable[P, float | None], compare: str, value: str, invert: bool
+) -> Callable[P, bool]:
+    bound, test = _float(word, value), COMPARE[compare]
+
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        found = number(*args, **kwargs)
+        return found is not None and test(found, bound) != invert
+
+    return holds
+
+
+def _range(
+    word: str, number: Callable[P, float | None], value: str, invert: bool
+) -> Callable[P, bool]:
+    first, _, last = value.partition("..")
+    if not first and not last:
+        raise HudUsage(f"{one_line(word, 40)}: a range needs an end", f"as in {_RANGE}")
+    low = _float(word, first) if first else float("-inf")
+    high = _float(word, last) if last else float("inf")
+
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        found = number(*args, **kwargs)
+        return found is not None and (low <= found <= high) != invert
+
+    return holds
+
+
+def _float(word: str, value: str) -> float:
+    unit = UNITS.get(value[-1:], 1.0)
+    try:
+        return float(value[:-1] if value[-1:] in UNITS else value) * unit
+    except ValueError as error:
+        raise HudUsage(
+            f"{one_line(word, 40)}: {one_line(value, 20)} is not a number", _EXAMPLE
+        ) from error
+
+
+def _unknown(word: str, key: str, fields: Fields[P]) -> HudUsage:
+    from hud_tui.rl.names import close_names  # only a mistake needs it
+
+    there = [*fields.numbers, *fields.texts]
+    return HudUsage(
+        f"{one_line(word, 40)}: no {fields.thing} has {one_line(key, 20)}", close_names(key, there)
+    )
+
+
+# Checkpoints of a tree.
+
+
+Predicate = Callable[[Tree, int], bool]
+"""Whether a filter lets through the checkpoint of a tree at a position."""
 NUMBERS = {
     "step": "step",
     "lr": "learning_rate",
@@ -55,8 +195,6 @@ TEXTS = {
     "id": "id",
     "state": "state",
 }
-NOTE = "note"
-IS = "is"
 OWN_NUMBERS: Mapping[str, Callable[[Own], float | None]] = {
     "reward": lambda own: own.reward,
     "heldout": lambda own: own.heldout,
@@ -65,24 +203,13 @@ OWN_NUMBERS: Mapping[str, Callable[[Own], float | None]] = {
 }
 STEP = "step_"
 """Before a metric's name: as the step that made the checkpoint reports it."""
-TRAITS: Mapping[str, Test] = {
+TRAITS: Mapping[str, Callable[[Checkpoint], bool]] = {
     "pinned": lambda c: c.pinned,
     "head": lambda c: c.is_active,
     "expired": lambda c: c.state == "expired",
     "damaged": lambda c: c.state == "damaged",
     "weights": lambda c: c.state == "weights",
 }
-_TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")
-_RANGE = "step:100..200"
-_EXAMPLE = "as in reward>.6"
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What is known of checkpoints beside what the service says, by their ids."""
-
-    notes: Mapping[str, str]
-    onsets: Collection[str]
 
 
 def parse(
@@ -91,7 +218,7 @@ def parse(
     notes: Mapping[str, str] | None = None,
     onsets: Collection[str] = (),
 ) -> Predicate:
-    """Read a filter.
+    """Read a filter of checkpoints.
 
     Args:
         expression: What was typed.
@@ -102,30 +229,35 @@ def parse(
     Raises:
         HudUsage: A term that says nothing; the message shows it.
     """
-    beside = Beside(notes or {}, onsets)
-    terms = [_term(word, metrics, beside) for word in expression.split()]
-    return lambda tree, position: all(term(tree, position) for term in terms)
+    return parse_terms(expression, _fields(metrics, notes or {}, onsets))
 
 
-def _term(word: str, metrics: Collection[str] | None, beside: Beside) -> Predicate:
-    if word.startswith('"'):
-        return _word(word.strip('"'), False)
-    match = _TERM.match(word)
-    if match is None:
-        return _word(word.removeprefix("!"), word.startswith("!"))
-    invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4]
-    if not key or not value:
-        missing = "a name before it is missing" if not key else "what to compare with is missing"
-        raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
-    if key == IS:
-        return _trait(word, value.casefold(), invert != (compare == "!="), beside)
-    if key in TEXTS or key == NOTE:
-        return _text(word, key, compare, value.casefold(), invert, beside)
-    if metrics is not None and not _is_number(key, metrics):
-        raise _unknown(word, key, metrics or ())
-    if compare in (":", "=") and ".." in value:
-        return _range(word, key, value, invert)
-    return _number(word, key, compare, value, invert)
+def _fields(
+    metrics: Collection[str] | None, notes: Mapping[str, str], onsets: Collection[str]
+) -> Fields[[Tree, int]]:
+    def text(field: str) -> Callable[[Tree, int], str]:
+        return lambda tree, position: str(getattr(tree[position], field) or "")
+
+    def trait(test: Callable[[Checkpoint], bool]) -> Callable[[Tree, int], bool]:
+        return lambda tree, position: test(tree[position])
+
+    def number(key: str) -> Callable[[Tree, int], float | None] | None:
+        if metrics is not None and not _is_number(key, metrics):
+            return None
+        return lambda tree, position: _value(tree, position, key)
+
+    traits = {name: trait(test) for name, test in TRAITS.items()}
+    traits |= {"noted": trait(lambda c: c.id in notes), "alarm": trait(lambda c: c.id in onsets)}
+    texts = {name: text(field) for name, field in TEXTS.items()}
+    texts["note"] = lambda tree, position: notes.get(tree[position].id, "")
+    return Fields(
+        "checkpoint",
+        lambda tree, position: f"{tree[position].name or ''} {tree[position].id}",
+        texts,
+        traits,
+        number,
+        [*OWN_NUMBERS, *NUMBERS, *sorted(metrics or ())],
+    )
 
 
 def _is_number(key: str, metrics: Collection[str]) -> bool:
@@ -133,78 +265,6 @@ def _is_number(key: str, metrics: Collection[str]) -> bool:
     name = key.removeprefix(STEP)
     known = (*NUMBERS, *OWN_NUMBERS)
     return name in known or any(name in metric.casefold() for metric in metrics)
-
-
-def _of_node(test: Test) -> Predicate:
-    return lambda tree, position: test(tree[position])
-
-
-def _word(wanted: str, invert: bool) -> Predicate:
-    wanted = wanted.casefold()
-    return _of_node(lambda c: (wanted in f"{c.name or ''} {c.id}".casefold()) != invert)
-
-
-def _trait(word: str, value: str, invert: bool, beside: Beside) -> Predicate:
-    ids = {"noted": beside.notes, "alarm": beside.onsets}.get(value)
-    if ids is not None:
-        return _of_node(lambda c: (c.id in ids) != invert)
-    if value not in TRAITS:
-        there = ", ".join(sorted([*TRAITS, "alarm", "noted"]))
-        raise HudUsage(f"{one_line(word, 40)}: unknown", f"there are {there}")
-    trait = TRAITS[value]
-    return _of_node(lambda c: trait(c) != invert)
-
-
-def _text(word: str, key: str, compare: str, value: str, invert: bool, beside: Beside) -> Predicate:
-    if compare not in (":", "=", "==", "!="):
-        raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with : or !=")
-    absent = invert != (compare == "!=")
-    if key == NOTE:
-        return _of_node(lambda c: (value in beside.notes.get(c.id, "").casefold()) != absent)
-    field = TEXTS[key]
-    return _of_node(lambda c: (value in str(getattr(c, field) or "").casefold()) != absent)
-
-
-def _number(word: str, key: str, compare: str, value: str, invert: bool) -> Predicate:
-    bound, test = _float(word, value), COMPARE[compare]
-
-    def holds(tree: Tree, position: int) -> bool:
-        number = _value(tree, position, key)
-        return number is not None and test(number, bound) != invert
-
-    return holds
-
-
-def _range(word: str, key: str, value: str, invert: bool) -> Predicate:
-    first, _, last = value.partition("..")
-    if not first and not last:
-        raise HudUsage(f"{one_line(word, 40)}: a range needs an end", f"as in {_RANGE}")
-    low = _float(word, first) if first else float("-inf")
-    high = _float(word, last) if last else float("inf")
-
-    def holds(tree: Tree, position: int) -> bool:
-        number = _value(tree, position, key)
-        return number is not None and (low <= number <= high) != invert
-
-    return holds
-
-
-def _float(word: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError as error:
-        raise HudUsage(
-            f"{one_line(word, 40)}: {one_line(value, 20)} is not a number", _EXAMPLE
-        ) from error
-
-
-def _unknown(word: str, key: str, metrics: Collection[str]) -> HudUsage:
-    from hud_tui.rl.names import close_names  # only a mistake needs it
-
-    there = [*OWN_NUMBERS, *NUMBERS, *TEXTS, *sorted(metrics)]
-    return HudUsage(
-        f"{one_line(word, 40)}: no checkpoint has {one_line(key, 20)}", close_names(key, there)
-    )
 
 
 def _value(tree: Tree, position: int, key: str) -> float | None:
