@@ -585,6 +585,90 @@ class JobStatus(Response):
     """What the engine's server holds it up with; None while it goes on."""
 
 
+class RunRecord(Response):
+    """One row of GET /v1/runs (embedded): a managed run, or a loop that is driven from outside."""
+
+    id: str
+    """Of its job; a loop that steps without a job of its own has its model's id."""
+    kind: str = "training"
+    """training: the service takes the steps; reported: a client's loop does."""
+    name: str | None = None
+    status: str | None = None
+    """A job's words; None where nobody says, as of a loop without a job."""
+    model_id: str
+    model: str | None = None
+    base: str | None = None
+    engine: str | None = None
+    """tiny or tinker; None where the model's base is not this service's engine's."""
+    forked_from: str | None = None
+    start: str | None = None
+    """Name of the checkpoint that its first step was, or will be, taken from; None: the weights
+    that the model started from."""
+    taskset: str | None = None
+    parameters: Json | None = None
+    """As of `JobStatus`; of a loop, group_size alone where it says so."""
+    learning_rate: float | None = None
+    """Of its newest step, as the one below."""
+    loss_fn: str | None = None
+    step: int = 0
+    """Steps taken."""
+    steps: int | None = None
+    created_at: float | None = None
+    """Unix seconds, as the two below."""
+    stepped_at: float | None = None
+    finished_at: float | None = None
+    busy_s: float | None = None
+    """Seconds that a managed run has spent on its steps; of a loop, from first to newest."""
+    reward_first: float | None = None
+    """Mean of the mean rewards of its first five steps, of rollouts that they were trained on."""
+    reward_last: float | None = None
+    """The same of its newest five."""
+    points: list[float] = Field(default_factory=list)
+    """Its mean rewards in order, at most 64: each the mean of so many steps."""
+    stride: int = 1
+    """How many steps a point stands for; the last one may be of fewer."""
+    heldout: float | None = None
+    """Held-out reward: of its newest evaluated checkpoint, else as its newest step reports it."""
+    evaluation: Evaluation | None = None
+    """Of its newest checkpoint that has one."""
+    rollouts: int = 0
+    """Sampled to train on, those of batches that were sampled again too."""
+    no_gradient: float | None = None
+    """Share of them whose group had no variance."""
+    tokens: int = 0
+    """Generated in the rollouts of its steps."""
+    alarms: int | None = None
+    """How many of them hold; None where no detector has looked."""
+    alarm: str | None = None
+    """The worst of these: info, warn or critical."""
+    alarm_title: str | None = None
+    revision: int = 0
+    """Grows with every change of the row."""
+
+
+class RunPage(Page[RunRecord]):
+    """GET /v1/runs?since=REVISION, newest run first; with `since`, only rows changed after it."""
+
+    revision: int = 0
+    """To ask `since` next, once all pages are read."""
+
+
+class RunSteps(Response):
+    """GET /v1/runs/{id}/steps?after=N&keys=a,b: a run's steps as columns (embedded)."""
+
+    step: list[int]
+    """Within the run, from 1, shape (N,), as all below."""
+    at: list[float | None]
+    """Unix seconds."""
+    tokens: list[int]
+    """Generated in the step's rollouts."""
+    checkpoint_id: list[str]
+    metrics: dict[str, list[float | None]] = Field(default_factory=dict)
+    """By key; null where a step has no such number."""
+    total: int = 0
+    """Steps of the run."""
+
+
 # Tasksets: listed, read and uploaded.
 
 
@@ -643,6 +727,8 @@ class JobEnter(Request):
     name: str | None = None
     group: int | None = None
     taskset_id: str | None = None
+    steps: int | None = None
+    """Embedded: how many optimizer steps the loop will take, so that it has an end in sight."""
 
 
 class TraceEnter(Request):
@@ -958,6 +1044,9 @@ __all__ = [
     "Request",
     "Response",
     "RolloutAgent",
+    "RunPage",
+    "RunRecord",
+    "RunSteps",
     "Sample",
     "Sampling",
     "ScenarioRecord",

@@ -1,0 +1,357 @@
+"""The table of runs: rows, columns, order, filter, groups, differences, and overlays."""
+
+from math import isnan
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.axes import Axis
+from hud_tui.rl.runs import (
+    COLUMNS,
+    MOST_POINTS,
+    USUAL,
+    RunRow,
+    RunSeries,
+    column,
+    columns,
+    differences,
+    evaluation_said,
+    group_rows,
+    overlay,
+    parse_filter,
+    row_of,
+    row_of_job,
+    sort_rows,
+    sparkline,
+    thinned,
+    value_at,
+)
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, RunRecord
+
+NOW = 1_000_000.0
+
+
+def run(id_: str, **fields: Any) -> RunRow:
+    return RunRow(**{"id": id_, "model_id": "m", "model": "arith-rl", **fields})
+
+
+ROWS = [
+    run("a", reward=0.5, lr=1e-4, group_size=8, status="running", created_at=NOW - 60, step=10),
+    run("b", reward=0.9, lr=3e-4, group_size=8, status="succeeded", taskset="mixed", note="good"),
+    run("c", lr=3e-4, group_size=16, status="failed", name="Third", alarms=2, alarm="critical"),
+    run("d", reward=0.9, lr=1e-3, status="running", kind="reported", tokens=2_000_000),
+]
+
+
+def ids(rows: list[RunRow]) -> str:
+    return "".join(row.id for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("by", "wanted"),
+    [
+        ("", "abcd"),
+        ("reward", "abdc"),
+        ("-reward", "bdac"),
+        ("-lr", "dbca"),
+        ("group", "abcd"),
+        ("-group,lr", "cabd"),
+        ("state,-reward", "cdab"),
+        ("-alarms", "cabd"),
+        ("age", "abcd"),
+        ("note", "bacd"),
+        ("param.none", "abcd"),
+    ],
+)
+def test_rows_are_sorted_stably_with_what_is_missing_last(by: str, wanted: str) -> None:
+    assert ids(sort_rows(ROWS, by)) == wanted
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), max_size=30))
+def test_any_order_has_the_same_rows(rewards: list[float | None]) -> None:
+    rows = [run(str(n), reward=reward) for n, reward in enumerate(rewards)]
+    for by in ("reward", "-reward"):
+        found = sort_rows(rows, by)
+        assert sorted(map(id, found)) == sorted(map(id, rows))
+        known = [row.reward for row in found if row.reward is not None]
+        assert known == sorted(known, reverse=by[0] == "-")
+        assert all(row.reward is None for row in found[len(known) :])
+        for value in (0.0, 0.5, 1.0):
+            alike = [int(row.id) for row in found if row.reward == value]
+            assert alike == sorted(alike), "equal ones stay in their order"
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("", "abcd"),
+        ("lr:3e-4", "bc"),
+        ("lr:3e-4 reward>.8", "b"),
+        ("lr:3e-4 reward>.8 state:succeeded mixed", "b"),
+        ("state:running", "ad"),
+        ("mixed", "b"),
+        ("!mixed", "acd"),
+        ("third", "c"),
+        ("reward>=.5 group:8..16", "ab"),
+        ("!reward>.6", "a"),
+        ("is:alarm", "c"),
+        ("alarm:critical", "c"),
+        ("is:running", "ad"),
+        ("is:reported", "d"),
+        ("is:ended", "bc"),
+        ("is:failed", "c"),
+        ("!is:active", "bc"),
+        ("note:good", "b"),
+        ("is:noted", "b"),
+        ("age<2m", "a"),
+        ("age<30s", ""),
+        ("tokens>1M", "d"),
+        ("steps:10", "a"),
+        ("kind=reported", "d"),
+        ("param.max_tokens>1", ""),
+    ],
+)
+def test_rows_are_filtered_by_what_the_tree_s_filter_takes(expression: str, wanted: str) -> None:
+    keep = parse_filter(expression, NOW)
+    assert ids([row for row in ROWS if keep(row)]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "said", "hint"),
+    [
+        ("rewrad>.8", "no run has rewrad", "did you mean reward"),
+        ("reward>x", "x is not a number", ""),
+        ("model>3", "model is text", ""),
+        ("is:blue", "unknown", "running"),
+        ("reward>", "what to compare with is missing", ""),
+    ],
+)
+def test_a_term_that_says_nothing_is_named(expression: str, said: str, hint: str) -> None:
+    with pytest.raises(HudUsage) as failed:
+        parse_filter(expression, NOW)
+    assert said in failed.value.message
+    assert hint in failed.value.hint
+
+
+def test_columns_are_chosen_and_ordered_added_and_taken_away() -> None:
+    assert [one.key for one in columns("")] == list(USUAL)
+    assert [one.key for one in columns("reward, name,param.max_tokens")] == [
+        *("reward", "name", "param.max_tokens"),
+    ]
+    assert [one.key for one in columns("-age,+tokens")] == [*USUAL[:-1], "tokens"]
+    with pytest.raises(HudUsage) as failed:
+        columns("rewards")
+    assert "did you mean reward" in failed.value.hint
+
+
+@pytest.mark.parametrize("key", COLUMNS)
+def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
+    full = row_of(RECORD, {"r": "mine"})
+    assert COLUMNS[key].text(run("x"), NOW) in ("–", "x", "arith-rl", "0", "")
+    assert COLUMNS[key].text(full, NOW) not in ("–", "")
+
+
+EVALUATION = Evaluation(
+    mean_reward=0.71,
+    num_tasks=48,
+    num_traces=192,
+    samples=4,
+    mean=Estimate(value=0.71, low=0.66, high=0.76),
+)
+RECORD = RunRecord(
+    id="r",
+    name="mixed on \x1b[31mrl",
+    status="running",
+    model_id="m",
+    model="arith-rl",
+    base="tiny/arith-0.2M",
+    engine="tiny",
+    forked_from="tiny/arith-0.2M",
+    start="step-000012",
+    taskset="mixed",
+    parameters={
+        **{"group_size": 8, "learning_rate": 3e-4, "loss_fn": "ppo", "seed": 3},
+        **{"loss_fn_config": {"clip_high_threshold": 1.28}, "sweep": "s1", "max_tokens": None},
+    },
+    step=30,
+    steps=60,
+    created_at=NOW - 300,
+    stepped_at=NOW - 1,
+    busy_s=90.0,
+    reward_first=0.4,
+    reward_last=0.8,
+    points=[0.4, 0.6, 0.8],
+    heldout=0.7,
+    evaluation=EVALUATION,
+    no_gradient=0.25,
+    tokens=12_345,
+    alarms=1,
+    alarm="warn",
+)
+
+
+def test_the_service_s_record_becomes_a_row() -> None:
+    row = row_of(RECORD, {"r": "mine"})
+    assert row.name == "mixed on ␛[31mrl", "what a server says cannot act on the terminal"
+    assert (row.start, row.sweep, row.note, row.lr, row.seed) == (
+        "step-000012",
+        "s1",
+        "mine",
+        3e-4,
+        3,
+    )
+    assert row.parameters["loss_fn_config.clip_high_threshold"] == 1.28
+    assert not row.parameters.keys() & {"max_tokens", "sweep", "loss_fn_config"}
+    assert (row.step_s, row.eta_s) == (3.0, 90.0)
+    shown = {key: COLUMNS[key].text(row, NOW) for key in USUAL}
+    assert shown["reward"] == ".400 → .800"
+    assert shown["eval"] == ".710 [.660, .760] 48×4"
+    assert (shown["steps"], shown["nograd"], shown["alarms"]) == ("30/60", "25 %", "1 warn")
+    assert (shown["spark"], shown["lr"], shown["age"]) == ("▁▄█", "3e-4", "5 m")
+
+
+def test_hud_s_words_become_the_same_row() -> None:
+    job = Job(
+        id="j",
+        name="mixed",
+        status="running",
+        created_at="2026-01-01T00:00:00Z",
+        group_size=8,
+        metadata={"kind": "training", "model_id": "m", "step": 3, "steps": 10},
+    )
+    model = Model(id="m", model_name="arith-rl", forked_from="base@step-000002")
+    bare = row_of_job(job, model)
+    assert (bare.model, bare.start, bare.step, bare.steps) == (
+        "arith-rl",
+        "base@step-000002",
+        3,
+        10,
+    )
+    assert not bare.whole
+    parent = Checkpoint(id="p", name="step-000007")
+    steps = [
+        Checkpoint(
+            id=str(n),
+            created_at=f"2026-01-01T00:0{n}:00Z",
+            mean_reward=n / 10,
+            num_traces=16,
+            num_tokens=100,
+            learning_rate=1e-4,
+            loss_fn="ppo",
+            metrics={"frac_reward_zero_std": 0.5},
+        )
+        for n in (1, 2, 3)
+    ]
+    row = row_of_job(job, model, None, steps, parent)
+    assert (row.start, row.lr, row.loss, row.tokens) == ("step-000007", 1e-4, "ppo", 300)
+    assert (row.reward_first, row.points) == (pytest.approx(0.2), (0.1, 0.2, 0.3))
+    assert (row.no_gradient, row.duration_s, row.eta_s) == (0.5, 180.0, 420.0)
+    assert row.whole
+
+
+def test_groups_are_settings_and_their_repetitions() -> None:
+    rows = [
+        run(f"{lr}{seed}", parameters={"learning_rate": lr, "seed": seed}, reward=reward)
+        for lr, seed, reward in ((1e-4, 0, 0.5), (3e-4, 0, 0.8), (1e-4, 1, 0.7), (3e-4, 1, None))
+    ]
+    first, second = group_rows(rows, "differs")
+    assert [dict(group.keys)["learning_rate"] for group in (first, second)] == ["1e-4", "3e-4"]
+    assert [len(group.rows) for group in (first, second)] == [2, 2]
+    assert (first.mean, second.mean, second.std) == (pytest.approx(0.6), 0.8, None)
+    assert first.std == pytest.approx(0.1414, abs=1e-4)
+    assert "2 runs · reward .600 ± .141" in first.title
+    by_model = group_rows(ROWS, "state")
+    assert [group.keys for group in by_model] == [
+        (("state", "running"),),
+        (("state", "succeeded"),),
+        (("state", "failed"),),
+    ]
+
+
+def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
+    rows = [
+        run("a", parameters={"learning_rate": 1e-4, "steps": 60, "beta1": 0.9}, start="step-1"),
+        run("b", parameters={"learning_rate": 3e-4, "steps": 60}, start="step-1", engine="tiny"),
+    ]
+    found = differences(rows)
+    assert found.keys == ("learning_rate", "beta1", "engine")
+    assert found.rows == (("a", ("1e-4", "0.9", "–")), ("b", ("3e-4", "–", "tiny")))
+    assert ("steps", "60") in found.same
+    assert ("start", "step-1") in found.same
+    assert differences([]).keys == ()
+
+
+def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunSeries:
+    made = RunSeries()
+    for n, reward in enumerate(rewards):
+        made.add(str(n), NOW + n * seconds, tokens, {"reward_mean": reward})
+    return made
+
+
+def test_runs_are_laid_over_each_other_from_their_own_beginning() -> None:
+    slow, fast = series([0.1, 0.2, 0.3], 10.0, 5), series([0.5, 0.6, 0.7, 0.9], 1.0, 20)
+    runs = [(run("slow"), slow), (run("fast"), fast)]
+    by_step = overlay(runs, "reward_mean", Axis.STEP, 4)
+    assert [line.row.id for line in by_step.lines] == ["fast", "slow"], "the best first"
+    assert (by_step.low, by_step.high, by_step.extent) == (1.0, 4.0, (0.1, 0.9))
+    assert [bucket.column for bucket in by_step.lines[1].buckets] == [0, 1, 2]
+    by_time = overlay(runs, "reward_mean", Axis.TIME, 21)
+    assert (by_time.low, by_time.high) == (0.0, 20.0)
+    assert [bucket.column for bucket in by_time.lines[0].buckets] == [0, 1, 2, 3]
+    by_tokens = overlay(runs, "reward_mean", Axis.TOKENS, 10)
+    assert (by_tokens.low, by_tokens.high) == (5.0, 80.0)
+    zoomed = overlay(runs, "reward_mean", Axis.STEP, 4, window=(3.0, 4.0))
+    assert [line.rows for line in zoomed.lines] == [(2, 4), (2, 3)]
+    assert value_at(fast, "reward_mean", Axis.TIME, 2.5) == 0.7
+    assert isnan(value_at(slow, "reward_mean", Axis.STEP, 4.0)), "it has no such step"
+
+
+def test_an_overlay_of_nothing_is_empty() -> None:
+    empty = overlay([(run("a"), RunSeries()), (run("b"), series([0.5]))], "entropy")
+    assert [line.buckets for line in empty.lines] == [(), ()]
+    assert all(map(isnan, empty.extent))
+    assert overlay([], "reward_mean").lines == []
+
+
+def test_a_metric_that_comes_late_and_steps_that_are_added_are_drawn() -> None:
+    made = series([0.5, 0.6])
+    made.add("x", None, 0, {"kl_sample_train": 0.1})
+    made.add("y", NOW, 0, {"reward_mean": None})
+    assert list(made.x(Axis.TIME)) == [0.0, 1.0, 1.0, 1.0], "time never goes back"
+    shown = overlay([(run("a"), made)], "kl_sample_train", width=4)
+    assert [bucket.column for bucket in shown.lines[0].buckets] == [2]
+    made.add("z", NOW + 9, 5, {"reward_mean": 0.9})
+    assert overlay([(run("a"), made)], "reward_mean").lines[0].last == 0.9
+
+
+def test_the_lowest_kl_is_first_of_its_metric() -> None:
+    def of(kl: float) -> RunSeries:
+        made = RunSeries()
+        made.add("a", None, 1, {"kl_sample_train": kl})
+        return made
+
+    found = overlay([(run("far"), of(0.5)), (run("near"), of(0.01))], "kl_sample_train")
+    assert [line.row.id for line in found.lines] == ["near", "far"]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=300))
+def test_thinned_rewards_are_means_of_neighbours(values: list[float]) -> None:
+    found = thinned(values)
+    assert len(found) <= MOST_POINTS
+    assert len(found) == len(values) or len(values) > MOST_POINTS
+    assert all(min(values) - 1e-6 <= one <= max(values) + 1e-6 for one in found)
+    assert len(sparkline(values, 12)) == min(len(thinned(values, 12)), 12)
+
+
+def test_an_evaluation_without_an_interval_says_its_mean_and_size() -> None:
+    assert evaluation_said(Evaluation(mean_reward=0.5, num_tasks=3, num_traces=6)) == ".500 3×2"
+    assert evaluation_said(None) == "–"
+
+
+def test_a_parameter_is_a_column_by_its_name() -> None:
+    one = column("param.max_tokens")
+    row = run("a", parameters={"max_tokens": 20})
+    assert (one.value(row), one.text(row, NOW), one.text(run("b"), NOW)) == (20, "20", "–")
