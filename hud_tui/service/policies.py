@@ -27,7 +27,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.http import Refused
 from hud_tui.service.store import checkpoints
-from hud_tui.service.store.checkpoints import Node, Row
+from hud_tui.service.store.checkpoints import File, Node, Row
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import digest
@@ -107,6 +107,18 @@ def checksum(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+def saved_file(data_dir: Path, directory: Path, state_path: str) -> File:
+    """What was saved into a directory, with the checksum of the file that is loaded."""
+    is_here = "://" not in state_path
+    sha256 = checksum(data_dir / state_path) if is_here else None
+    return File(state_path, size_of(directory), sha256)
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of a directory's files."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
 def damage_of(path: Path, sha256: str | None) -> str | None:
@@ -257,7 +269,7 @@ class Policies:
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
         """Say that this policy trains the model and stands at `source` now."""
         self._training[model_id] = (source, policy)
-        policy.held = False
+        self.release(policy)
 
     async def hold(self, policy: Policy) -> None:
         """Wait until nobody samples from a policy that is about to step, and let nobody begin:
@@ -268,8 +280,12 @@ class Policies:
                 policy.left.clear()
                 await policy.left.wait()
         except asyncio.CancelledError:
-            policy.held = False
+            self.release(policy)
             raise
+
+    def release(self, policy: Policy) -> None:
+        """It did not step: its weights are what they were."""
+        policy.held = False
 
     async def retire(self, policy: Policy) -> None:
         """Close a policy as soon as nobody uses it."""

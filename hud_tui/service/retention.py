@@ -12,8 +12,7 @@ from pathlib import Path
 
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import FULL, Refused, free_bytes, new_id, refusal
-from hud_tui.service.policies import Policies, Weights
-from hud_tui.service.session import saved_file
+from hud_tui.service.policies import Policies, Weights, saved_file
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Store

@@ -28,21 +28,17 @@ class Service:
             max_disk: Bytes that all checkpoints' files may have together.
         """
         self.data_dir = data_dir.resolve()
-        self.parts: ServiceContext
-        self.runner: Runner
-        self.hosted: Hosted
-        self.evaluator: Evaluator
+        self.parts = ServiceContext(self.data_dir, engine, max_disk)
+        self.runner = Runner(self.parts)
+        self.hosted = Hosted(self.parts)
+        self.evaluator = Evaluator(self.parts)
         self.api_key = ""
+        """Known when it is started: it is read from the data directory, or made there."""
         self._engine = engine
-        self._max_disk = max_disk
 
     async def __aenter__(self) -> "Service":
         prepared = await asyncio.to_thread(prepare, self.data_dir)
         self.api_key = prepared.key
-        self.parts = ServiceContext(self.data_dir, self._engine, self._max_disk)
-        self.runner = Runner(self.parts)
-        self.hosted = Hosted(self.parts)
-        self.evaluator = Evaluator(self.parts)
         try:
             await self.parts.store.open(prepared.id)
             await asyncio.to_thread(mark, self.data_dir, prepared.id)

@@ -7,9 +7,9 @@ import pytest
 
 from hud_tui.service.engines.base import About, Adam, Datum
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
+from hud_tui.service.policies import size_of
 from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.service import Service
-from hud_tui.service.session import size_of
 from tests.conftest import Served, ended, fork, submit, tasks_of
 from tests.service.calls import detail, saved_steps
 from tests.service.clients import over_socket

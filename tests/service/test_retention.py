@@ -13,8 +13,8 @@ import pytest
 from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.policies import size_of
 from hud_tui.service.service import Service
-from hud_tui.service.session import size_of
 from hud_tui.service.store import checkpoints
 from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork

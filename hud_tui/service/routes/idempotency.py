@@ -117,7 +117,7 @@ async def settle(request: Request) -> Response:
             return _settled(await parts.store.write(_settle, model.id, key))
         session = parts.session(model)
         async with session.lock:
-            waiting = session.passes.find(key)
+            waiting = session.answered(key)
             return _settled(await parts.store.write(_settle, model.id, key, waiting))
 
 
@@ -157,7 +157,7 @@ async def _find(
     if asked is None:
         return None
     stored = await parts.store.read(replies.find, model.id, asked.key)
-    return stored or session.passes.find(asked.key)
+    return stored or session.answered(asked.key)
 
 
 ROUTES = [

@@ -169,7 +169,7 @@ async def backward(request: Request) -> Response:
     model = trainable(await find_model(request))
 
     async def act(session: Session, asked: Asked | None) -> Any:
-        passed = session.forwards.get(body.forward_id)
+        passed = session.passed(body.forward_id)
         session.refuse_full(passed.batch)
         weights = output_weights(passed.datums, body.weights)
         return _passed(session, asked, *await session.backward(passed, weights, body.metrics))
@@ -198,7 +198,7 @@ def _passed(
     """A gradient pass's answer, kept with the gradients where it was asked for with a key."""
     body = {"metrics": metrics, "num_datums": count}
     if asked is not None:
-        session.passes.keep(Kept(asked, dumps(body)))
+        session.keep_answer(Kept(asked, dumps(body)))
     return body
 
 
