@@ -17,8 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import CommandLog
+from hud_tui.audit_log import CommandLog, Written
 from hud_tui.client.client import HudClient
+from hud_tui.client.guard import Guard
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
@@ -30,7 +31,7 @@ from hud_tui.service_file import (
     serving_pid,
     usable_directories,
 )
-from hud_tui.settings import Paths, local_settings
+from hud_tui.settings import Paths, Settings, local_settings
 from hud_tui.storage import open_or_make, open_regular
 from hud_tui.wire import ServiceReady
 
@@ -137,10 +138,19 @@ ANSWER_S = 15.0
 """A service that has not answered for so long does not; one that trains answers in far less."""
 
 
-async def connect_local(paths: Paths, progress: Progress) -> HudClient:
+async def connect_local(
+    paths: Paths,
+    progress: Progress,
+    guard: Guard | None = None,
+    observe: Callable[[Written], None] | None = None,
+) -> HudClient:
     """A client of the embedded service, which is started in the background where none runs.
 
-    What it changes is kept in the command log of `paths`.
+    Args:
+        paths: This program's directories.
+        progress: Told what is being waited for.
+        guard: Lets requests that change something through; None lets all of them.
+        observe: Is told of them; None keeps what was changed in the command log of `paths`.
 
     Raises:
         HudUnreachable: It does not start, and the message ends with what it logged last; or
@@ -152,9 +162,8 @@ async def connect_local(paths: Paths, progress: Progress) -> HudClient:
         with usable_directories():
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
-    client = _client(ready)
-    client.wire.writing.observe = CommandLog(paths.state, "python").add
-    return client
+    observe = observe or CommandLog(paths.state, "python").add
+    return HudClient(_settings(ready), None, guard, observe)
 
 
 async def stop(paths: Paths, anywhere: bool = True) -> int | None:
@@ -219,8 +228,8 @@ async def _of_another_start(paths: Paths, progress: Progress) -> ServiceReady | 
     return None
 
 
-def _client(ready: ServiceReady) -> HudClient:
-    return HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url))
+def _settings(ready: ServiceReady) -> Settings:
+    return local_settings(ready.url, ready.api_key, ready.telemetry_url)
 
 
 async def _running(paths: Paths) -> ServiceReady | None:
@@ -240,7 +249,7 @@ async def _answers(ready: ServiceReady) -> bool:
     """
     if not alive(ready.pid):
         return False
-    client = _client(ready)
+    client = HudClient(_settings(ready))
     try:
         async with asyncio.timeout(ANSWER_S):
             await client.whoami()

@@ -422,13 +422,19 @@ class JsonStore:
     What cannot be written is lost: it is not worth stopping for.
     """
 
-    def __init__(self, find: Callable[[], Path] | None = None) -> None:
-        """`find` says which directory."""
-        self._find = find
-        self.later: Callable[[], object] | None = None
-        """Has `flush` called soon; None has everything written at once."""
-        self.noticed: Callable[[], object] | None = None
-        """Called when there is something new in `problems`."""
+    def __init__(
+        self,
+        find: Callable[[], Path] | None = None,
+        later: Callable[[], object] | None = None,
+        noticed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            find: Says which directory.
+            later: Has `flush` called soon; None has everything written at once.
+            noticed: Called when there is something new in `problems`.
+        """
+        self._find, self._later, self._noticed = find, later, noticed
         self._waiting: dict[str, dict[str, Any]] = {}
         self._left: dict[str, str] = {}
         """What is wrong with files that are left as they are, by name."""
@@ -455,10 +461,10 @@ class JsonStore:
         idle = not self._waiting
         as_read = json.loads(json.dumps(values))  # whoever reads them meanwhile finds no tuples
         self._waiting[name] = {**self._waiting.get(name, {}), **as_read}
-        if self.later is None:
+        if self._later is None:
             self.flush()
         elif idle:
-            self.later()
+            self._later()
 
     def flush(self) -> None:
         """Write what waits, a file at a time, so that a crash leaves the old file or the new."""
@@ -486,8 +492,7 @@ class JsonStore:
         if line not in self._said:
             self._said.add(line)
             self._untold.append(line)
-            if self.noticed is not None:
-                self.noticed()
+            self._noticed()
 
     def _file(self, name: str) -> Path:
         return (self.directory or Path()) / f"{name}.json"

@@ -44,12 +44,10 @@ class Connector:
             progress: Told what is being waited for.
         """
         if mode == "local":
-            client = await local_service.connect_local(self._paths(), progress)
-        else:
-            client = HudClient(read_settings(key))
-        client.wire.guard = self._guard()
-        client.wire.writing.observe = self._observe
-        return client
+            return await local_service.connect_local(
+                self._paths(), progress, self._guard(), self._observe
+            )
+        return HudClient(read_settings(key), None, self._guard(), self._observe)
 
 
 def connector_of(args: argparse.Namespace) -> Connector:

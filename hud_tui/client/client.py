@@ -3,18 +3,20 @@
 import asyncio
 import gc
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from enum import Enum
 from json import JSONDecodeError, JSONDecoder
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 import httpx
 from pydantic import ValidationError
 
-from hud_tui.audit_log import Change
+from hud_tui.audit_log import Change, Written
+from hud_tui.client.guard import Guard, untold
 from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Lookup, malformed
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.names import find_model
@@ -315,7 +317,7 @@ class CatalogCalls(Calls):
     async def models(self) -> list[Model]:
         """The whole catalog, all pages."""
         found = await self.pages(self.api("/v2/models"), Model)
-        self.wire.writing.names |= {model.id: model.model_name for model in found}
+        self.wire.writing.know({model.id: model.model_name for model in found})
         return found
 
     async def model(self, name: str) -> Model:
@@ -356,7 +358,7 @@ class CatalogCalls(Calls):
         hint = "look whether there is a model of this name (hud-tui models) before you fork again"
         lookup = Lookup(self._settle_url(source_id), look, hint)
         made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
-        self.wire.writing.names[made.id] = made.model_name
+        self.wire.writing.know({made.id: made.model_name})
         return made
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
@@ -743,16 +745,33 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
     """A HUD service. Every failure is a `HudError`; reads retry, writes are sent once."""
 
     def __init__(
-        self, settings: Settings, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        settings: Settings,
+        transport: httpx.AsyncBaseTransport | None = None,
+        guard: Guard | None = None,
+        observe: Callable[[Written], None] = untold,
     ) -> None:
         """
         Args:
             settings: The hosts and the key.
             transport: What carries the requests instead of the network, for tests.
+            guard: Lets requests that change something through; None lets all of them.
+            observe: Is told of each request that changed something, or may have.
         """
         super().__init__()
         self.settings = settings
-        self.wire = Connection(settings, transport)
+        self.wire = Connection(settings, transport, guard or Guard(), observe)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether anybody is told of its writes."""
+        return self.wire.writing.observe is not untold
+
+    def observed(self, observe: Callable[[Written], None]) -> Self:
+        """This client, with somebody else who is told of its writes; closing one closes both."""
+        twin = copy(self)
+        twin.wire = self.wire.observed(observe)
+        return twin
 
     def feed(self, model_id: str) -> "Feed":
         """What happens to a model from now on, beginning with its tree."""

@@ -101,7 +101,7 @@ class Guard:
         self._find, self.protection = find, protection or Protection()
         self._confirmed = confirmed
         self._allowed: set[str] = set()
-        self.offline: ReadOnly | None = None
+        self._offline: ReadOnly | None = None
         """What to say while the service does not answer; None while it does."""
 
     @cached_property
@@ -112,7 +112,7 @@ class Guard:
     @property
     def shut(self) -> ReadOnly | None:
         """Why nothing is sent now: told so from the start, or because nobody would answer."""
-        return self.read_only or self.offline
+        return self.read_only or self._offline
 
     @property
     def protected(self) -> Mapping[str, str]:
@@ -122,6 +122,10 @@ class Guard:
             HudUsage: Nobody knows which are.
         """
         return self.protection.models
+
+    def set_offline(self, why: ReadOnly | None) -> None:
+        """The service does not answer, so nothing is sent; or, with None, it does again."""
+        self._offline = why
 
     def allow(self, model_id: str) -> None:
         """Let the next change of a protected model through: somebody has typed its name."""
@@ -167,10 +171,14 @@ class Writing:
     service: str
     local: bool
     without_key: Callable[[str], str]
-    observe: Callable[[Written], None] = untold
+    observe: Callable[[Written], None]
     """Is told of each request that changed something, or may have."""
     names: dict[str, str] = field(default_factory=dict)
     """What models are called, by id, as far as anybody has asked."""
+
+    def know(self, names: Mapping[str, str]) -> None:
+        """What models are called, by id."""
+        self.names |= names
 
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> Written:
         """What is known before it is sent."""

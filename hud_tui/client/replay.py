@@ -118,9 +118,7 @@ def _check_speed(speed: float) -> None:
 
 def _client(transport: "ReplayTransport") -> HudClient:
     settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
-    client = HudClient(settings, transport)
-    client.wire.guard = Guard(lambda: READ_ONLY)
-    return client
+    return HudClient(settings, transport, Guard(lambda: READ_ONLY))
 
 
 class Player:

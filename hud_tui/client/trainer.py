@@ -21,7 +21,6 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
-from hud_tui.client.guard import untold
 from hud_tui.client.trainer_inputs import Input, Reports, Rollout, sample_group, to_inputs
 from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.names import find_checkpoint
@@ -285,8 +284,8 @@ class TrainingSession:
         """
         self.model = model
         self.client = client or HudClient(read_settings())
-        if self.client.wire.writing.observe is untold:
-            self.client.wire.writing.observe = CommandLog(read_paths().state, "python").add
+        if not self.client.is_observed:
+            self.client = self.client.observed(CommandLog(read_paths().state, "python").add)
         self.reports = Reports(self.client)
         """The loop's job, and its rollouts that were not graded yet."""
         self._is_own = client is None

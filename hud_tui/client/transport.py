@@ -9,19 +9,20 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
 from random import random
 from time import monotonic, perf_counter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from hud_tui.audit_log import Change
+from hud_tui.audit_log import Change, Written
 from hud_tui.client.guard import Guard, Writing
 from hud_tui.errors import (
     START_AGAIN,
@@ -369,10 +370,16 @@ a write that meets a closing one is lost without anybody knowing whether it happ
 class Connection:
     """One connection pool for the whole program, and the key that goes with each host."""
 
-    def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
-        self.settings, self.guard = settings, Guard()
+    def __init__(
+        self,
+        settings: Settings,
+        transport: httpx.AsyncBaseTransport | None,
+        guard: Guard,
+        observe: Callable[[Written], None],
+    ) -> None:
+        self.settings, self.guard = settings, guard
         self.failures = Failures(settings)
-        self.writing = Writing(settings.label, settings.local, self.failures.without_key)
+        self.writing = Writing(settings.label, settings.local, self.failures.without_key, observe)
         hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
         self._origins = {origin_of(url) for url in hosts}
         self.http = httpx.AsyncClient(
@@ -385,6 +392,12 @@ class Connection:
             ),
             headers={"User-Agent": "hud-tui"},
         )
+
+    def observed(self, observe: Callable[[Written], None]) -> Self:
+        """The same connections, with somebody else who is told of each write."""
+        twin = copy(self)
+        twin.writing = replace(self.writing, observe=observe)
+        return twin
 
     async def get(
         self, url: str, kind: type[T], params: Mapping[str, str | int] | None = None

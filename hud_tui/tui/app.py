@@ -112,7 +112,7 @@ class HudApp(App[None]):
         mode: str | None,
         start: Start,
         clock: Callable[[], float] = time,
-        store: JsonStore | None = None,
+        state: Callable[[], Path] | None = None,
         options: Options | None = None,
     ) -> None:
         """
@@ -121,12 +121,13 @@ class HudApp(App[None]):
             mode: ``local``, ``hud``, ``replay``, or None to ask.
             start: What the command line asked for.
             clock: Unix seconds, for ages on the screen.
-            store: Keeps what the user chose; None forgets it at the end.
+            state: Finds the directory for what the user chose; None forgets it at the end.
             options: What the config file and the flags say; None for the usual.
         """
         super().__init__()
         self.mode, self.start, self.clock = mode, start, clock
-        self.store, self.options = store or JsonStore(), options or Options()
+        self.store = JsonStore(state, self._flush_later, self._notice_files)
+        self.options = options or Options()
         self.connect_screen = ConnectScreen(asks=mode is None)
         self.context: ViewContext | None = None
         """What the views are given; None until there is a connection."""
@@ -136,7 +137,7 @@ class HudApp(App[None]):
         """What ended the app, where nobody expected it."""
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
-        self._leaving = False
+        self._mounted = self._leaving = False
         self._notifier: Notifier | None = None
         self._unshown: list[Alarm] = []
         """Raised while a dialog is open: a notice would lie over its buttons."""
@@ -153,14 +154,13 @@ class HudApp(App[None]):
         return self.connect_screen
 
     def on_mount(self) -> None:
-        self.store.later = lambda: self.set_timer(STORE_S, self.store.flush)
-        self.store.noticed = lambda: self.call_later(self._tell_unread_files)
+        self._mounted = True
         self.call_after_refresh(self._tell_unread_files)
         if self.mode is not None:
             self.call_after_refresh(self.open_client, self.mode)
 
     async def on_unmount(self) -> None:
-        self.store.later = self.store.noticed = None
+        self._mounted = False
         self.store.flush()
         if self.context is not None:
             await self.context.session.keep_now()
@@ -415,6 +415,17 @@ class HudApp(App[None]):
         for old in notices.superseded(event.notification, list(self._notifications)):
             self._unnotify(old, refresh=False)
 
+    def _flush_later(self) -> None:
+        """Write what is kept soon; at once where there is no loop that would."""
+        if self._mounted:
+            self.set_timer(STORE_S, self.store.flush)
+        else:
+            self.store.flush()
+
+    def _notice_files(self) -> None:
+        if self._mounted:
+            self.call_later(self._tell_unread_files)
+
     def _tell_unread_files(self) -> None:
         """Say what is wrong with files that are left as they are."""
         for line in self.store.problems():
@@ -618,7 +629,7 @@ class HudApp(App[None]):
         except HudError as error:
             self.tell(error)
             leave = False
-        self._leaving = False
+        self._mounted = self._leaving = False
         if leave:
             self.exit()
 
@@ -706,9 +717,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     from hud_tui.tui.keys import use_keymap
 
     recorder = _recorder(session.record, lambda text: app.say(text))
-    app = HudApp(
-        connect, mode, start, session.clock, JsonStore(session.state), _options(session, recorder)
-    )
+    app = HudApp(connect, mode, start, session.clock, session.state, _options(session, recorder))
     if session.config is not None:
         use_keymap(app, session.config.keys)
     crash: Exception | None = None

@@ -296,7 +296,7 @@ class RunSession:
             return
         self._offline = offline
         why = replace(NO_ANSWER, cure=keyed(NO_ANSWER.cure))
-        self.client.wire.guard.offline = why if offline else None
+        self.client.wire.guard.set_offline(why if offline else None)
         if not offline:
             self._owner.service_came_back()
 

@@ -19,10 +19,10 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 @asynccontextmanager
-async def in_process(service: Service, api_key: str = "") -> AsyncIterator[HudClient]:
+async def in_process(service: Service, api_key: str = "", **more: Any) -> AsyncIterator[HudClient]:
     """A client whose requests never leave this process; streams need `over_socket`."""
     settings = local_settings("http://127.0.0.1", api_key or service.api_key, "http://127.0.0.1/t")
-    client = HudClient(settings, httpx.ASGITransport(create_app(service)))
+    client = HudClient(settings, httpx.ASGITransport(create_app(service)), **more)
     try:
         yield client
     finally:
@@ -42,10 +42,12 @@ async def over_socket(
 
 
 @asynccontextmanager
-async def answered(handler: Handler, settings: Settings | None = None) -> AsyncIterator[HudClient]:
+async def answered(
+    handler: Handler, settings: Settings | None = None, **more: Any
+) -> AsyncIterator[HudClient]:
     """A client of a server that does what no good server does."""
     settings = settings or local_settings("http://hud", KEY, "http://hud/t")
-    client = HudClient(settings, httpx.MockTransport(handler))
+    client = HudClient(settings, httpx.MockTransport(handler), **more)
     try:
         yield client
     finally:

@@ -36,8 +36,7 @@ def hud(
 
 async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -> None:
     log: list[Written] = []
-    async with in_process(service) as client:
-        client.wire.writing.observe = log.append
+    async with in_process(service, observe=log.append) as client:
         model = await fork_of(client)
         with pytest.raises(HudConflict):
             await fork_of(client)
@@ -71,8 +70,7 @@ async def test_what_is_unclear_is_said_to_be_and_no_key_is_kept() -> None:
         headers = {"x-request-id": "req-1\x1b[31m"}
         return httpx.Response(409, json={"detail": f"no {KEY}"}, headers=headers)
 
-    async with answered(handler) as client:
-        client.wire.writing.observe = log.append
+    async with answered(handler, observe=log.append) as client:
         for call in (
             client.set_head("m", KEY, was="before"),
             client.pin("m", "c", False),
@@ -91,13 +89,17 @@ async def test_what_is_unclear_is_said_to_be_and_no_key_is_kept() -> None:
     assert all(KEY not in str(one) for one in log)
 
 
+def empty(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json={})
+
+
 async def test_what_computes_or_was_not_sent_is_not_told() -> None:
     log: list[Written] = []
-    async with answered(lambda request: httpx.Response(200, json={})) as client:
-        client.wire.writing.observe = log.append
+    async with answered(empty, observe=log.append) as client:
         with pytest.raises(HudMalformed):
             await client.chat(Chat(model="m", messages=[]))
-        client.wire.guard = Guard(lambda: ReadOnly("told so", "do not"))
+    guard = Guard(lambda: ReadOnly("told so", "do not"))
+    async with answered(empty, guard=guard, observe=log.append) as client:
         with pytest.raises(HudReadOnly):
             await client.set_head("m", "c")
     assert log == []
@@ -105,8 +107,7 @@ async def test_what_computes_or_was_not_sent_is_not_told() -> None:
 
 async def test_a_url_with_a_user_is_kept_without() -> None:
     log: list[Written] = []
-    async with answered(lambda request: httpx.Response(200, json={})) as client:
-        client.wire.writing.observe = log.append
+    async with answered(empty, observe=log.append) as client:
         change = Change("set head", "m", after="c")
         await client.wire.write("PUT", "http://ada:secret@hud/x", dict, change)
     assert [one.url for one in log] == ["http://hud/x"]

@@ -33,10 +33,10 @@ def hud(
 
 
 async def test_the_client_refuses_what_changes_a_protected_model(service: Service) -> None:
-    async with in_process(service) as client:
+    guard = Guard()
+    async with in_process(service, guard=guard) as client:
         model, other = await fork_of(client), await fork_of(client, "other")
         job = await client.submit(await run_of(client, model, steps=10_000, learning_rate=1e-6))
-        client.wire.guard = guard = Guard()
         guard.protection.protect(model.id, model.model_name, True)
         run = await run_of(client, model)
         for call in (

@@ -37,8 +37,7 @@ async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
         sent.append(request)
         return httpx.Response(200, json={})
 
-    async with answered(handler) as client:
-        client.wire.guard = Guard(lambda: WHY)
+    async with answered(handler, guard=Guard(lambda: WHY)) as client:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             with pytest.raises(HudReadOnly, match=r"not sent: .* /v2/x"):
                 await client.wire.write(method, client.api("/v2/x"), dict, None)

@@ -210,7 +210,7 @@ async def test_who_is_told_of_its_writes_already_keeps_them(
     client: HudClient, tmp_path: Path
 ) -> None:
     told: list[str] = []
-    client.wire.writing.observe = lambda written: told.append(written.verb)
+    client = client.observed(lambda written: told.append(written.verb))
     await fork_of(client)
     async with TrainingClient("arith rl", client) as trainer:
         await trainer.forward_backward(await graded(trainer, 1.0, 0.0))

@@ -152,8 +152,9 @@ async def cancel(served: Served, job_id: str) -> None:
 class Connector:
     """Stands for the command line's: a client of the served service, or an error first."""
 
-    def __init__(self, served: Served | None, *errors: HudError) -> None:
-        self.served, self.errors = served, list(errors)
+    def __init__(self, served: Served | None, *errors: HudError, **client: Any) -> None:
+        """`client` is what its clients are made with."""
+        self.served, self.errors, self._client = served, list(errors), client
         self.net = Net()
         self.asked: list[tuple[str, str | None]] = []
 
@@ -165,7 +166,7 @@ class Connector:
         if self.errors:
             raise self.errors.pop(0)
         assert self.served is not None
-        return HudClient(settings_of(self.served), self.net)
+        return HudClient(settings_of(self.served), self.net, **self._client)
 
 
 @dataclass

@@ -10,7 +10,6 @@ from hud_tui.client.guard import Guard
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.settings import Start
-from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.tui.layout import LayoutStore
 from hud_tui.tui.screens.base import ViewContext
@@ -57,10 +56,10 @@ class Stage(HudApp):
         run: Run,
         freshness: Liveness = LIVE,
         client: object = None,
-        store: JsonStore | None = None,
+        state: Callable[[], Path] | None = None,
         options: Options | None = None,
     ) -> None:
-        super().__init__(nobody, None, Start(), lambda: 1_780_000_400.0, store, options)
+        super().__init__(nobody, None, Start(), lambda: 1_780_000_400.0, state, options)
         self.staged = self.SESSION(
             cast(HudClient, client or NOBODY), "local", self, self.store, self.clock
         )

@@ -75,9 +75,9 @@ def badge(flown: Cockpit) -> bool:
 
 
 async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_path: Path) -> None:
-    model, shelf = await trained(served), JsonStore(lambda: tmp_path)
+    model = await trained(served)
     start = Start("status", model=model)
-    async with cockpit(served, start, store=shelf, options=JUDGED) as flown:
+    async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert badge(flown)
         shown = view.alarm
@@ -100,7 +100,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert badge(flown)
         await flown.press("a", "y")
         assert shown.said in flown.app.clipboard
-    async with cockpit(served, start, store=JsonStore(lambda: tmp_path), options=JUDGED) as flown:
+    async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert not badge(flown), "what was acknowledged stays so"
 

@@ -9,7 +9,6 @@ from textual.widgets import Input
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report
 from hud_tui.settings import Start
-from hud_tui.storage import JsonStore
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.compare import ComparePanel, TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
@@ -81,14 +80,14 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
     async with tree_of(served) as (_, model_id):
         pass
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("down", "n")
         await panel(flown, InputDialog)
         await flown.press(*"before the collapse", "enter")
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.until(lambda: "✎ before the collapse" in details_of(flown))
-    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.press("slash", *"note:collapse", "enter")
@@ -109,7 +108,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
     async with tree_of(served) as (_, model_id):
         pass
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("v")
         await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
@@ -120,7 +119,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await put_head(flown.http, model_id, nodes[1].id)
         await flown.until(lambda: len(flown.app.session.notebook.moves) == 2)
         await set_head(flown, "z")
-    async with cockpit(served, start, store=JsonStore(lambda: tmp_path)) as flown:
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("v")
         await panel(flown, HistoryPanel)

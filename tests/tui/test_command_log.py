@@ -1,15 +1,13 @@
 """The command log's screen: every key of it, what is empty, and what came from elsewhere."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from hud_tui.audit_log import NAME, CommandLog, Written, as_curl, as_hud, as_python
-from hud_tui.client.client import HudClient
 from hud_tui.settings import Start
-from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen, entry_text, folded
@@ -26,15 +24,8 @@ class Logging(Connector):
     """Writes down what is changed, as the command line's connector does."""
 
     def __init__(self, served: Served | None, state: Path) -> None:
-        super().__init__(served)
         self.kept = CommandLog(state, "app")
-
-    async def __call__(
-        self, mode: str, key: str | None, progress: Callable[[str], None]
-    ) -> HudClient:
-        client = await super().__call__(mode, key, progress)
-        client.wire.writing.observe = self.kept.add
-        return client
+        super().__init__(served, observe=self.kept.add)
 
 
 @asynccontextmanager
@@ -45,7 +36,7 @@ async def logged(
     connector = Logging(served, state)
     for one in entries:
         connector.kept.add(one)
-    app = HudApp(connector, "local", Start("models", view="models"), store=JsonStore(lambda: state))
+    app = HudApp(connector, "local", Start("models", view="models"), state=lambda: state)
     async with app.run_test(size=(width, 24), notifications=True) as pilot:
         flown = Opened(app, pilot, connector)
         await flown.until_view("models")
@@ -156,7 +147,7 @@ async def test_without_a_state_directory_that_is_said(served: Served) -> None:
 
 
 async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: Path) -> None:
-    app = HudApp(Logging(None, tmp_path), None, Start(), store=JsonStore(lambda: tmp_path))
+    app = HudApp(Logging(None, tmp_path), None, Start(), state=lambda: tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("C")
         await pilot.pause()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.storage import JsonStore
 from hud_tui.tui.app import Options
 from hud_tui.tui.clipboard import COPIED_FILE, MOST_BYTES
 from tests.conftest import until
@@ -21,10 +20,10 @@ class Terminal:
     """An app with what it writes to the terminal's clipboard, and what it says."""
 
     def __init__(
-        self, shelf: JsonStore | None = None, advice: str | Callable[[], str] = ""
+        self, state: Callable[[], Path] | None = None, advice: str | Callable[[], str] = ""
     ) -> None:
         options = Options(copy_advice=advice if callable(advice) else lambda: advice)
-        self.stage = Stage(runs.run_of(3), client=runs.Catalog({}), store=shelf, options=options)
+        self.stage = Stage(runs.run_of(3), client=runs.Catalog({}), state=state, options=options)
         self.sent: list[str] = []
 
     def listen(self) -> None:
@@ -77,7 +76,7 @@ async def test_the_terminal_gets_the_text_whole_and_harmless(
 
 
 async def test_the_largest_sequence_has_100_000_bytes(tmp_path: Path) -> None:
-    terminal = Terminal(JsonStore(lambda: tmp_path))
+    terminal = Terminal(lambda: tmp_path)
     assert (await terminal.copied("x" * MOST_BYTES)).startswith("copied 75 kB: xxx")
     assert [len(one.encode()) for one in terminal.sent] == [100_000]
     assert not (tmp_path / COPIED_FILE).exists()
@@ -86,7 +85,7 @@ async def test_the_largest_sequence_has_100_000_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["x" * (MOST_BYTES + 1), "é" * 40_000 + "\x1b[2J\n"])
 async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, text: str) -> None:
     state = tmp_path / "state"
-    terminal = Terminal(JsonStore(lambda: state))
+    terminal = Terminal(lambda: state)
     notice = await terminal.copied(text)
     assert terminal.sent == []
     assert notice.startswith("Nothing was copied: ")
@@ -98,13 +97,13 @@ async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, 
 
 async def test_the_next_one_takes_the_file_s_place(tmp_path: Path) -> None:
     (tmp_path / COPIED_FILE).write_text("older")
-    await Terminal(JsonStore(lambda: tmp_path)).copied("y" * 80_000)
+    await Terminal(lambda: tmp_path).copied("y" * 80_000)
     assert (tmp_path / COPIED_FILE).read_text() == "y" * 80_000
 
 
 async def test_where_no_file_can_be_written_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
-    terminal = Terminal(JsonStore(lambda: tmp_path / "state"))
+    terminal = Terminal(lambda: tmp_path / "state")
     assert "Nor could it be written: " in await terminal.copied("z" * 80_000)
     nowhere = Terminal()
     assert "e exports to a file" in await nowhere.copied("z" * 80_000)

@@ -55,7 +55,7 @@ async def session(
 ) -> AsyncIterator[Opened]:
     """One run of the program; the next one with the same state directory comes after it."""
     connector = Account(served, key)
-    app = HudApp(connector, mode, asked(start), store=JsonStore(lambda: state))
+    app = HudApp(connector, mode, asked(start), state=lambda: state)
     async with app.run_test(size=size, notifications=True) as pilot:
         opened = Opened(app, pilot, connector)
         await opened.until(lambda: app.shown_view is not None and app.shown_view.is_built)

@@ -7,7 +7,6 @@ import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import over_branch
-from hud_tui.storage import JsonStore
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.live import EventLog
 from hud_tui.tui.widgets.chart import MetricGrid
@@ -220,8 +219,7 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
 
 
 async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
-    shelf = JsonStore(lambda: tmp_path)
-    stage = Stage(runs.run_of(30), store=shelf)
+    stage = Stage(runs.run_of(30), state=lambda: tmp_path)
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("m")
         assert isinstance(stage.screen, ChartList)
@@ -231,7 +229,7 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
         assert stage.live.focus_key == "loss:sum"
         assert "1 hidden" in text_of(stage.live.metrics)
         await pilot.press("L", "s")
-    again = Stage(runs.run_of(30), store=JsonStore(lambda: tmp_path))
+    again = Stage(runs.run_of(30), state=lambda: tmp_path)
     async with again.run_test(size=(120, 40)) as pilot:
         assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
         assert again.live.lens.log

@@ -16,7 +16,6 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
 from hud_tui.last_known import file_of, read_last_known, scope_of
 from hud_tui.settings import Settings, Start
-from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
 from tests.tui.cockpit import grow, grown
@@ -49,7 +48,7 @@ async def session(
 ) -> AsyncIterator[Opened]:
     """The app, with a state directory."""
     start = asked(Start(command, again))
-    app = HudApp(connector, "hud", start, store=JsonStore(lambda: state))
+    app = HudApp(connector, "hud", start, state=lambda: state)
     async with app.run_test(notifications=True) as pilot:
         yield Opened(app, pilot, connector)
 

@@ -1,12 +1,11 @@
 """The app with --read-only: it says so, every key that would change something says why not."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from textual.widgets import Button
 
-from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.keys import ACTIONS, WRITES, of_view
@@ -30,13 +29,8 @@ KEYS = {
 }
 
 
-class ReadOnlyConnector(Connector):
-    async def __call__(
-        self, mode: str, key: str | None, progress: Callable[[str], None]
-    ) -> HudClient:
-        client = await super().__call__(mode, key, progress)
-        client.wire.guard = Guard(lambda: WHY)
-        return client
+def read_only(served: Served) -> Connector:
+    return Connector(served, guard=Guard(lambda: WHY))
 
 
 @asynccontextmanager
@@ -48,7 +42,7 @@ async def looking(served: Served, view: str, width: int = 80) -> AsyncIterator[O
         _, job_id = await training(served, 0, model_id)
         commands = {"live": "status", "launch": "run"}
         start = Start(commands.get(view, view), model=model_id)
-        async with opened(ReadOnlyConnector(served), start, size=(width, 24)) as app:
+        async with opened(read_only(served), start, size=(width, 24)) as app:
             await app.until_view(view)
             screen = app.screen
             assert isinstance(screen, HudScreen)
@@ -96,7 +90,7 @@ async def test_the_top_line_says_so_and_the_footer_has_no_such_key(
 
 
 async def test_neither_enter_on_a_base_nor_the_button_sends_anything(served: Served) -> None:
-    async with opened(ReadOnlyConnector(served), Start("models")) as app:
+    async with opened(read_only(served), Start("models")) as app:
         await app.until_view("models")
         await app.until(lambda: app.screen.query("#note") and "forks" in app.said("#note"))
         await app.press("enter")

@@ -7,7 +7,6 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from hud_tui.settings import Start
-from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.theme import RAMPS, TITLES, RampFilter
 from hud_tui.tui.widgets.row_list import RowList
@@ -21,14 +20,13 @@ def ramp(app: HudApp) -> tuple[str, ...]:
 
 
 async def test_a_key_goes_through_them_all(served: Served, tmp_path: Path) -> None:
-    store = JsonStore(lambda: tmp_path)
-    async with opened(Connector(served), Start("models"), store=store) as app:
+    async with opened(Connector(served), Start("models"), state=lambda: tmp_path) as app:
         await app.until(lambda: isinstance(app.screen.focused, RowList))
         worn = []
         for _ in TITLES:
             await app.press("t")
             worn.append(app.app.theme)
-            store.flush()
+            app.app.store.flush()
             assert ramp(app.app) == RAMPS[app.app.theme]
             assert json.loads((tmp_path / "look.json").read_text()) == {
                 "version": 1,
@@ -56,7 +54,7 @@ def test_the_choice_is_kept_and_a_broken_one_is_none(
     served: Served, tmp_path: Path, kept: str
 ) -> None:
     (tmp_path / "look.json").write_text(kept)
-    app = HudApp(Connector(served), None, Start(), store=JsonStore(lambda: tmp_path))
+    app = HudApp(Connector(served), None, Start(), state=lambda: tmp_path)
     assert app.theme == ("hud-light" if "light" in kept else "hud-dark")
     assert ramp(app) == RAMPS[app.theme]
 
@@ -74,7 +72,7 @@ async def test_a_broken_choice_is_told_and_left(
     file = tmp_path / "look.json"
     file.write_text(kept)
     start = Start("models", view="models")
-    app = HudApp(Connector(served), "local", start, store=JsonStore(lambda: tmp_path))
+    app = HudApp(Connector(served), "local", start, state=lambda: tmp_path)
     async with app.run_test(notifications=True) as pilot:
         flown = Opened(app, pilot, Connector(served))
         await flown.until_notice(f"{file}: {said}")

@@ -36,8 +36,8 @@ def test_two_programs_keep_each_others_values(tmp_path: Path) -> None:
 
 
 def test_changes_are_gathered_until_they_are_written_once(tmp_path: Path) -> None:
-    shelf, asked = shelf_in(tmp_path), []
-    shelf.later = lambda: asked.append(1)
+    asked: list[int] = []
+    shelf = JsonStore(lambda: tmp_path, later=lambda: asked.append(1))
     for n in range(50):
         shelf.write("look", {"n": n})
     shelf.write("charts", {"log": True})
@@ -110,12 +110,11 @@ def test_a_broken_or_newer_file_is_told_once_and_left(
 
 
 def test_one_that_another_program_made_newer_meanwhile_is_left(tmp_path: Path) -> None:
-    shelf = shelf_in(tmp_path)
+    told: list[int] = []
+    shelf = JsonStore(lambda: tmp_path, noticed=lambda: told.append(1))
     shelf.write("look", {"a": 1})
     newer = '{"version": 7, "a": {"b": 1}}'
     (tmp_path / "look.json").write_text(newer)
-    told: list[int] = []
-    shelf.noticed = lambda: told.append(1)
     shelf.write("look", {"a": 2})
     assert (tmp_path / "look.json").read_text() == newer
     assert len(told) == len(shelf.problems()) == 1
