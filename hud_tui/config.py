@@ -12,9 +12,8 @@ from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hud_tui.errors import HudUsage
+from hud_tui.errors import BadTuning, HudUsage
 from hud_tui.keys import ACTIONS, VIEWS, Action, read_key, spell, types_text, with_keys
-from hud_tui.rl.alarms.thresholds import BadTuning
 from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular
 

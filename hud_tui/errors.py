@@ -205,3 +205,11 @@ def refused(
         410: HudNotFound,
     }
     return kinds.get(status, HudRefused)(status, detail, hint, retry_after)
+
+
+class BadTuning(ValueError):
+    """A value of the config file that cannot be used: which one, and why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}" if name else why)
+        self.name, self.why = name, why

@@ -5,6 +5,7 @@ by its owner only, and without the key. A file that cannot be read, is older or 
 counts as none.
 """
 
+import hmac
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -136,8 +137,6 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
     Raises:
         HudUsage: The secret is not what was made, or not its owner's alone: nothing is kept.
     """
-    import hmac  # with hashlib, once there is an account to name
-
     try:
         salt = _salt(state / SALT)
     except OSError:

@@ -6,10 +6,20 @@ import argparse
 import asyncio
 from datetime import UTC, datetime
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hud_tui.cli.connect import connector_of, paths_of
-from hud_tui.cli.output import changes, confirm, emit, plain, require_consent, tell
+from hud_tui.cli.output import (
+    changes,
+    confirm,
+    emit,
+    judge,
+    plain,
+    report_documents,
+    require_consent,
+    tell,
+    thresholds,
+)
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Protection
 from hud_tui.client.submit import find_job, job_document
@@ -20,10 +30,6 @@ from hud_tui.rl.names import find_checkpoint, find_model
 from hud_tui.rl.run import Service, Status, current_model, last_metrics
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.wire import Checkpoint, JobStatus, Model
-
-if TYPE_CHECKING:
-    from hud_tui.rl.alarms.thresholds import Thresholds
-
 
 # ``checkpoints`` and ``head``.
 
@@ -246,7 +252,7 @@ async def _named(client: HudClient, args: argparse.Namespace, kept: Protection) 
 async def status(client: HudClient, args: argparse.Namespace) -> int:
     """The status of a model, of a job's model, or of the newest run's; and its alarms."""
     asked = newest(client) if args.ref is None else named(client, args.ref)
-    limits, model = await asyncio.gather(asyncio.to_thread(_limits), asked)
+    limits, model = await asyncio.gather(asyncio.to_thread(thresholds), asked)
     tree: list[Checkpoint] = []
     job: JobStatus | None = None
     if model is not None:
@@ -266,7 +272,8 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
     said: dict[str, Any] = {"head": head, "job": job and job_document(job)}
     if args.verbose:
         said["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
-    emit("status", {**plain(now), **said, **_alarms(grown, silent_s(tree, job), job, limits)})
+    alarms = report_documents(judge(grown, job, silent_s(tree, job), limits))
+    emit("status", {**plain(now), **said, **alarms})
     return 0
 
 
@@ -276,21 +283,6 @@ async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
         return model.id if ref is None else find_model(ref, [model]).id
     except HudUsage:
         return await find_job(client, ref or "")
-
-
-def _limits() -> Thresholds:
-    """What the detectors go by; they are loaded while the service answers."""
-    from hud_tui.cli.output import thresholds
-
-    return thresholds()
-
-
-def _alarms(
-    tree: Tree, silent_s: float | None, job: JobStatus | None, limits: Thresholds
-) -> dict[str, Any]:
-    from hud_tui.cli.output import judge, report_documents
-
-    return report_documents(judge(tree, job, silent_s, limits))
 
 
 def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:

@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
+from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
 from hud_tui.rl.alarms.alarm import Alarm, Report
@@ -25,10 +26,6 @@ from hud_tui.rl.run import is_active
 from hud_tui.rl.text import clean, one_line
 from hud_tui.terminal import Terminal
 from hud_tui.wire import JobStatus
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-
 
 SCHEMA = "hud-tui/1"
 

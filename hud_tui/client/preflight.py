@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, 
 from contextlib import aclosing
 from os.path import expanduser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hud_tui.client.client import HudClient
 from hud_tui.errors import (
     HudBadTasks,
     HudError,
@@ -46,10 +47,6 @@ from hud_tui.rl.text import one_line
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
 from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, ScenarioRecord
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-
 
 # Whether the environments and scenarios that tasks name are there, and take their args.
 #

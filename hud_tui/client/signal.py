@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
+from hud_tui.client.client import HudClient
 from hud_tui.client.feed import plain_id
 from hud_tui.client.transport import together
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear, HudUsage
@@ -30,10 +31,6 @@ from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
 from hud_tui.wire import JobEnter, JobParameters, Model, RolloutAgent, SubmitRollout, Trace
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-
 
 # Outcomes of rollouts that a service has: those just made, and those it has on record.
 

@@ -2,17 +2,14 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError, HudRefused, HudUnclear
 from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.settings import every_variable
 from hud_tui.wire import JobDataset, JobStatus, SubmitJob
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-
 
 LOOKED_THROUGH = 1000
 """Newest jobs among which the beginning of an id is looked for."""

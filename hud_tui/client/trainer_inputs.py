@@ -13,19 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from operator import index
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from hud_tui.client.client import HudClient
 from hud_tui.client.transport import together
 from hud_tui.errors import HudBadInput, HudError, HudMalformed
 from hud_tui.rl.groups import has_signal
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Chat, ChatChoice, JobEnter, Payload, Sample, TraceEnter, TraceExit
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
 
 
 class Scored(Protocol):

@@ -269,8 +269,7 @@ def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
     """
     quiet()
     try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
+        import pyarrow.parquet
     except ImportError as error:
         raise HudUsage("reading Parquet files needs pyarrow", EXTRA) from error
     name, size = one_line(file), 0
@@ -278,7 +277,7 @@ def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
         check_regular(file)
         if file.stat().st_size > MAX_FILE:
             raise HudUsage(f"{name}: larger than {MAX_FILE >> 20} MB", "split the data set")
-        with ParquetFile(file) as opened:
+        with pyarrow.parquet.ParquetFile(file) as opened:
             about = opened.metadata
             groups = [about.row_group(index) for index in range(about.num_row_groups)]
             if about.num_rows > MAX_ROWS:
@@ -333,6 +332,15 @@ UNCLEAR = "it may have happened: look at the Hub before you push again"
 NO_TOKEN = "set HF_TOKEN to a token that may write, or log in: hf auth login"
 
 
+def _hub() -> Any:
+    """The library that talks to the Hub. Raises HudUsage: it is not installed."""
+    try:
+        import huggingface_hub.errors
+    except ImportError as error:
+        raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
+    return huggingface_hub
+
+
 def require_token(token: str | None) -> None:
     """See to it, before anything is written or asked, that there is a token to push with.
 
@@ -343,11 +351,7 @@ def require_token(token: str | None) -> None:
         HudUsage: The library is not installed.
         HudNoKey: There is none. Whether it may write, the Hub says.
     """
-    try:
-        from huggingface_hub import get_token
-    except ImportError as error:
-        raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
-    if not (token or get_token()):
+    if not (token or _hub().get_token()):
         raise HudNoKey("no token for the Hugging Face Hub", NO_TOKEN)
 
 
@@ -390,12 +394,8 @@ def push(folder: Path, name: str, private: bool, token: str | None) -> str:
 
 def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
     quiet()
-    try:
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
-    except ImportError as error:
-        raise HudUsage("pushing needs the huggingface_hub library", EXTRA) from error
-    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+    hub = _hub()
+    api = hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
     asked = False
     try:
         is_there = _look(api, name, private)
@@ -411,9 +411,9 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
         )
     except HudError:
         raise
-    except LocalTokenNotFoundError as error:
+    except hub.errors.LocalTokenNotFoundError as error:
         raise HudUnauthorized(401, "no token for the Hugging Face Hub", NO_TOKEN) from error
-    except HfHubHTTPError as error:
+    except hub.errors.HfHubHTTPError as error:
         raise _refusal(error, token) from error
     except Exception as error:  # whichever HTTP library it has this year
         reason = _without(token, one_line(str(error) or type(error).__name__))
@@ -424,11 +424,9 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
 
 def _look(api: Any, name: str, private: bool) -> bool:
     """Whether the data set is there. Raises HudUsage: it is, and is public."""
-    from huggingface_hub.errors import RepositoryNotFoundError
-
     try:
         there = api.repo_info(name, repo_type="dataset")
-    except RepositoryNotFoundError:
+    except _hub().errors.RepositoryNotFoundError:
         return False
     if private and there.private is not True:
         hint = "make it private on the Hub first, or leave --private out"

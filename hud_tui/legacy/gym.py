@@ -16,7 +16,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from hud_tui.errors import HudUsage
 from hud_tui.legacy.lock_file import Lock, Tool
-from hud_tui.legacy.yaml import Document, KeyPath, field_name, read_yaml, round_trip, writable
+from hud_tui.legacy.yaml import (
+    Document,
+    KeyPath,
+    field_name,
+    library,
+    read_yaml,
+    round_trip,
+    writable,
+)
 from hud_tui.rl.text import clean, one_line
 
 FIX = "write a new one with hud-tui init, or correct that line"
@@ -370,9 +378,7 @@ def gym_text(config: GymConfig, about: str) -> str:
         config: What is written; reading the text gives it again.
         about: One line for the head of the file.
     """
-    from ruamel.yaml.comments import CommentedMap
-
-    root = CommentedMap(writable(config.plain()))
+    root = library().comments.CommentedMap(writable(config.plain()))
     root.yaml_set_start_comment(about)
     for key, comment in COMMENTS.items():
         if key in root:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, read_yaml, round_trip
+from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, library, read_yaml, round_trip
 from hud_tui.rl.tasks.checks import Finding, count, names
 from hud_tui.rl.tasks.task import Task, kind_of, places
 from hud_tui.rl.text import one_line
@@ -247,12 +247,10 @@ def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
     Raises:
         HudUsage: The text is not YAML, or of a kind that cannot be written again.
     """
-    from ruamel.yaml.error import YAMLError
-
     document = read_yaml(name, text.encode())
     try:
         return _changed(document, name, text, entry)
-    except (YAMLError, NotImplementedError) as error:  # it reads what it cannot write
+    except (library().error.YAMLError, NotImplementedError) as error:  # read, but not written
         what = f"{document.name}: {KEY} cannot be changed in what stands there"
         raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
 

@@ -33,19 +33,19 @@ class Refused(Exception):
         self.line = line
 
 
+def library() -> Any:
+    """`ruamel.yaml`: 80 ms that only older files need pay."""
+    import ruamel.yaml
+
+    return ruamel.yaml
+
+
 @cache
 def guarded_parser() -> type:
     """ruamel's parser, which counts before anything is built."""
-    from ruamel.yaml.events import (
-        AliasEvent,
-        CollectionEndEvent,
-        CollectionStartEvent,
-        NodeEvent,
-        ScalarEvent,
-    )
-    from ruamel.yaml.parser import RoundTripParser
+    events = library().events
 
-    class Guarded(RoundTripParser):  # type: ignore[misc, unused-ignore]
+    class Guarded(library().parser.RoundTripParser):  # type: ignore[misc]
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
             self.budget = _Budget()
@@ -53,19 +53,19 @@ def guarded_parser() -> type:
         def get_event(self) -> Any:
             event = super().get_event()
             line = event.start_mark.line + 1 if event.start_mark else 1
-            if isinstance(event, AliasEvent):
+            if isinstance(event, events.AliasEvent):
                 self.budget.alias(line, event.anchor)
-            elif isinstance(event, CollectionStartEvent):
+            elif isinstance(event, events.CollectionStartEvent):
                 self.budget.tag(line, event.tag, ("seq", "map"))
                 self.budget.begin(line, event.anchor)
-            elif isinstance(event, CollectionEndEvent):
+            elif isinstance(event, events.CollectionEndEvent):
                 self.budget.end(line)
-            elif isinstance(event, ScalarEvent):
+            elif isinstance(event, events.ScalarEvent):
                 self.budget.tag(line, event.tag, ())
                 self.budget.scalar(line, event.anchor)
                 if event.value == "<<":
                     self.budget.merge(line)
-            elif isinstance(event, NodeEvent):
+            elif isinstance(event, events.NodeEvent):
                 raise Refused(line, "a node of an unknown kind")
             return event
 
@@ -76,12 +76,12 @@ def guarded_parser() -> type:
 def exact_constructor() -> type:
     """ruamel's constructor with plain floats: its own, which keep how they were written, lose
     their last digit when they are written again."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor
 
-    class Exact(RoundTripConstructor):  # type: ignore[misc, unused-ignore]
+    class Exact(library().constructor.RoundTripConstructor):  # type: ignore[misc]
         pass
 
-    Exact.add_constructor("tag:yaml.org,2002:float", SafeConstructor.construct_yaml_float)
+    plain = library().constructor.SafeConstructor.construct_yaml_float
+    Exact.add_constructor("tag:yaml.org,2002:float", plain)
     return Exact
 
 
@@ -209,9 +209,7 @@ def field_name(path: KeyPath) -> str:
 
 def round_trip() -> Any:
     """A ruamel.yaml that keeps comments and order, and refuses what `read_yaml` refuses."""
-    from ruamel.yaml import YAML  # 80 ms that only older files need pay
-
-    yaml = YAML(typ="rt", pure=True)
+    yaml = library().YAML(typ="rt", pure=True)
     yaml.Parser = guarded_parser()
     yaml.Constructor = exact_constructor()
     yaml.preserve_quotes = True
@@ -222,8 +220,6 @@ def round_trip() -> Any:
 def writable(value: Any) -> Any:
     """A value that is read back as it is: text with line breaks other than \\n, which YAML
     would fold, goes into double quotes; other text of several lines into a literal block."""
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
-
     if isinstance(value, dict):
         return {writable(key): writable(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -231,29 +227,29 @@ def writable(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if not value.replace("\n", "").isprintable():
-        return DoubleQuotedScalarString(value)
+        return library().scalarstring.DoubleQuotedScalarString(value)
     lines = value.split("\n")
     plain = all(line == line.rstrip() for line in lines) and lines[0] == lines[0].lstrip()
-    return LiteralScalarString(value) if len(lines) > 1 and lines[0] and plain else value
+    if len(lines) > 1 and lines[0] and plain:
+        return library().scalarstring.LiteralScalarString(value)
+    return value
 
 
 def _load(name: str, text: str) -> Any:
-    from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
+    errors = library().error
     try:
         return round_trip().load(text)
     except Refused as error:
         hint = "write it out plainly and try again"
         raise HudUsage(f"{name} line {error.line}: {error}", hint) from None
-    except MarkedYAMLError as error:
+    except errors.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = f"{name} line {mark.line + 1} column {mark.column + 1}" if mark else name
         problem = one_line(error.problem or error.context or "cannot be read")
-        if isinstance(error, DuplicateKeyError):
+        if isinstance(error, library().constructor.DuplicateKeyError):
             problem = "a key stands twice"  # ruamel's words have the values, which may be secret
         raise HudUsage(f"{at}: not YAML: {problem}", "correct that line and try again") from None
-    except YAMLError as error:
+    except errors.YAMLError as error:
         message = f"{name}: not YAML: {one_line(error)}"
         raise HudUsage(message, "correct it and try again") from None
     except NotImplementedError as error:  # ruamel.yaml's word for comments on one another's place

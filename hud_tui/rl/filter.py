@@ -26,6 +26,7 @@ from typing import Generic, ParamSpec
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.metrics import metrics_of, of_weights
+from hud_tui.rl.names import close_names
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint
@@ -167,8 +168,6 @@ def _float(word: str, value: str) -> float:
 
 
 def _unknown(word: str, key: str, fields: Fields[P]) -> HudUsage:
-    from hud_tui.rl.names import close_names  # only a mistake needs it
-
     there = [*fields.numbers, *fields.texts]
     return HudUsage(
         f"{one_line(word, 40)}: no {fields.thing} has {one_line(key, 20)}", close_names(key, there)

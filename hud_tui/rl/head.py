@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudUsage
+from hud_tui.events import HeadMoved
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
@@ -17,10 +17,6 @@ from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, one_line
 from hud_tui.wire import Checkpoint, JobStatus
-
-if TYPE_CHECKING:
-    from hud_tui.events import HeadMoved
-
 
 # Move: somebody set the head from one checkpoint to another.
 

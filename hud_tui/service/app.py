@@ -38,12 +38,15 @@ from hud_tui.service.engines.base import (
     NotFinite,
     StateGone,
 )
+from hud_tui.service.engines.tinker.engine import TinkerEngine
+from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.http import AT_ONCE, Refused, refusal, reply
 from hud_tui.service.routes import gateway, idempotency, jobs, models, tasksets, training
 from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
 from hud_tui.service_file import LOCK, forget, read_ready, register, serving_pid
+from hud_tui.settings import BadOption, read_options
 from hud_tui.storage import open_or_make
 from hud_tui.wire import ServiceReady
 
@@ -483,12 +486,7 @@ def make_engine(name: str, data_dir: Path) -> Engine:
     if name not in ENGINES:
         raise CannotServe(f"no engine {name!r}: choose from {', '.join(ENGINES)}")
     if name == "tiny":
-        from hud_tui.service.engines.tiny.engine import TinyEngine
-
         return TinyEngine()
-    from hud_tui.service.engines.tinker.engine import TinkerEngine
-    from hud_tui.settings import BadOption, read_options
-
     try:
         return TinkerEngine(read_options(), data_dir.resolve() / "tinker")
     except BadOption as error:

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
 from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.metrics import short
+from hud_tui.rl.run import Run
+from hud_tui.storage import JsonStore
 from hud_tui.tui.widgets.row_list import Column, Row
-
-if TYPE_CHECKING:
-    from hud_tui.rl.alarms.thresholds import Thresholds
-    from hud_tui.rl.run import Run
-    from hud_tui.storage import JsonStore
-
 
 SNOOZE = 100
 """Steps of the run for which a snoozed detector keeps quiet."""

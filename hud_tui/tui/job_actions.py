@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from textual.app import App
 
@@ -13,14 +12,11 @@ from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
 from hud_tui.rl.run import job_is_active, job_model_id, job_progress, job_title
 from hud_tui.rl.text import one_line
 from hud_tui.tui.notices import tell
+from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog
-from hud_tui.wire import Checkpoint, JobStatus, Model
-
-if TYPE_CHECKING:
-    from hud_tui.tui.screens.base import HudScreen
-    from hud_tui.tui.session import RunSession
-    from hud_tui.tui.write_policy import WritePolicy
-    from hud_tui.wire import Job
+from hud_tui.tui.session import RunSession
+from hud_tui.tui.write_policy import WritePolicy
+from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
 
 async def ask_fork(

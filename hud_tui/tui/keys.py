@@ -7,29 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.events import Click
+from textual.events import Click, Mount
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.style import Style
+from textual.types import IgnoreReturnCallbackType
 from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.config import Keymap
 from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, remap
 from hud_tui.tui.screens.over import Leavable
-
-if TYPE_CHECKING:
-    from textual.app import App
-    from textual.events import Mount
-    from textual.types import IgnoreReturnCallbackType
-
-    from hud_tui.config import Keymap
 
 
 def bindings(view: str) -> list[BindingType]:

@@ -11,23 +11,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
 from hud_tui.rl.run import job_is_active, job_progress, job_step, job_title
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, seconds
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
-from hud_tui.tui.widgets.rollout import role_of
+from hud_tui.tui.widgets.rollout import Answer, role_of
 from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace, TraceEvent, TraceEvents
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.tui.widgets.rollout import Answer
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import floor
 from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import Recorder
@@ -38,15 +38,11 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import one_line
+from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
+from hud_tui.tui.layout import Layout
 from hud_tui.wire import Job, JobStatus, Model
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.last_known import LastKnown
-    from hud_tui.settings import Start
-    from hud_tui.tui.layout import Layout
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""

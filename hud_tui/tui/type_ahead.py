@@ -15,17 +15,13 @@ from asyncio import get_running_loop, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
+from textual._queue import Queue
+from textual.app import App
+from textual.dom import DOMNode
 from textual.events import Event, InputEvent, Key, MouseDown, MouseUp, Paste
-
-if TYPE_CHECKING:
-    from textual._queue import Queue
-    from textual.app import App
-    from textual.dom import DOMNode
-    from textual.message import Message
-    from textual.screen import Screen
-
+from textual.message import Message
+from textual.screen import Screen
 
 OPENS = "opens"
 """The group of workers that read something, then open it: what is typed meanwhile is for that."""

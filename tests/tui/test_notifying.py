@@ -12,10 +12,10 @@ from hud_tui.client import transport as requests
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import ReplayTransport, replay_client
 from hud_tui.client.transport import MOST_WEBHOOK_BYTES, post_webhook
+from hud_tui.errors import BadTuning
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.alarms.notify import Notifier, Notify, read_notify
-from hud_tui.rl.alarms.thresholds import BadTuning
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.wire import JobStatus

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.config import Export, read_export
-from hud_tui.rl.alarms.thresholds import BadTuning
+from hud_tui.errors import BadTuning
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.export import (
     FORMULA,

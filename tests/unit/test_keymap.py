@@ -12,7 +12,7 @@ from textual.keys import _character_to_key
 
 from hud_tui.cli.main import main
 from hud_tui.config import read_config, read_keymap
-from hud_tui.errors import HudUsage
+from hud_tui.errors import BadTuning, HudUsage
 from hud_tui.keys import (
     ACTIONS,
     NAMED,
@@ -25,7 +25,6 @@ from hud_tui.keys import (
     spell,
     types_text,
 )
-from hud_tui.rl.alarms.thresholds import BadTuning
 
 PRINTABLE = [chr(code) for code in range(33, 127)]
 PACKAGE = Path(__file__).parents[2] / "hud_tui"

@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from time import monotonic
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from hud_tui.errors import BadTuning
 from hud_tui.rl.alarms.alarm import Alarm, Level
-from hud_tui.rl.alarms.thresholds import BadTuning
 from hud_tui.rl.text import one_line
-
-if TYPE_CHECKING:
-    from hud_tui.rl.alarms.alarm import Alarm
-    from hud_tui.wire import JobStatus
+from hud_tui.wire import JobStatus
 
 LEVELS = (Level.WARN, Level.CRITICAL)
 MOST_S = 7 * 86_400.0

@@ -10,6 +10,8 @@ from math import inf
 from sys import float_info
 from typing import Any, TypeVar
 
+from hud_tui.errors import BadTuning
+
 # Tuning: typed numbers of a detector, checked where they are made and where they are read.
 #
 # Plain dataclasses: a command that asks once need not wait for pydantic to build models.
@@ -18,14 +20,6 @@ from typing import Any, TypeVar
 T = TypeVar("T", bound="Tuning")
 MOST_STEPS = 1_000_000
 LARGEST = float_info.max
-
-
-class BadTuning(ValueError):
-    """A value that cannot be used: which one, and why."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name}: {why}" if name else why)
-        self.name, self.why = name, why
 
 
 def count(default: int, least: int = 1) -> Any:

@@ -12,14 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from hud_tui.errors import HudBadTasks, Problem
 from hud_tui.rl.text import has_surrogate, one_line
-
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
-
 
 BOUNDS = {
     "minimum": "below",
@@ -43,30 +39,29 @@ def misfit(schema: Mapping[str, Any], value: object, at: str = "args") -> str:
 
 def judge_of(schema: Mapping[str, Any], at: str = "args") -> Judge:
     """A judge for many values of one schema."""
-    from jsonschema import Draft202012Validator  # 90 ms, which only a schema need cost
-    from jsonschema.exceptions import SchemaError
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
+    import jsonschema  # 90 ms, which only a schema need cost
+    import referencing.exceptions
 
+    kind = jsonschema.Draft202012Validator
     try:
-        Draft202012Validator.check_schema(schema)
-    except (SchemaError, RecursionError):
+        kind.check_schema(schema)
+    except (jsonschema.exceptions.SchemaError, RecursionError):
         return lambda value: ""
-    validator = Draft202012Validator(schema, registry=Registry())  # without one it would fetch
+    validator = kind(schema, registry=referencing.Registry())  # without one it would fetch
 
     def judge(value: object) -> str:
         try:
             if validator.is_valid(value):
                 return ""
             errors = sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.path)))
-        except (Unresolvable, RecursionError):
+        except (referencing.exceptions.Unresolvable, RecursionError):
             return ""
         return _said(errors[0], at) if errors else ""
 
     return judge
 
 
-def _said(error: "ValidationError", at: str) -> str:
+def _said(error: Any, at: str) -> str:
     place = at + "".join(_step(part) for part in error.absolute_path)
     value, wanted, rule = error.instance, error.validator_value, str(error.validator)
     if rule == "type":

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -17,16 +17,18 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.client.client import HudClient
 from hud_tui.config import OFFLINE
 from hud_tui.errors import HudError
 from hud_tui.keys import key
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.disk import engine_place
-from hud_tui.rl.export import csv_pieces, json_pieces
+from hud_tui.rl.export import Sheet, csv_pieces, json_pieces
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.progress import Liveness, State, progress
+from hud_tui.rl.report import Kept, allowed, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
 from hud_tui.settings import Start
@@ -38,11 +40,6 @@ from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.write_policy import WritePolicy
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.rl.export import Sheet
-
 
 # Exporting: what is on the screen, in a new file, as the user chooses.
 
@@ -79,13 +76,9 @@ def _writer(
     run, book, now = view.session.run, view.session.notebook, view.context.clock()
     stem = plain_name("hud" if run.model is None else run.model.model_name)
     if chosen == "svg":
-        from hud_tui.rl.report import allowed
-
         picture = allowed(view.app.export_screenshot(title="hud-tui", simplify=True))
         return lambda: write_numbered(directory, f"{stem}-{view.VIEW}", ".svg", [picture])
     if chosen == "report" or sheet is None:
-        from hud_tui.rl.report import Kept, report_files
-
         kept = Kept(view.session.client.settings.label, dict(book.notes), tuple(book.moves))
         return lambda: write_folder(directory, f"{stem}-report", report_files(run, kept, now))
     pieces = TABLES[chosen](sheet)

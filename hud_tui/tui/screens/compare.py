@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import gather
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.containers import Horizontal, Vertical
@@ -13,6 +12,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.compare import Comparison, GroupPair, MetricPair
 from hud_tui.rl.head import name
@@ -21,12 +21,7 @@ from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.screens.dialogs import Panel
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.wire import Chat, ChatReply, Checkpoint
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.wire import Model
-
+from hud_tui.wire import Chat, ChatReply, Checkpoint, Model
 
 TITLE, DELTA = 19, 10
 """Cells of a line's title, and of what tells the two apart, with the gap before it."""

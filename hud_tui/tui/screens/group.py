@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import gather
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual import work
@@ -16,6 +16,7 @@ from textual.content import Content
 from textual.widgets import Static
 from textual.worker import Worker
 
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import short
@@ -23,14 +24,9 @@ from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.rollout_reader import GroupReader, StepGroups
 from hud_tui.tui.screens.over import Over
-from hud_tui.tui.widgets.group_grid import bars
+from hud_tui.tui.widgets.group_grid import GroupGrid, bars
 from hud_tui.tui.widgets.rollout import Answer, RolloutColumns, answers
 from hud_tui.wire import Group
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.tui.widgets.group_grid import GroupGrid
-
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""

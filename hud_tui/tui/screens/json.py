@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -15,6 +15,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widgets import Input, Static
 
+from hud_tui.client.client import HudClient
 from hud_tui.client.submit import find_job, raw_status
 from hud_tui.errors import HudUsage
 from hud_tui.rl.json_tree import MOST_FOUND, JsonTree, Line, Path, path_text, shown, value_text
@@ -23,10 +24,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import make_way
 from hud_tui.tui.screens.over import Leavable
-
-if TYPE_CHECKING:
-    from hud_tui.client.client import HudClient
-    from hud_tui.wire import Model
+from hud_tui.wire import Model
 
 
 async def read_document(

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual import on, work
@@ -26,6 +26,8 @@ from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
 from hud_tui.client.preflight import load_source, preflight
+from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
+from hud_tui.client.submit import submit
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.progress import beyond, defaults, parameters
@@ -44,9 +46,6 @@ from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import JobParameters, Model, Taskset
-
-if TYPE_CHECKING:
-    from hud_tui.client.signal import SignalCache
 
 # Rows of tasksets and of tasks, tried or not, as Launch lists them.
 
@@ -285,8 +284,6 @@ class LaunchScreen(HudScreen):
 
     @work(exclusive=True, group="trial")
     async def _try(self, model: Model, parameters: JobParameters, groups: int) -> None:
-        from hud_tui.client.signal import ask_of, measure, size_of  # after the first frame
-
         try:
             asked = await ask_of(self.client, model, parameters, groups)
             if not (self.client.settings.local or await self._agreed(asked)):
@@ -323,8 +320,6 @@ class LaunchScreen(HudScreen):
         return agreed
 
     def _cache(self) -> SignalCache | None:
-        from hud_tui.client.signal import SignalCache
-
         directory = self.session.store.directory
         return SignalCache(directory / "signal") if directory is not None else None
 
@@ -601,8 +596,6 @@ class LaunchScreen(HudScreen):
                 return
         if not await self.context.writes.confirm_name(model.id, "train it"):
             return
-        from hud_tui.client.submit import submit  # with the client, after the first frame
-
         self._sending = True
         try:
             sent = await self.attempt(submit(self.client, job_of(model, draft.chosen, values)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
@@ -20,9 +20,11 @@ from hud_tui.rl.head import (
     WEIGHTS,
     Act,
     HeadChange,
+    Journal,
     Move,
     Outcome,
     Relation,
+    Wanted,
     head_change,
     moved_note,
     name,
@@ -36,14 +38,10 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
-
-if TYPE_CHECKING:
-    from hud_tui.rl.head import Journal, Wanted
-    from hud_tui.tui.screens.base import HudScreen
-    from hud_tui.wire import Checkpoint
-
+from hud_tui.wire import Checkpoint
 
 # What setting the head would do: what is served now beside what will be, and what that means.
 

@@ -11,6 +11,7 @@ from math import nan
 from operator import itemgetter
 from typing import Any
 
+import plotext
 from rich.segment import Segment
 from rich.style import Style
 from textual.events import (
@@ -201,8 +202,6 @@ def plot(
     axis: Style,
 ) -> list[list[Segment]]:
     """Draw a figure of `width` × `height` cells, its axes at the left and below included."""
-    import plotext
-
     figure: Any = plotext
     figure.clear_figure()
     figure.limit_size(False, False)

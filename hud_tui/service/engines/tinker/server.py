@@ -260,17 +260,18 @@ def listen(hold: Hold) -> None:
     requests.setLevel(logging.INFO)
     requests.propagate = False
     try:
-        from tinker.lib.public_interfaces.sampling_client import SamplingClient
-        from tinker.lib.queue_state_logger import QueueStateLogger
-    except ImportError:  # another version's rooms: what it logs is all that is known then
+        lib = sdk().lib
+        sampling = lib.public_interfaces.sampling_client.SamplingClient
+        queue = lib.queue_state_logger.QueueStateLogger
+    except AttributeError:  # another version's rooms: what it logs is all that is known then
         return
 
     def observe(self: Any, state: Any, reason: str | None = None) -> None:
         hold(id(self), _words(str(getattr(state, "value", state)), reason))
 
-    for kind in (QueueStateLogger, SamplingClient):
+    for kind in (queue, sampling):
         if hasattr(kind, "on_queue_state_change"):
-            setattr(kind, "on_queue_state_change", observe)  # noqa: B010 - mypy knows it as a method
+            kind.on_queue_state_change = observe
 
 
 class _Ears(logging.Handler):
@@ -338,7 +339,7 @@ class Server:
         """The SDK's module."""
         async with self._importing:
             if self._tinker is None:
-                self._tinker = await asyncio.to_thread(_import)
+                self._tinker = await asyncio.to_thread(sdk)
                 loop = asyncio.get_running_loop()
                 hold = self._pauses.hold
                 listen(lambda who, why: loop.call_soon_threadsafe(hold, who, why))
@@ -422,7 +423,8 @@ class Server:
         self._tell({"queue": self._waits_for or "active", "slots": self._slots})
 
 
-def _import() -> Any:
+def sdk() -> Any:
+    """The SDK itself: seconds to import, so in a thread at first."""
     import tinker
 
     return tinker

@@ -23,7 +23,7 @@ from hud_tui.service.engines.base import (
     of_pass,
 )
 from hud_tui.service.engines.tinker.run import Run
-from hud_tui.service.engines.tinker.server import Server
+from hud_tui.service.engines.tinker.server import Server, sdk
 from hud_tui.service.engines.tiny.training import token_weights
 
 # Datums as the SDK takes them: one row a turn, shifted by one, 0 on the prompt.
@@ -81,8 +81,7 @@ def _tail(datum: Datum, output: Any) -> Floats:
 
 
 def _row(datum: Datum, **outputs: Sequence[float]) -> Any:
-    from tinker import types
-
+    types = sdk().types
     tokens, zeros = [*datum.prompt, *datum.output], [0.0] * (len(datum.prompt) - 1)
     inputs: dict[str, Any] = {"target_tokens": np.array(tokens[1:], np.int64)}
     for name, row in outputs.items():

@@ -27,9 +27,10 @@ from hud_tui.service.engines.base import (
     frame,
     read_frame,
 )
-from hud_tui.service.engines.tinker.run import Run
+from hud_tui.service.engines.tinker.run import Run, sample
 from hud_tui.service.engines.tinker.server import Server, explain
 from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, states
+from hud_tui.service.engines.tinker.training import backward, forward, forward_backward, optim_step
 
 GOODBYE_S = 4.0
 
@@ -76,19 +77,13 @@ class Worker:
             await run.close()
 
     async def do_sample(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        from hud_tui.service.engines.tinker.run import sample
-
         return await sample(self._server, self._run(request), request["requests"])
 
     async def do_forward(self, request: dict[str, Any]) -> list[list[float]]:
-        from hud_tui.service.engines.tinker.training import forward
-
         found = await forward(self._server, self._run(request), _datums(request))
         return [row.tolist() for row in found]
 
     async def do_forward_backward(self, request: dict[str, Any]) -> dict[str, float]:
-        from hud_tui.service.engines.tinker.training import forward_backward
-
         return await forward_backward(
             self._server,
             self._run(request),
@@ -98,14 +93,10 @@ class Worker:
         )
 
     async def do_backward(self, request: dict[str, Any]) -> dict[str, float]:
-        from hud_tui.service.engines.tinker.training import backward
-
         run = self._run(request)
         return await backward(self._server, run, _datums(request), request["weights"])
 
     async def do_optim_step(self, request: dict[str, Any]) -> dict[str, Any]:
-        from hud_tui.service.engines.tinker.training import optim_step
-
         run = self._run(request)
         if not run.waiting:
             raise EngineRefused(
