@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import orjson
@@ -30,7 +31,6 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.engines.tinker.run import Run, sample
 from hud_tui.service.engines.tinker.server import Server, explain
 from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, states
-from hud_tui.service.engines.tinker.training import backward, forward, forward_backward, optim_step
 
 GOODBYE_S = 4.0
 
@@ -80,21 +80,24 @@ class Worker:
         return await sample(self._server, self._run(request), request["requests"])
 
     async def do_forward(self, request: dict[str, Any]) -> list[list[float]]:
-        found = await forward(self._server, self._run(request), _datums(request))
+        found = await passes().forward(self._server, self._run(request), _datums(request))
         return [row.tolist() for row in found]
 
     async def do_forward_backward(self, request: dict[str, Any]) -> dict[str, float]:
-        return await forward_backward(
+        figures: dict[str, float] = await passes().forward_backward(
             self._server,
             self._run(request),
             _datums(request),
             request["loss_fn"],
             request["config"],
         )
+        return figures
 
     async def do_backward(self, request: dict[str, Any]) -> dict[str, float]:
         run = self._run(request)
-        return await backward(self._server, run, _datums(request), request["weights"])
+        done = passes().backward(self._server, run, _datums(request), request["weights"])
+        figures: dict[str, float] = await done
+        return figures
 
     async def do_optim_step(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request)
@@ -107,7 +110,7 @@ class Worker:
         name = request["name"]
         self._journal.intend(Intent(run.id, name))
         adam = Adam(**request["adam"])
-        stepped = await optim_step(self._server, run, adam, name, self._ttl_s)
+        stepped = await passes().optim_step(self._server, run, adam, name, self._ttl_s)
         return {**vars(stepped), "rank": run.rank}
 
     async def do_stepped(self, request: dict[str, Any]) -> None:
@@ -144,6 +147,13 @@ class Worker:
         if run is None:
             raise EngineError("this policy is closed: open it again")
         return run
+
+
+def passes() -> ModuleType:
+    """What trains. It brings NumPy, which a process that only samples does without."""
+    from hud_tui.service.engines.tinker import training
+
+    return training
 
 
 def _datums(request: dict[str, Any]) -> list[Datum]:
