@@ -441,9 +441,6 @@ ALARMS = (
 # Bindings, the footer, the help on ``?``, the palette, ``hud-tui keys`` and the README's list
 # of keys are all made from it, so a key that is shown is a key that works.
 
-
-__all__ = ["ACTIONS", "VIEWS", "WRITES", "Action", "key", "keyed", "of_view", "remap", "with_keys"]
-
 ACTIONS = (
     *(*PANEL, *HISTORY, *APP, *CONNECT),
     *(*LIST, *PICKER, *DIALOG, *JSON),

@@ -24,33 +24,22 @@ from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
 from hud_tui.wire import (
-    Backward,
     CancelJob,
     CancelJobResult,
-    Chat,
-    ChatReply,
     Checkpoint,
     CheckpointTrace,
     EnvironmentConfig,
     Fork,
-    Forward,
-    ForwardBackward,
-    ForwardBackwardResult,
-    ForwardResult,
     Identity,
     Job,
     JobEnter,
     JobStatus,
     Json,
-    Losses,
     Model,
-    OptimStep,
-    OptimStepResult,
     Page,
     RegistryItem,
     ScenarioRecord,
     SetHead,
-    Settled,
     SubmitJob,
     SubmitRollout,
     SubmittedJob,
@@ -64,6 +53,19 @@ from hud_tui.wire import (
     TraceExit,
     UploadResult,
     UploadTasks,
+)
+from hud_tui.wire_training import (
+    Backward,
+    Chat,
+    ChatReply,
+    Forward,
+    ForwardBackward,
+    ForwardBackwardResult,
+    ForwardResult,
+    Losses,
+    OptimStep,
+    OptimStepResult,
+    Settled,
 )
 
 if TYPE_CHECKING:

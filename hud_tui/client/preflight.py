@@ -281,7 +281,6 @@ def _unreadable(source: str, error: Exception) -> HudUsage:
     return HudUsage(f"{one_line(source)}: {one_line(reason)}", "check the path, or name a taskset")
 
 
-__all__ = ["load_source", "preflight"]
 AT_ONCE = 8
 """Environments that are asked for together."""
 

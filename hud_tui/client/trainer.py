@@ -26,19 +26,17 @@ from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, read_settings
-from hud_tui.wire import (
+from hud_tui.wire import Checkpoint, Model, Request
+from hud_tui.wire_training import (
     Backward,
     Chat,
-    Checkpoint,
     Forward,
     ForwardBackward,
     ForwardBackwardResult,
     ForwardDatum,
     ForwardResult,
-    Model,
     OptimStep,
     OptimStepResult,
-    Request,
     Settled,
 )
 

@@ -36,7 +36,8 @@ from hud_tui.errors import (
 )
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
-from hud_tui.wire import Request, Settled
+from hud_tui.wire import Request
+from hud_tui.wire_training import Settled
 
 # Bodies on the wire, to and from values. Whatever is wrong with one is a `HudMalformed`.
 

@@ -246,9 +246,6 @@ fraction, loss), how old its rollouts were, what it cost."""
 # The vocabulary of metrics: one key for what trainers call by many names.
 #
 # A key that is in no list keeps its own name and is drawn like any other.
-
-
-__all__ = ["METRICS", "Metric", "canonical", "spelling", "translate"]
 METRICS = {metric.key: metric for metric in TABLE}
 _PREFIXES = ("tinker.", "tinker/")
 """What HUD puts before the names of a trainer behind it."""

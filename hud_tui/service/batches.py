@@ -20,7 +20,8 @@ from hud_tui.service.policies import Temperatures
 from hud_tui.service.store import traces
 from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
-from hud_tui.wire import Group, Payload, Sample
+from hud_tui.wire import Group
+from hud_tui.wire_training import Payload, Sample
 
 T = TypeVar("T")
 

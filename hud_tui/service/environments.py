@@ -239,8 +239,6 @@ TEXT = Environment(
 ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT)}
 """Every environment by name."""
 
-__all__ = ["ENVIRONMENTS", "Environment", "Scenario"]
-
 
 # The tasksets that ship with the service, generated the same on every machine.
 #

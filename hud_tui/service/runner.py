@@ -24,7 +24,8 @@ from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.jobs import End, NoSpread, Solved, Stopped, failed, stopped
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import Chat, JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
+from hud_tui.wire import JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
+from hud_tui.wire_training import Chat
 
 # Waits: what an engine's server holds runs up with, told to who follows them.
 

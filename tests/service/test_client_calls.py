@@ -13,15 +13,8 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.service.service import Service
-from hud_tui.wire import (
-    Chat,
-    Forward,
-    ForwardBackward,
-    OptimStep,
-    Payload,
-    Sample,
-    UploadTasks,
-)
+from hud_tui.wire import UploadTasks
+from hud_tui.wire_training import Chat, Forward, ForwardBackward, OptimStep, Payload, Sample
 from tests.conftest import until
 from tests.service.clients import fork_of, in_process, run_of
 

@@ -22,7 +22,8 @@ from hud_tui.errors import (
 )
 from hud_tui.events import TreeRead
 from hud_tui.settings import local_settings, read_settings
-from hud_tui.wire import Chat, JobDataset, OptimStep, SubmitJob
+from hud_tui.wire import JobDataset, SubmitJob
+from hud_tui.wire_training import Chat, OptimStep
 from tests.service.clients import KEY, answered
 
 SETTINGS = local_settings("http://x", KEY, "http://x/telemetry")

@@ -15,7 +15,7 @@ from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, HudUnreachable
 from hud_tui.service.service import Service
-from hud_tui.wire import Chat
+from hud_tui.wire_training import Chat
 from tests.conftest import Served
 from tests.service.clients import KEY, answered, fork_of, in_process, run_of
 from tests.service.headless import Command, commands

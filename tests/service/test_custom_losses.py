@@ -8,7 +8,7 @@ import pytest
 from hud_tui.service import context as parts_module
 from hud_tui.service import session
 from hud_tui.service.service import Service
-from hud_tui.wire import ForwardResult
+from hud_tui.wire_training import ForwardResult
 from tests.conftest import dumps, fork
 from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
 

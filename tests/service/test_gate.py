@@ -12,7 +12,7 @@ from hud_tui.service.app import create_app
 from hud_tui.service.http import MAX_BYTES, MOST_ERRORS, MOST_VALUES
 from hud_tui.service.routes import tasksets
 from hud_tui.service.service import Service
-from hud_tui.wire import MOST_INPUTS
+from hud_tui.wire_training import MOST_INPUTS
 from tests.conftest import bearer, fork
 from tests.service.calls import detail
 

@@ -13,7 +13,7 @@ import pytest
 from hud_tui.service.engines.base import Adam, Sampled, SampleRequest, Saved
 from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
-from hud_tui.wire import ChatReply
+from hud_tui.wire_training import ChatReply
 from tests.conftest import fork, until
 from tests.service.calls import QUESTION, chat, detail, optim, pass_, payloads, set_head, step
 from tests.toy_engine import ToyEngine

@@ -8,7 +8,7 @@ import pytest
 from hud_tui.client.guard import NAME, Guard, Protection
 from hud_tui.errors import HudProtected, HudUsage
 from hud_tui.service.service import Service
-from hud_tui.wire import OptimStep
+from hud_tui.wire_training import OptimStep
 from tests.conftest import Served
 from tests.service.clients import fork_of, in_process, run_of
 from tests.service.headless import Command, commands

@@ -10,7 +10,7 @@ from hud_tui.client import transport
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly, Safety, read_config, why_read_only
 from hud_tui.errors import HudReadOnly, HudUsage
-from hud_tui.wire import Chat
+from hud_tui.wire_training import Chat
 from tests.conftest import Served
 from tests.service.clients import answered
 from tests.service.headless import Command, commands

@@ -16,7 +16,7 @@ from hud_tui.errors import HudBadInput, HudConflict, HudNoKey, HudNotFound, HudR
 from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
-from hud_tui.wire import Payload
+from hud_tui.wire_training import Payload
 from tests.conftest import Served, caller
 from tests.service.calls import QUESTION, chat
 from tests.service.clients import fork_of

@@ -10,7 +10,7 @@ import pytest
 from hud_tui.client import HudClient, TrainingClient
 from hud_tui.errors import HudBadInput, HudUsage
 from hud_tui.service.service import Service
-from hud_tui.wire import ForwardDatum, Payload
+from hud_tui.wire_training import ForwardDatum, Payload
 from tests.service.calls import QUESTION
 from tests.service.clients import fork_of, in_process
 

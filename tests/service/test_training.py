@@ -16,7 +16,8 @@ from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.policies import Policy
 from hud_tui.service.service import Service
 from hud_tui.service.store.models import find
-from hud_tui.wire import Checkpoint, ForwardBackwardResult, OptimStepResult
+from hud_tui.wire import Checkpoint
+from hud_tui.wire_training import ForwardBackwardResult, OptimStepResult
 from tests.conftest import calling, dumps, ended, fork, submit, until
 from tests.service.calls import Json, chat, detail, optim, pass_, payloads, step, tree
 from tests.toy_engine import ToyEngine

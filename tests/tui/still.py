@@ -13,9 +13,6 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import (
     Checkpoint,
-    Forward,
-    ForwardDatum,
-    ForwardResult,
     Group,
     Job,
     JobStatus,
@@ -25,6 +22,7 @@ from hud_tui.wire import (
     TraceEvents,
     TurnSample,
 )
+from hud_tui.wire_training import Forward, ForwardDatum, ForwardResult
 from tests.tui.conftest import asked
 
 NOW = 1_800_000_000.0

@@ -10,7 +10,7 @@ import pytest
 
 from hud_tui.client.trainer_inputs import Rollout, to_inputs
 from hud_tui.errors import HudBadInput, HudUsage
-from hud_tui.wire import Payload, Sample
+from hud_tui.wire_training import Payload, Sample
 
 SAMPLE = Sample(prompt_token_ids=[1, 2], output_token_ids=[3], output_logprobs=[-0.5])
 TRACE = uuid4().hex

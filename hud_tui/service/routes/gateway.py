@@ -26,8 +26,9 @@ from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import CancelJob, CancelRollout, Chat, Completion, Json, Many, SubmitRollout
+from hud_tui.wire import CancelJob, CancelRollout, Json, Many, SubmitRollout
 from hud_tui.wire import Request as Body
+from hud_tui.wire_training import Chat, Completion
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]

@@ -42,7 +42,8 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, Kept
-from hud_tui.wire import Backward, Forward, ForwardBackward, OptimStep, SubmitEvaluation, SubmitJob
+from hud_tui.wire import SubmitEvaluation, SubmitJob
+from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
 # Managed runs: submit, look at, resume.
 

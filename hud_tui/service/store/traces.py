@@ -14,7 +14,8 @@ from hud_tui.events import RolloutDone
 from hud_tui.service.http import not_found, now
 from hud_tui.service.store import checkpoints, events
 from hud_tui.service.store.db import Db, insert_all
-from hud_tui.wire import Sample, TraceEnter, TraceExit
+from hud_tui.wire import TraceEnter, TraceExit
+from hud_tui.wire_training import Sample
 
 # Turns: what a policy was asked and what it answered, token by token.
 

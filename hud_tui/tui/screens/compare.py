@@ -21,7 +21,8 @@ from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.screens.dialogs import Panel
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.wire import Chat, ChatReply, Checkpoint, Model
+from hud_tui.wire import Checkpoint, Model
+from hud_tui.wire_training import Chat, ChatReply
 
 TITLE, DELTA = 19, 10
 """Cells of a line's title, and of what tells the two apart, with the gap before it."""

@@ -333,9 +333,6 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
         yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
 
 
-__all__ = ["PLAIN", "SPARK", "Look", "Marks", "base_name", "curve", "header_line", "row_line"]
-
-
 # TreeCanvas: how the tree is drawn: only the lines in sight, and of those what changed.
 
 
