@@ -10,8 +10,8 @@ import httpx
 from tests.conftest import Process, ended, fork, serve_process, submit, until
 from tests.service.calls import saved_steps
 
-KILLS = 30
-STEPS = 400
+KILLS = 8
+STEPS = 150
 """More than the run reaches between all the kills."""
 
 
