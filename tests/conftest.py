@@ -5,6 +5,7 @@ one, which streams need. `serve_process` starts a whole service in a process of 
 """
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -49,6 +50,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if all(".py" in argument for argument in config.args):
         return 0
     return min(2 * (os.cpu_count() or 1), MOST_WORKERS)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now stays: the garbage collector need not look through it again."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -265,9 +265,9 @@ NUMBERS = (
 )
 UPDATE_NUMBERS = (
     NumberField("reward_scale", "reward scale", -1e6, 1e6, whole=False),
-    NumberField("beta1", "Adam β₁", 0, 0.999999, whole=False),
-    NumberField("beta2", "Adam β₂", 0, 0.999999, whole=False),
-    NumberField("eps", "Adam ε", 1e-16, 1, whole=False),
+    NumberField("beta1", "Adam beta1", 0, 0.999999, whole=False),
+    NumberField("beta2", "Adam beta2", 0, 0.999999, whole=False),
+    NumberField("eps", "Adam eps", 1e-16, 1, whole=False),
     NumberField("weight_decay", "weight decay", 0, 10, whole=False),
 )
 """How a step is taken; most runs leave these as they are."""
