@@ -23,6 +23,8 @@ NOTE_MOST = 400
 """Characters of a note."""
 MOST_BYTES = 32_000_000
 """Of the largest file that is read."""
+RUNS = "runs"
+"""Where a model's id stands otherwise."""
 _PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -38,7 +40,7 @@ class Notebook:
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """By the checkpoint's id."""
+        """By the checkpoint's id, or the run's."""
         return self._notes
 
     @property
@@ -118,6 +120,11 @@ def notebook_file(state: Path, model_id: str) -> Path:
     plain = _PLAIN.fullmatch(model_id) is not None
     name = model_id if plain else sha256(model_id.encode("utf-8", "replace")).hexdigest()
     return state / "models" / f"{name}.json"
+
+
+def run_notes(state: Path) -> Notebook:
+    """What was written of runs, by their ids: one notebook for those of all models."""
+    return Notebook(notebook_file(state, RUNS))
 
 
 def _move(row: list[Any]) -> Move:

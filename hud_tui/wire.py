@@ -617,6 +617,12 @@ class JobEnter(Request):
     """Embedded: how many optimizer steps the loop will take, so that it has an end in sight."""
 
 
+class RenameJob(Request):
+    """PATCH /v2/jobs/{id}."""
+
+    name: str = Field(min_length=1, max_length=200)
+
+
 class TraceEnter(Request):
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from enum import Enum
@@ -38,6 +38,9 @@ from hud_tui.wire import (
     Model,
     Page,
     RegistryItem,
+    RenameJob,
+    RunPage,
+    RunSteps,
     ScenarioRecord,
     SetHead,
     SubmitJob,
@@ -578,6 +581,8 @@ def _keyed(key: str | None) -> dict[str, str]:
 # Jobs, their traces, and chat with a model.
 
 
+RUNS = 2000
+"""Runs that are asked for at once."""
 ROLLOUT = ("args", "agent", "runtime_config", "verifier")
 """Of a rollout's body, what its task brings along."""
 
@@ -587,6 +592,40 @@ class JobCalls(TrainingCalls):
         """The newest jobs, at most `limit`; of one taskset where it is given."""
         asked = {} if taskset_id is None else {"taskset_id": taskset_id}
         return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit, asked)
+
+    async def run_page(self, since: int = 0, offset: int = 0, limit: int = RUNS) -> RunPage:
+        """Runs of all models and forks, newest first (embedded service).
+
+        Args:
+            since: A revision: then only those that have changed after it.
+            offset: How many are left out at the beginning.
+            limit: Most that are sent.
+
+        Raises:
+            HudNotFound: The service has no such list (HUD).
+        """
+        asked = {"since": since, "offset": offset, "limit": limit}
+        return await self.wire.get(self.rl("/v1/runs"), RunPage, asked)
+
+    async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
+        """Steps of a run as columns, those after the first so many (embedded service).
+
+        Raises:
+            HudNotFound: No such run, or no such request (HUD).
+        """
+        asked: dict[str, str | int] = {"after": after, "keys": ",".join(keys)}
+        return await self.wire.get(self.rl("/v1/runs/{}/steps", run_id), RunSteps, asked)
+
+    async def rename_job(self, job_id: str, name: str) -> Job:
+        """Give a job, and so its run, another name. Sent once."""
+        url, body = self.api("/v2/jobs/{}", job_id), RenameJob(name=name)
+        change = Change("rename", "", job_id, after=name)
+
+        async def look() -> Job | None:
+            found = await self.job(job_id)
+            return found if found.name == name else None
+
+        return await self.wire.write("PATCH", url, Job, change, body, lookup=Lookup(look=look))
 
     async def job(self, job_id: str) -> Job:
         return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)

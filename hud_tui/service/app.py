@@ -41,7 +41,15 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.http import AT_ONCE, Refused, refusal, reply
-from hud_tui.service.routes import gateway, idempotency, jobs, models, tasksets, training
+from hud_tui.service.routes import (
+    gateway,
+    idempotency,
+    jobs,
+    models,
+    runs,
+    tasksets,
+    training,
+)
 from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
@@ -259,7 +267,7 @@ def _is_address(name: str) -> bool:
 
 log = logging.getLogger(__name__)
 
-AREAS = (models, training, idempotency, tasksets, jobs, gateway)
+AREAS = (models, training, idempotency, tasksets, jobs, runs, gateway)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:

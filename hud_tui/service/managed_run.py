@@ -794,6 +794,7 @@ class Run:
             steps=0,
             tokens=0,
             seconds=perf_counter() - start,
+            wasted=len(rollouts.train),
             note=f"{note}: sampled again ({self._flats.count} of {IN_A_ROW})",
         )
         if self._flats.is_end and self._flats.solved:

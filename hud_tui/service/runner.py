@@ -92,8 +92,9 @@ class Runner:
         rows = body.dataset.tasks
         tokens = await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
-        job_id, name = new_id(), await self._name(rows, model)
-        submission = jobs.Submission(job_id, model.id, name, parameters, rows)
+        job_id, taskset = new_id(), await self._taskset(rows)
+        name = f"{taskset} on {model.slug}"
+        submission = jobs.Submission(job_id, model.id, name, parameters, rows, taskset)
         await store.write(_submit, submission, also)
         self._start(Run(self._parts, model, job_id, plan))
         return job_id
@@ -238,12 +239,13 @@ class Runner:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
-    async def _name(self, rows: list[dict[str, object]], model: ModelRow) -> str:
+    async def _taskset(self, rows: list[dict[str, object]]) -> str:
+        """What the tasks are called: the taskset that is made of them, else how many of what."""
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
         known = await self._parts.store.read(model_store.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
-        return f"{known or f'{len(tasks)} {envs} tasks'} on {model.slug}"
+        return known or f"{len(tasks)} {envs} tasks"
 
 
 def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:

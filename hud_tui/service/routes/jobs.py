@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -32,8 +31,7 @@ from hud_tui.service.store import events, jobs, models, traces
 from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.traces import payload
-from hud_tui.wire import JobEnter, TraceEnter, TraceExit
-from hud_tui.wire import Request as Body
+from hud_tui.wire import JobEnter, RenameJob, TraceEnter, TraceExit
 
 # Traces as the wire has them: a row, and the conversation as events.
 
@@ -184,12 +182,6 @@ def _text(value: Any) -> str:
 IN_THE_LIST = "GET /v2/jobs has every job with its status"
 
 
-class Renamed(Body):
-    """PATCH /v2/jobs/{id}."""
-
-    name: str = Field(min_length=1, max_length=200)
-
-
 async def list_jobs(request: Request) -> Response:
     (limit, offset), store = window(request), parts_of(request).store
     taskset_id = canonical(request.query_params.get("taskset_id", ""))
@@ -223,13 +215,14 @@ async def enter(request: Request) -> Response:
     body = await read(request, JobEnter)
     group = body.group if body.group is None else max(-(2**31), min(body.group, 2**31))
     taskset_id = canonical(body.taskset_id or "")
-    await parts_of(request).store.write(jobs.enter, job_id, body.name, group, taskset_id)
+    steps = body.steps if body.steps is None or 1 <= body.steps < 2**31 else None
+    await parts_of(request).store.write(jobs.enter, job_id, body.name, group, taskset_id, steps)
     return reply({"job_id": job_id})
 
 
 async def rename(request: Request) -> Response:
     """PATCH takes a name; nothing else of a job can be changed."""
-    body = await read(request, Renamed)
+    body = await read(request, RenameJob)
     job = await _find(request)
     await parts_of(request).store.write(jobs.rename, job["id"], body.name)
     return await get_job(request)

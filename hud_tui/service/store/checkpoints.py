@@ -7,7 +7,7 @@ from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
-from hud_tui.service.store import events
+from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
 from hud_tui.wire import Checkpoint, Group
 
@@ -213,9 +213,32 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     )
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
     db.executemany(link, [(new.id, trace_id) for trace_id in new.trace_ids])
+    _count(db, new)
     db.touch(new.model_id, new.id, new.parent_id)
     _log(db, new, row)
     return Node(new.id, step, row.name or "", new.sampler_path, new.state_path)
+
+
+def _count(db: Db, new: NewCheckpoint) -> None:
+    """Add the step to its run."""
+    runs.stepped(
+        db,
+        runs.Step(
+            checkpoint_id=new.id,
+            model_id=new.model_id,
+            parent_id=new.parent_id,
+            job_id=new.job_id,
+            trace_ids=new.trace_ids,
+            at=now(),
+            reward=new.mean_reward,
+            learning_rate=new.learning_rate,
+            loss_fn=new.loss_fn,
+            tokens=new.num_tokens,
+            rollouts=new.num_traces,
+            groups=new.groups,
+            heldout=new.metrics.get("heldout_reward"),
+        ),
+    )
 
 
 def next_step(db: Db, model_id: str) -> int:

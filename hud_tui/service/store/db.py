@@ -246,6 +246,50 @@ MIGRATIONS = [
     CREATE INDEX evaluation_by_model ON evaluation (model_id, checkpoint_id);
     CREATE INDEX evaluation_by_job ON evaluation (job_id)
     """,
+    """
+    CREATE TABLE run (
+        id TEXT PRIMARY KEY,            -- its job's; of a loop without a job, its model's
+        model_id TEXT NOT NULL REFERENCES model,
+        start TEXT,                     -- name of the checkpoint that it began from
+        taskset TEXT,
+        steps INTEGER NOT NULL DEFAULT 0,
+        first_at REAL,
+        last_at REAL,
+        learning_rate REAL,
+        loss_fn TEXT,
+        tokens INTEGER NOT NULL DEFAULT 0,
+        rollouts INTEGER NOT NULL DEFAULT 0,
+        idle INTEGER NOT NULL DEFAULT 0,  -- those of them without a gradient
+        rewards TEXT NOT NULL DEFAULT '{}',  -- their course, as `runs.grown` has it
+        heldout REAL,
+        evaluated INTEGER,              -- the step whose evaluation that is
+        evaluation TEXT,
+        alarms INTEGER,
+        alarm TEXT,
+        alarm_title TEXT,
+        revision INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX run_by_revision ON run (revision);
+    ALTER TABLE checkpoint ADD COLUMN run_id TEXT;
+    CREATE INDEX checkpoint_by_run ON checkpoint (run_id, step) WHERE run_id IS NOT NULL;
+    -- How many steps a loop says that it will take.
+    ALTER TABLE job ADD COLUMN loop_steps INTEGER;
+    CREATE INDEX trace_open ON trace (job_id) WHERE status IN ('running', 'queued');
+    CREATE TRIGGER run_job AFTER UPDATE ON job BEGIN
+        UPDATE run SET revision = (SELECT max(revision) + 1 FROM run) WHERE id = NEW.id;
+    END;
+    CREATE TRIGGER run_trace AFTER UPDATE OF status, job_id ON trace WHEN NEW.job_id IS NOT NULL
+    BEGIN
+        UPDATE run SET revision = (SELECT max(revision) + 1 FROM run) WHERE id = NEW.job_id;
+    END;
+    CREATE TRIGGER run_evaluation AFTER UPDATE OF evaluations ON checkpoint
+        WHEN NEW.run_id IS NOT NULL
+    BEGIN
+        UPDATE run SET evaluation = json_extract(NEW.evaluations, '$[#-1]'), evaluated = NEW.step,
+            revision = (SELECT max(revision) + 1 FROM run)
+            WHERE id = NEW.run_id AND coalesce(evaluated, 0) <= NEW.step;
+    END
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from hud_tui.events import JobChanged
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, canonical, not_found, now, refusal
-from hud_tui.service.store import events
+from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
 from hud_tui.wire import JobError, JobStatus
 
@@ -126,8 +126,21 @@ def page(
     return rows, int(total)
 
 
-def enter(db: Db, job_id: str, name: str | None, group: int | None, taskset_id: str | None) -> None:
-    """A client's job begins. Entering it again changes nothing."""
+def enter(
+    db: Db,
+    job_id: str,
+    name: str | None,
+    group: int | None,
+    taskset_id: str | None,
+    steps: int | None = None,
+) -> None:
+    """A client's job begins. Entering it again changes nothing.
+
+    Args:
+        db: The store's.
+        job_id, name, group, taskset_id: As the client has them.
+        steps: How many it says that its loop will take.
+    """
     insert(
         db,
         "job",
@@ -138,6 +151,7 @@ def enter(db: Db, job_id: str, name: str | None, group: int | None, taskset_id: 
         created_at=now(),
         group_size=group,
         taskset_id=taskset_id,
+        loop_steps=steps,
     )
 
 
@@ -174,6 +188,8 @@ class Submission:
     name: str
     parameters: dict[str, Any]
     tasks: list[dict[str, Any]]
+    taskset: str = ""
+    """What the tasks are called."""
 
 
 def submit(db: Db, new: Submission) -> JobStatus:
@@ -197,6 +213,7 @@ def submit(db: Db, new: Submission) -> JobStatus:
         parameters=json.dumps(new.parameters),
         tasks=json.dumps(new.tasks),
     )
+    runs.begin(db, new.job_id, new.model_id, new.taskset or None)
     return _changed(db, new.job_id)
 
 
@@ -270,9 +287,19 @@ def finish(db: Db, job_id: str, end: End) -> JobStatus:
 
 
 def advance(
-    db: Db, job_id: str, *, steps: int, tokens: int, seconds: float, note: str | None = None
+    db: Db,
+    job_id: str,
+    *,
+    steps: int,
+    tokens: int,
+    seconds: float,
+    wasted: int = 0,
+    note: str | None = None,
 ) -> JobStatus:
-    """One more iteration is done, having taken `steps` (0 or 1) optimizer steps."""
+    """One more iteration is done, having taken `steps` (0 or 1) optimizer steps, and `wasted`
+    rollouts of a batch that had no gradient."""
+    if wasted:
+        runs.wasted(db, job_id, wasted)
     db.execute(
         "UPDATE job SET step = step + :steps, iteration = iteration + 1,"
         " attempt = CASE WHEN :steps THEN 1 ELSE attempt + 1 END, busy_s = busy_s + :seconds,"

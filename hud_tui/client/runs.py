@@ -1,0 +1,314 @@
+"""RunList: the rows of all runs, read again and again, from either kind of service.
+
+The embedded service has them as one list, and says what changed since a revision. HUD has not: a
+row is put together from the list of jobs, a job's raw status and its model's tree, within a budget
+of requests; the newest, the marked and those that train come first, and a row that was not read
+yet says so (`RunRow.whole`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.rl.run import job_model_id
+from hud_tui.rl.runs import RunRow, RunSeries, row_of, row_of_job
+from hud_tui.rl.text import seconds
+from hud_tui.wire import Checkpoint, Job, JobStatus, Model, RunRecord
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+PER_MINUTE = 30
+"""Requests that the table may cost a minute where the service has no list of runs."""
+PAGE = 100
+FIRST_JOBS = 1000
+"""Newest jobs that are read where there is no list of runs; later the newest PAGE of them."""
+CATALOG_S = 60.0
+"""How old the catalog may be."""
+
+
+class Budget:
+    """So many requests a minute, and as many at once after a minute of none."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self.per_minute = per_minute
+        self._clock, self._left, self._at = clock, float(per_minute), clock()
+
+    def take(self, requests: int = 1) -> bool:
+        """Whether they may be sent now; then they are counted."""
+        now = self._clock()
+        grown = self._left + (now - self._at) * self.per_minute / 60
+        self._left, self._at = min(float(self.per_minute), grown), now
+        if self._left < requests:
+            return False
+        self._left -= requests
+        return True
+
+
+class RunList:
+    """All runs that the service knows, newest first."""
+
+    def __init__(
+        self,
+        client: HudClient,
+        notes: Callable[[], Mapping[str, str]] = dict,
+        per_minute: int = PER_MINUTE,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """
+        Args:
+            client: Of the service.
+            notes: What was written here of runs, by their ids.
+            per_minute: Requests that HUD may be sent for the table.
+            clock: In seconds.
+        """
+        self.rows: tuple[RunRow, ...] = ()
+        """As of the last reading; the very same tuple as long as nothing changed."""
+        self._client, self._notes = client, notes
+        self._records: dict[str, RunRecord] = {}
+        self._revision = 0
+        self._polled: _Polled | None = None
+        self._noted: dict[str, str] = {}
+        self._budget = Budget(per_minute, clock)
+        self._clock = clock
+        self._series: dict[str, tuple[RunSeries, frozenset[str]]] = {}
+
+    @property
+    def polls(self) -> bool:
+        """Whether the service has no list of runs, so that they are put together here."""
+        return self._polled is not None
+
+    @property
+    def said(self) -> str:
+        """How the rows are come by, e.g. ``polls · ≤ 30 requests/min · 12 of 80 runs read``."""
+        if not self.polls:
+            return "list"
+        read = sum(row.whole for row in self.rows)
+        most = self._budget.per_minute
+        return f"polls · ≤ {most} requests/min · {read} of {len(self.rows)} runs read"
+
+    async def read(self, marked: Collection[str] = ()) -> tuple[RunRow, ...]:
+        """The rows as they are now; call it again for what has changed.
+
+        Args:
+            marked: Ids of runs that are wanted first, where they have to be put together.
+
+        Raises:
+            HudError: The service cannot be asked; the rows stay as they were.
+        """
+        if self._polled is None:
+            try:
+                changed = await self._follow()
+            except HudRefused as error:
+                if error.status not in (404, 405):
+                    raise
+                self._polled = _Polled(self._client, self._budget, self._clock)
+        if self._polled is not None:
+            changed = await self._polled.read(marked)
+        notes = dict(self._notes())
+        if changed or notes != self._noted:
+            self._noted = notes
+            self.rows = self._listed()
+        return self.rows
+
+    async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
+        """A run's steps so far, with these metrics; grows where it is asked for again.
+
+        Raises:
+            HudNotFound: No such run, or its model is not known.
+        """
+        if self._polled is not None:
+            return RunSeries.of(await self._polled.steps(run_id))
+        series, known = self._series.get(run_id, (RunSeries(), frozenset(keys)))
+        if not known >= set(keys):
+            series, known = RunSeries(), known | set(keys)
+        wanted = sorted(known)
+        while True:
+            part = await self._client.run_steps(run_id, len(series), wanted)
+            for place, id_ in enumerate(part.checkpoint_id):
+                values = {key: part.metrics[key][place] for key in wanted if key in part.metrics}
+                series.add(id_, part.at[place], part.tokens[place], values)
+            if not part.checkpoint_id or len(series) >= part.total:
+                break
+        self._series[run_id] = series, known
+        return series
+
+    async def _follow(self) -> bool:
+        """Read what has changed since the last time; whether anything has."""
+        since, offset, revision, seen = self._revision, 0, None, False
+        while True:
+            page = await self._client.run_page(since, offset)
+            revision = page.revision if revision is None else revision
+            if page.revision < since:  # another database: begin anew
+                self._records.clear()
+                self._series.clear()
+                since, offset, revision = 0, 0, None
+                self._revision = 0
+                continue
+            self._records |= {record.id: record for record in page.items}
+            seen = seen or bool(page.items)
+            offset += len(page.items)
+            if not page.items or offset >= page.total:
+                break
+        self._revision = revision
+        return seen
+
+    def _listed(self) -> tuple[RunRow, ...]:
+        if self._polled is not None:
+            noted = (replace(row, note=self._noted.get(row.id, "")) for row in self._polled.rows())
+            return tuple(newest_first(noted))
+        known = {row.id: row for row in self.rows}
+        return tuple(newest_first(self._row(r, known.get(r.id)) for r in self._records.values()))
+
+    def _row(self, record: RunRecord, before: RunRow | None) -> RunRow:
+        """The same object where nothing of it changed."""
+        fresh = row_of(record, self._noted)
+        return before if before == fresh and before is not None else fresh
+
+
+def newest_first(rows: Iterable[RunRow]) -> list[RunRow]:
+    """By when they were made; those of which nobody says come last."""
+    return sorted(rows, key=lambda row: -(row.created_at or 0.0))
+
+
+class _Polled:
+    """Rows out of jobs, their statuses and their models' trees."""
+
+    def __init__(self, client: HudClient, budget: Budget, clock: Callable[[], float]) -> None:
+        self._client, self._budget, self._clock = client, budget, clock
+        self._jobs: dict[str, Job] = {}
+        self._statuses: dict[str, JobStatus | None] = {}
+        """Of those that were asked for; None for what is no managed run."""
+        self._names: dict[str, Model] = {}
+        """The catalog, by id, slug and name."""
+        self._starts: dict[str, list[float]] = {}
+        """When the runs of a model began, rising."""
+        self._models_at: float | None = None
+        self._trees: dict[str, tuple[Checkpoint, ...]] = {}
+        self._read_as: dict[str, str | None] = {}
+        """The job's status when its tree was read."""
+
+    async def read(self, marked: Collection[str]) -> bool:
+        """Ask for as much as the budget allows; whether anything was."""
+        asked = await self._list()
+        for job in self._wanted(marked):
+            asked = await self._look(job) or asked
+        self._order()
+        return asked
+
+    def rows(self) -> list[RunRow]:
+        """All runs; a job that is known to be none is not among them."""
+        return [self._row(job) for job in self._jobs.values() if self._is_run(job)]
+
+    async def steps(self, run_id: str) -> Sequence[Checkpoint]:
+        """The checkpoints that a run made, oldest first.
+
+        Raises:
+            HudNotFound: No such run, or nobody says which model it trains.
+        """
+        job = self._jobs.get(run_id) or await self._client.job(run_id)
+        self._jobs[job.id] = job
+        if job.id not in self._statuses:
+            self._statuses[job.id] = await self._client.known_job(job.id)
+        model = self._model(job)
+        if model is None:
+            raise HudNotFound(404, f"run {run_id[:40]}: nobody says which model it trains")
+        self._trees[model.id] = await self._client.tree(model.id)
+        self._order()
+        return self._steps(job, model)[0]
+
+    async def _list(self) -> bool:
+        now = self._clock()
+        limit = PAGE if self._jobs else FIRST_JOBS
+        if not self._budget.take():
+            return False
+        self._jobs |= {job.id: job for job in await self._client.jobs(limit)}
+        self._budget.take(max(0, min(len(self._jobs), limit) - 1) // PAGE)
+        if (self._models_at is None or now - self._models_at > CATALOG_S) and self._budget.take():
+            models = await self._client.models()
+            named = ((name, m) for m in models for name in (m.name, m.model_name, m.id) if name)
+            self._names = dict(named)
+            self._models_at = now
+        return True
+
+    def _wanted(self, marked: Collection[str]) -> list[Job]:
+        """Marked ones first, then those that train, then the newest."""
+        stale = [job for job in self._jobs.values() if self._read_as.get(job.id, "") != job.status]
+        active = [
+            job
+            for job in self._jobs.values()
+            if job.id in self._read_as and self._row(job).active and self._is_run(job)
+        ]
+        found = {job.id: job for job in (*stale, *active) if self._is_run(job)}
+
+        def rank(job: Job) -> tuple[bool, bool, float]:
+            going = job.id in self._read_as and self._row(job).active
+            return job.id not in marked, not going, -(seconds(job.created_at) or 0.0)
+
+        return sorted(found.values(), key=rank)
+
+    async def _look(self, job: Job) -> bool:
+        """Read a job's status, where that can still change, and its model's tree."""
+        if not self._budget.take():
+            return False
+        self._statuses[job.id] = await self._client.known_job(job.id)
+        model = self._model(job)
+        if self._statuses[job.id] is not None and model is not None:
+            if not self._budget.take():
+                return True
+            self._trees[model.id] = await self._client.tree(model.id)
+        self._read_as[job.id] = job.status
+        return True
+
+    def _is_run(self, job: Job) -> bool:
+        return self._statuses.get(job.id, ...) is not None
+
+    def _model(self, job: Job) -> Model | None:
+        """What a job trains; by its row, or by its status where that was read."""
+        status = self._statuses.get(job.id)
+        found = self._names.get(job_model_id(job) or "")
+        if found is not None or status is None:
+            return found
+        said = (status.model_id, status.fine_tuned_model, status.model)
+        known = (self._names[name] for name in said if name is not None and name in self._names)
+        return next(known, None)
+
+    def _row(self, job: Job) -> RunRow:
+        model, status = self._model(job), self._statuses.get(job.id)
+        if model is None or model.id not in self._trees:
+            return row_of_job(job, model, status)
+        steps, parent = self._steps(job, model)
+        return row_of_job(job, model, status, steps, parent)
+
+    def _steps(self, job: Job, model: Model) -> tuple[list[Checkpoint], Checkpoint | None]:
+        """What a job made: by the service's word, else what came between it and the next job of
+        the same model; and what the first of it was made from."""
+        tree = self._trees[model.id]
+        if any(node.job_id for node in tree):
+            made = [node for node in tree if node.job_id == job.id]
+        else:
+            low, high = seconds(job.created_at) or 0.0, self._next(job, model)
+            made = [node for node in tree if low <= (seconds(node.created_at) or 0.0) < high]
+        parent = made[0].prev_model_checkpoint_id if made else None
+        return made, next((node for node in tree if node.id == parent), None)
+
+    def _next(self, job: Job, model: Model) -> float:
+        """When the same model's next run began; infinite where there was none."""
+        starts = self._starts.get(model.id, [])
+        place = bisect_right(starts, seconds(job.created_at) or 0.0)
+        return starts[place] if place < len(starts) else inf
+
+    def _order(self) -> None:
+        """Note when each model's runs began."""
+        found: dict[str, list[float]] = {}
+        for job in self._jobs.values():
+            model = self._model(job) if self._statuses.get(job.id) is not None else None
+            if model is not None:
+                found.setdefault(model.id, []).append(seconds(job.created_at) or 0.0)
+        self._starts = {id_: sorted(starts) for id_, starts in found.items()}

@@ -1,0 +1,246 @@
+"""Runs: what each has come to, kept up with every step, so that the table of all is one query.
+
+A run is a managed one, or a loop that is driven from outside once it has taken a step; that one is
+known by the job of its rollouts, or by its model where it reports none. Triggers (in `db`) count a
+row's `revision` up when its job, its rollouts' states or its evaluations change.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from hud_tui.rl.groups import has_signal
+from hud_tui.service.http import canonical, not_found, now
+from hud_tui.service.store.db import Db, insert
+from hud_tui.wire import Checkpoint, Group
+
+ENDS = 5
+"""Steps whose mean is the reward at a run's beginning, and at its end."""
+MOST_POINTS = 64
+"""Points of the reward's course; when there are so many, each two become one."""
+LOOKED_AT = 64
+"""Rollouts of a step that are looked at for the job they belong to."""
+CROSS_ENTROPY = "cross_entropy"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step adds to its run."""
+
+    checkpoint_id: str
+    model_id: str
+    parent_id: str | None
+    job_id: str | None
+    """The managed run's that took it."""
+    trace_ids: Sequence[str]
+    at: float
+    reward: float
+    learning_rate: float | None
+    loss_fn: str | None
+    tokens: int
+    rollouts: int
+    groups: Sequence[Group]
+    heldout: float | None
+
+    @property
+    def idle(self) -> int:
+        """Rollouts without a gradient."""
+        if self.loss_fn == CROSS_ENTROPY:
+            return sum(not reward for group in self.groups for reward in group.rewards)
+        return sum(len(g.rewards) for g in self.groups if not has_signal(g.rewards))
+
+
+def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
+    """A run is queued: its first step will be taken from the model's head."""
+    head = """SELECT checkpoint.name FROM head JOIN checkpoint ON checkpoint.id = checkpoint_id
+        WHERE head.model_id = ?"""
+    row = db.execute(head, (model_id,)).fetchone()
+    start = row["name"] if row else None
+    _insert(db, run_id, model_id, start, taskset)
+
+
+def stepped(db: Db, step: Step) -> None:
+    """A step was put into the tree."""
+    run_id = step.job_id or _loop(db, step)
+    row = db.execute("SELECT steps, rewards FROM run WHERE id = ?", (run_id,)).fetchone()
+    if row is None or not row["steps"]:
+        name = "SELECT name FROM checkpoint WHERE id = ?"
+        parent = db.execute(name, (step.parent_id,)).fetchone()
+        start = parent["name"] if parent else None
+        if row is None:
+            _insert(db, run_id, step.model_id, start, None)
+        else:  # the head may have been set elsewhere while it waited
+            db.execute("UPDATE run SET start = ? WHERE id = ?", (start, run_id))
+    rewards = grown(json.loads(row["rewards"]) if row else {}, step.reward)
+    db.execute("UPDATE checkpoint SET run_id = ? WHERE id = ?", (run_id, step.checkpoint_id))
+    db.execute(
+        "UPDATE run SET steps = steps + 1, first_at = coalesce(first_at, :at), last_at = :at,"
+        " learning_rate = :lr, loss_fn = :loss_fn, tokens = tokens + :tokens,"
+        " rollouts = rollouts + :rollouts, idle = idle + :idle, rewards = :rewards,"
+        f" heldout = coalesce(:heldout, heldout), revision = {NEXT} WHERE id = :id",
+        {
+            "id": run_id,
+            "at": step.at,
+            "lr": step.learning_rate,
+            "loss_fn": step.loss_fn,
+            "tokens": step.tokens,
+            "rollouts": step.rollouts,
+            "idle": step.idle,
+            "rewards": json.dumps(rewards),
+            "heldout": step.heldout,
+        },
+    )
+
+
+def wasted(db: Db, run_id: str, rollouts: int) -> None:
+    """A batch is sampled again, because none of its rollouts had a gradient."""
+    query = "UPDATE run SET rollouts = rollouts + :n, idle = idle + :n WHERE id = :id"
+    db.execute(query, {"n": rollouts, "id": run_id})
+
+
+NEXT = "(SELECT coalesce(max(revision), 0) + 1 FROM run)"
+
+
+def grown(rewards: Mapping[str, Any], reward: float) -> dict[str, Any]:
+    """The course of a run's rewards with one more: first and last few, and at most `MOST_POINTS`
+    means of `stride` steps each, the newest of them perhaps of fewer."""
+    first, last = rewards.get("first", []), rewards.get("last", [])
+    points, stride = list(rewards.get("points", [])), rewards.get("stride", 1)
+    part = [*rewards.get("part", [0.0, 0])]
+    part = [part[0] + reward, part[1] + 1]
+    if part[1] >= stride:
+        points.append(part[0] / part[1])
+        part = [0.0, 0]
+    if len(points) >= MOST_POINTS:
+        points = [fmean(points[at : at + 2]) for at in range(0, len(points), 2)]
+        stride *= 2
+    return {
+        "first": first if len(first) >= ENDS else [*first, reward],
+        "last": [*last, reward][-ENDS:],
+        "points": points,
+        "stride": stride,
+        "part": part,
+    }
+
+
+def _insert(db: Db, run_id: str, model_id: str, start: str | None, taskset: str | None) -> None:
+    [revision] = db.execute(f"SELECT {NEXT}").fetchone()
+    insert(db, "run", id=run_id, model_id=model_id, start=start, taskset=taskset, revision=revision)
+
+
+def _loop(db: Db, step: Step) -> str:
+    """The job of a loop's rollouts, where one is known and trains this model; else the model."""
+    ids = list(step.trace_ids[:LOOKED_AT])
+    marks = ", ".join("?" * len(ids))
+    query = f"""SELECT job.id FROM trace JOIN job ON job.id = trace.job_id
+        WHERE trace.id IN ({marks}) AND job.kind = 'reported' LIMIT 1"""
+    row = db.execute(query, ids).fetchone() if ids else None
+    if row is None:
+        return step.model_id
+    known = db.execute("SELECT model_id FROM run WHERE id = ?", (row["id"],)).fetchone()
+    return row["id"] if known is None or known["model_id"] == step.model_id else step.model_id
+
+
+def backfill(db: Db) -> None:
+    """Count the steps that a version without this table took."""
+    if db.execute("SELECT 1 FROM run LIMIT 1").fetchone() is not None:
+        return
+    query = """SELECT id, model_id, name FROM job WHERE kind = 'training' ORDER BY created_at"""
+    for job in db.execute(query).fetchall():
+        taskset, _, _ = (job["name"] or "").rpartition(" on ")
+        _insert(db, job["id"], job["model_id"], None, taskset or None)
+    query = "SELECT model_id, parent_id, body, job_id FROM checkpoint WHERE rowid = ?"
+    for place in db.execute("SELECT rowid FROM checkpoint ORDER BY rowid").fetchall():
+        _count_again(db, db.execute(query, tuple(place)).fetchone())
+    db.execute("UPDATE checkpoint SET evaluations = evaluations WHERE evaluations IS NOT NULL")
+
+
+def _count_again(db: Db, row: sqlite3.Row) -> None:
+    node = Checkpoint.model_validate_json(row["body"])
+    query = "SELECT id FROM trace WHERE checkpoint_id = ? LIMIT ?"
+    traces = [] if row["job_id"] else db.execute(query, (node.id, LOOKED_AT)).fetchall()
+    stepped(
+        db,
+        Step(
+            checkpoint_id=node.id,
+            model_id=row["model_id"],
+            parent_id=row["parent_id"],
+            job_id=row["job_id"],
+            trace_ids=[trace["id"] for trace in traces],
+            at=_seconds(node.created_at),
+            reward=node.mean_reward or 0.0,
+            learning_rate=node.learning_rate,
+            loss_fn=node.loss_fn,
+            tokens=node.num_tokens or 0,
+            rollouts=node.num_traces or 0,
+            groups=node.groups,
+            heldout=node.metrics.get("heldout_reward"),
+        ),
+    )
+
+
+def _seconds(stamp: str | None) -> float:
+    from hud_tui.rl.text import seconds  # once in a database's life
+
+    return seconds(stamp) or now()
+
+
+# The table.
+
+
+_OPEN = "status IN ('running', 'queued')"
+_STATUS = f"""CASE WHEN job.id IS NULL THEN NULL WHEN job.kind = 'training' THEN job.status
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND {_OPEN}) THEN 'running'
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status != 'error') THEN 'completed'
+    ELSE 'error' END"""
+"""As of `hud_tui.service.store.jobs`; a loop without a job has none."""
+_SELECT = f"""SELECT run.*, job.kind, job.name, {_STATUS} AS shown_status, job.created_at,
+    job.finished_at, job.group_size, job.busy_s, job.parameters, job.steps AS wanted,
+    job.loop_steps, model.slug, model.base, model.forked_from, taskset.name AS taskset_name
+    FROM run LEFT JOIN job ON job.id = run.id JOIN model ON model.id = run.model_id
+    LEFT JOIN taskset ON taskset.id = job.taskset_id"""
+
+
+def page(db: Db, since: int, limit: int, offset: int) -> tuple[list[sqlite3.Row], int, int]:
+    """Runs that changed after a revision, newest run first; how many there are, and the newest
+    revision."""
+    where = "WHERE run.revision > ?"
+    order = "ORDER BY run.rowid DESC LIMIT ? OFFSET ?"
+    rows = db.execute(f"{_SELECT} {where} {order}", (since, limit, offset)).fetchall()
+    [total] = db.execute(f"SELECT count(*) FROM run {where}", (since,)).fetchone()
+    [newest] = db.execute("SELECT coalesce(max(revision), 0) FROM run").fetchone()
+    return rows, int(total), int(newest)
+
+
+def get(db: Db, run_id: str) -> sqlite3.Row:
+    """One run. Raises Refused, 404."""
+    row = db.execute(f"{_SELECT} WHERE run.id = ?", (canonical(run_id),)).fetchone()
+    if row is None:
+        raise not_found("run", run_id[:100])
+    found: sqlite3.Row = row
+    return found
+
+
+def steps(
+    db: Db, run_id: str, after: int, limit: int, keys: Sequence[str]
+) -> tuple[list[tuple[Any, ...]], int]:
+    """Some steps of a run in order: id, created_at, num_tokens and a value for each key; and how
+    many there are. Raises Refused, 404.
+
+    Args:
+        db: The store's.
+        run_id: Whose.
+        after: How many steps are left out at the beginning.
+        limit: Most that are told.
+        keys: Of metrics; none has a quotation mark or a backslash in it.
+    """
+    run = get(db, run_id)
+    paths = [f'$.metrics."{key}"' for key in keys]
+    values = "".join(", json_extract(body, ?)" for _ in paths)
+    query = f"""SELECT id, json_extract(body, '$.created_at'), json_extract(body, '$.num_tokens')
+        {values} FROM checkpoint WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"""
+    rows = db.execute(query, (*paths, run["id"], limit, after)).fetchall()
+    return [tuple(row) for row in rows], int(run["steps"])

@@ -1,0 +1,302 @@
+"""The list of all runs: what the service keeps, what changes, and HUD without such a list."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.runs import Budget, RunList
+from hud_tui.rl.axes import Axis
+from hud_tui.rl.runs import MOST_POINTS, RunRow, overlay
+from hud_tui.service.app import create_app
+from hud_tui.service.service import Service
+from hud_tui.service.store import runs
+from hud_tui.service.store.db import Db
+from hud_tui.settings import local_settings
+from tests.conftest import ended, fork, submit, until
+from tests.service.calls import Json, optim, pass_, payloads, set_head, tree
+from tests.service.clients import in_process
+from tests.service.test_loops_seen import sdk_group
+from tests.toy_engine import ToyEngine
+
+
+async def listed(http: httpx.AsyncClient, **asked: Any) -> list[Json]:
+    answer = await http.get("/v1/runs", params=asked)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["items"])
+
+
+async def test_a_managed_run_s_row(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    first = await submit(http, model["id"], steps=12, seed=3, learning_rate=0.25)
+    await ended(http, first)
+    second = await submit(http, model["id"], steps=1, loss_fn="ppo")
+    await ended(http, second)
+    newer, older = await listed(http)
+    assert [newer["id"], older["id"]] == [second, first]
+    steps = [node for node in await tree(http, model["id"]) if node["job_id"] == first]
+    rewards = [node["mean_reward"] for node in steps]
+    assert older["name"] == f"arith on {model['model_name']}"
+    assert (older["kind"], older["status"], older["taskset"]) == ("training", "succeeded", "arith")
+    assert (older["step"], older["steps"], older["start"]) == (12, 12, None)
+    assert older["points"] == pytest.approx(rewards)
+    assert older["reward_first"] == pytest.approx(sum(rewards[:5]) / 5)
+    assert older["reward_last"] == pytest.approx(sum(rewards[-5:]) / 5)
+    assert (older["learning_rate"], older["parameters"]["seed"]) == (0.25, 3)
+    assert older["tokens"] == sum(node["num_tokens"] for node in steps)
+    assert older["heldout"] == steps[-1]["evaluations"][-1]["mean_reward"]
+    assert older["evaluation"] == steps[-1]["evaluations"][-1]
+    assert (older["engine"], older["base"], older["forked_from"]) == ("toy", "toy/four", "toy/four")
+    assert 0 < older["busy_s"] < older["finished_at"] - older["created_at"] + 1
+    assert (newer["start"], newer["loss_fn"]) == ("step-000012", "ppo")
+    assert (await http.get(f"/v1/runs/{first.replace('-', '')}")).json() == older
+    assert (await http.get("/v1/runs/nothing")).status_code == 404
+
+
+async def test_rollouts_without_a_gradient_are_counted_with_those_sampled_again(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    job_id = await submit(http, model["id"], steps=4, group_size=2, tasks_per_step=2)
+    await ended(http, job_id)
+    traces = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
+    trained = [t for t in traces if not t["heldout"] and not t["evaluates"]]
+    groups: dict[str, set[float]] = {}
+    for trace in trained:
+        groups.setdefault(trace["group_id"], set()).add(trace["reward"])
+    idle = sum(len(groups[trace["group_id"]]) == 1 for trace in trained)
+    [row] = await listed(http)
+    assert row["rollouts"] == len(trained)
+    assert row["no_gradient"] == pytest.approx(idle / len(trained))
+
+
+async def test_a_run_begins_at_the_head_even_if_that_is_set_back(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=3))
+    nodes = await tree(http, model["id"])
+    await set_head(http, model["id"], nodes[0]["id"])
+    await ended(http, await submit(http, model["id"], steps=1))
+    assert [row["start"] for row in await listed(http)] == ["step-000001", None]
+
+
+async def test_only_what_has_changed_is_sent_again(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    model, other = await fork(http), await fork(http, "other")
+    done = await submit(http, other["id"], steps=1)
+    await ended(http, done)
+    revision = (await http.get("/v1/runs")).json()["revision"]
+    assert await listed(http, since=revision) == []
+    engine.rest_after(2)
+    job_id = await submit(http, model["id"], steps=5)
+    await until(lambda: engine.rests)
+    [row] = await listed(http, since=revision)
+    assert (row["id"], row["status"], row["step"]) == (job_id, "running", 2)
+    revision = (await http.get("/v1/runs")).json()["revision"]
+    await http.patch(f"/v2/jobs/{done}", json={"name": "the first"})
+    assert [row["name"] for row in await listed(http, since=revision)] == ["the first"]
+    engine.go_on()
+    await ended(http, job_id)
+    assert (await listed(http, since=revision))[0]["status"] == "succeeded"
+    assert len(await listed(http, limit=1, offset=1)) == 1
+
+
+async def test_a_loop_from_outside_is_a_run_by_its_job(http: httpx.AsyncClient) -> None:
+    model, job = await fork(http), uuid4().hex
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine", "group": 2, "steps": 10})
+    assert await listed(http) == [], "a job that took no step is no run"
+    for _ in range(2):
+        batch = await sdk_group(http, model, job, "add-1", [1.0, 0.0])
+        batch += await sdk_group(http, model, job, "add-2", [0.5, 0.5])
+        assert (await pass_(http, model["id"], batch, group_size=2)).status_code == 200
+        assert (await optim(http, model["id"])).status_code == 200
+    [row] = await listed(http)
+    assert (row["id"], row["name"], row["kind"]) == (str(UUID(job)), "mine", "reported")
+    assert (row["model"], row["status"]) == (model["model_name"], "completed")
+    assert (row["step"], row["steps"], row["parameters"]) == (2, 10, {"group_size": 2})
+    assert (row["reward_last"], row["no_gradient"]) == (0.5, 0.5)
+    assert row["learning_rate"] > 0
+    revision = row["revision"]
+    trace = uuid4().hex
+    await http.post(f"/v2/trace/{trace}/enter", json={"job_id": job, "task_slug": "add-1"})
+    [row] = await listed(http, since=revision)
+    assert row["status"] == "running"
+
+
+async def test_a_loop_without_a_job_is_a_run_by_its_model(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    await optim(http, model["id"])
+    [row] = await listed(http)
+    assert (row["id"], row["status"]) == (model["id"], None)
+    assert row["name"] == f"loop on {model['model_name']}"
+
+
+async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=2))
+    job_id = await submit(http, model["id"], steps=5)
+    await ended(http, job_id)
+    nodes = [node for node in await tree(http, model["id"]) if node["job_id"] == job_id]
+    url = f"/v1/runs/{job_id}/steps"
+    asked = {"after": 1, "limit": 3, "keys": "reward_mean,loss:sum,trained/entropy,nothing"}
+    found = (await http.get(url, params=asked)).json()
+    assert (found["step"], found["total"]) == ([2, 3, 4], 5)
+    assert found["checkpoint_id"] == [node["id"] for node in nodes[1:4]]
+    assert found["tokens"] == [node["num_tokens"] for node in nodes[1:4]]
+    for key in ("reward_mean", "loss:sum", "trained/entropy"):
+        assert found["metrics"][key] == [node["metrics"][key] for node in nodes[1:4]]
+    assert found["metrics"]["nothing"] == [None] * 3
+    assert (await http.get(url, params={"after": 5})).json()["step"] == []
+    assert (await http.get(url, params={"keys": 'a"b'})).status_code == 422
+    assert (await http.get("/v1/runs/nothing/steps")).status_code == 404
+
+
+def test_the_course_of_the_rewards_is_bounded_and_whole() -> None:
+    kept: dict[str, Any] = {}
+    for number in range(1000):
+        kept = runs.grown(kept, float(number))
+    assert kept["first"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert kept["last"] == [995.0, 996.0, 997.0, 998.0, 999.0]
+    stride, points = kept["stride"], kept["points"]
+    assert len(points) < MOST_POINTS
+    assert points == [n * stride + (stride - 1) / 2 for n in range(len(points))]
+    assert len(points) * stride + kept["part"][1] == 1000
+
+
+async def test_runs_of_an_older_version_are_counted_at_the_first_start(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model, job = await fork(http), uuid4().hex
+    managed = await submit(http, model["id"], steps=3)
+    await ended(http, managed)
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
+    batch = await sdk_group(http, model, job, "add-1", [1.0, 0.0])
+    await pass_(http, model["id"], batch, group_size=2)
+    await optim(http, model["id"])
+    before = await listed(http)
+
+    def forget(db: Db) -> None:
+        db.execute("DELETE FROM run")
+        db.execute("UPDATE checkpoint SET run_id = NULL")
+
+    await service.parts.store.write(forget)
+    assert await listed(http) == []
+    await service.parts.store.write(runs.backfill)
+    left_out = {"revision", "stepped_at", "busy_s", "rollouts", "no_gradient", "taskset"}
+    for row, was in zip(await listed(http), before, strict=True):
+        assert {k: v for k, v in row.items() if k not in left_out} == {
+            k: v for k, v in was.items() if k not in left_out
+        }
+        assert row["taskset"] == ("arith" if row["id"] == managed else None)
+    await service.parts.store.write(runs.backfill)
+    assert len(await listed(http)) == 2, "once"
+
+
+async def test_the_client_follows_the_list_and_writes_names_and_notes(
+    service: Service, http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    model = await fork(http)
+    notes: dict[str, str] = {}
+    async with in_process(service) as client:
+        table = RunList(client, lambda: notes)
+        assert await table.read() == ()
+        engine.rest_after(2)
+        job_id = await submit(http, model["id"], steps=4)
+        await until(lambda: engine.rests)
+        [row] = await table.read()
+        assert (row.id, row.active, row.step, row.steps) == (job_id, True, 2, 4)
+        assert row.eta_s is not None
+        rows = await table.read()
+        assert rows is await table.read(), "nothing has changed"
+        notes[job_id] = "promising"
+        assert (await table.read())[0].note == "promising"
+        series = await table.series(job_id, ["reward_mean"])
+        assert len(series) == 2
+        engine.go_on()
+        await ended(http, job_id)
+        grown = await table.series(job_id, ["reward_mean"])
+        assert (grown is series, len(grown)) == (True, 4)
+        more = await table.series(job_id, ["entropy"])
+        assert set(more.keys) == {"reward_mean", "entropy"}
+        await client.rename_job(job_id, "the best")
+        [row] = await table.read()
+        assert (row.name, row.status, table.polls, table.said) == (
+            *("the best", "succeeded", False, "list"),
+        )
+        [line] = overlay([(row, more)], "reward_mean", Axis.TOKENS).lines
+        assert line.last == pytest.approx(row.points[-1])
+
+
+class Counted(httpx.ASGITransport):
+    """A service without a list of runs, as HUD's; its requests are counted."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(create_app(service))
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/v1/runs"):
+            return httpx.Response(404, json={"detail": "no such path"}, request=request)
+        self.asked.append(request.url.path)
+        return await super().handle_async_request(request)
+
+
+async def test_on_hud_rows_are_put_together_within_a_budget(
+    service: Service, http: httpx.AsyncClient
+) -> None:
+    made: list[str] = []
+    for name in ("a", "b", "c"):
+        model = await fork(http, name)
+        made.append(await submit(http, model["id"], steps=3))
+        await ended(http, made[-1])
+    await http.post(f"/v2/trace/job/{uuid4().hex}/enter", json={"name": "an evaluation"})
+    clock = [0.0]
+    transport = Counted(service)
+    settings = local_settings("http://127.0.0.1", service.api_key, "http://127.0.0.1/t")
+    client = HudClient(settings, transport)
+    try:
+        table = RunList(client, per_minute=6, clock=lambda: clock[0])
+        rows = await table.read(marked=[made[0]])
+        assert len(transport.asked) <= 6
+        whole = {row.id for row in rows if row.whole}
+        assert made[0] in whole, "what is marked comes first"
+        assert "≤ 6 requests/min" in table.said
+        for _ in range(4):
+            clock[0] += 60
+            before = len(transport.asked)
+            rows = await table.read()
+            assert len(transport.asked) - before <= 6
+        assert [row.id for row in rows] == made[::-1], "a job that trains nothing is no run"
+        assert all(row.whole for row in rows)
+        by_list = {row["id"]: row for row in await listed(http)}
+        for row in rows:
+            assert _shared(row) == {key: by_list[row.id][other] for key, other in SHARED.items()}
+        series = await table.series(made[0], ["reward_mean"])
+        assert len(series) == 3
+    finally:
+        await client.aclose()
+
+
+SHARED = {"model": "model", "step": "step", "steps": "steps", "reward": "reward_last"} | {
+    "loss": "loss_fn",
+    "heldout": "heldout",
+    "tokens": "tokens",
+    "status": "status",
+}
+
+
+def _shared(row: RunRow) -> dict[str, Any]:
+    return {key: getattr(row, key) for key in SHARED}
+
+
+def test_a_budget_is_so_many_a_minute_and_fills_up_again() -> None:
+    now = [0.0]
+    budget = Budget(6, lambda: now[0])
+    assert [budget.take() for _ in range(7)] == [True] * 6 + [False]
+    now[0] = 20.0
+    assert [budget.take(2), budget.take()] == [True, False]
+    now[0] = 1000.0
+    assert not budget.take(7), "it does not save up more than a minute's"
