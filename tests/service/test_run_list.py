@@ -15,10 +15,11 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import runs
 from hud_tui.service.store.db import Db
 from hud_tui.settings import local_settings
-from tests.conftest import ended, fork, submit, until
+from tests.conftest import ended, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, set_head, tree
 from tests.service.clients import in_process
 from tests.service.test_loops_seen import sdk_group
+from tests.service.test_runs import reach
 from tests.toy_engine import ToyEngine
 
 
@@ -91,7 +92,7 @@ async def test_only_what_has_changed_is_sent_again(
     assert await listed(http, since=revision) == []
     engine.rest_after(2)
     job_id = await submit(http, model["id"], steps=5)
-    await until(lambda: engine.rests)
+    await reach(http, job_id, 2)
     [row] = await listed(http, since=revision)
     assert (row["id"], row["status"], row["step"]) == (job_id, "running", 2)
     revision = (await http.get("/v1/runs")).json()["revision"]
@@ -205,7 +206,7 @@ async def test_the_client_follows_the_list_and_writes_names_and_notes(
         assert await table.read() == ()
         engine.rest_after(2)
         job_id = await submit(http, model["id"], steps=4)
-        await until(lambda: engine.rests)
+        await reach(http, job_id, 2)
         [row] = await table.read()
         assert (row.id, row.active, row.step, row.steps) == (job_id, True, 2, 4)
         assert row.eta_s is not None
