@@ -187,6 +187,13 @@ class HudAlarm(HudError):
     kind = "alarm"
 
 
+class HudGate(HudError):
+    """An evaluation is not as good as ``--fail-under`` or ``--fail-if-worse-than`` says."""
+
+    exit_code = 6
+    kind = "gate"
+
+
 class HudInternal(HudError):
     """A bug of this program."""
 

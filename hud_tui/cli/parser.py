@@ -405,6 +405,47 @@ def _config(text: str) -> dict[str, float]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _eval(add: Add) -> None:
+    parser = add(
+        "roll out tasks from a checkpoint's weights: mean reward and pass@k with 95 % intervals",
+        "eval arith -m arith-rl",
+        "eval arith -m arith-rl --checkpoint base --checkpoint head --samples 8",
+        "--headless eval -m arith-rl --checkpoint best --fail-under .8",
+        "--headless eval arith -m arith-rl --fail-if-worse-than step-000030",
+        "eval --resume ID",
+        "eval -m arith-rl --list",
+    )
+    about = "file, directory, or taskset; default: the tasks of the model's latest run"
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
+    about = "by name or id; default: your only trainable one"
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+    about = (
+        "an id, a name, head (the default), best, or base: what the model started from; given "
+        "again, each is compared with the first"
+    )
+    parser.add_argument("--checkpoint", action="append", metavar="ID", help=about)
+    parser.add_argument("--samples", type=whole_number, metavar="K", help="rollouts per task; 4")
+    about = "default: the held-out tasks, or all where there are none"
+    parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
+    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
+    parser.add_argument("--temperature", type=finite_number, metavar="X", help="1")
+    about = "0; the same seed draws the same luck for every checkpoint"
+    parser.add_argument("--seed", type=whole_number, metavar="N", help=about)
+    about = "the reward from which on a rollout counts as solved; 1"
+    parser.add_argument("--solved-at", type=finite_number, metavar="X", help=about)
+    about = "exit code 6 where the mean reward is less"
+    parser.add_argument("--fail-under", type=finite_number, metavar="X", help=about)
+    about = (
+        "exit code 6 where the mean reward is lower than this evaluation's or checkpoint's beyond "
+        "chance: the whole interval of the difference on the tasks of both is below 0"
+    )
+    parser.add_argument("--fail-if-worse-than", metavar="ID", help=about)
+    which = parser.add_mutually_exclusive_group()
+    about = "go on with an evaluation that was cancelled or interrupted; nothing is sampled twice"
+    which.add_argument("--resume", metavar="ID", help=about)
+    which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
+
+
 def _watch(add: Add) -> None:
     parser = add(
         "print a run's events and alarms until it ends, has a step, or has an alarm",
@@ -504,6 +545,7 @@ COMMANDS = {
     "head": Command(_head, "models:head", "checkpoints"),
     "preflight": Command(_preflight, "runs:preflight", "launch"),
     "run": Command(_run, "runs:run", "launch"),
+    "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),
@@ -528,7 +570,8 @@ COMMANDS = {
 EXIT_CODES = """\
 exit codes with --headless:
   0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
-  5 preflight failed   6 an alarm, as --fail-on says   130 interrupted"""
+  5 preflight failed   6 an alarm or an evaluation, as --fail-… says
+  130 interrupted"""
 
 
 def build_parser() -> Parser:

@@ -109,9 +109,20 @@ ENDED = frozenset({"completed", "error", "cancelled"})
 
 
 async def sample(
-    client: "HudClient", chosen: Sequence[Task], asked: Asked
+    client: "HudClient",
+    chosen: Sequence[Task],
+    asked: Asked,
+    job_id: str | None = None,
+    name: str | None = None,
 ) -> AsyncGenerator[Progress, None]:
     """Roll out a group of each chosen task; ends when all have ended.
+
+    Args:
+        client: The service, which samples and grades.
+        chosen: A task for each group.
+        asked: How.
+        job_id: The job that they are entered under; None makes one.
+        name: What it is called.
 
     A rollout that fails is counted as an error of its task. Where this is closed or cancelled
     before its end, the service is told to stop what it has.
@@ -120,7 +131,7 @@ async def sample(
         HudUnauthorized: The key may not.
         HudUnreachable: The service is gone.
     """
-    sampling = _Sampling(client, chosen, asked)
+    sampling = _Sampling(client, chosen, asked, job_id or str(uuid4()), name)
     try:
         await sampling.enter()
         async for progress in sampling.run():
@@ -130,9 +141,16 @@ async def sample(
 
 
 class _Sampling:
-    def __init__(self, client: "HudClient", chosen: Sequence[Task], asked: Asked) -> None:
+    def __init__(
+        self,
+        client: "HudClient",
+        chosen: Sequence[Task],
+        asked: Asked,
+        job_id: str,
+        name: str | None,
+    ) -> None:
         self._client, self._asked = client, asked
-        self._job_id = str(uuid4())
+        self._job_id, self._name = job_id, name or f"preflight on {asked.model}"
         self._waiting = [
             (task, group)
             for task, group in ((t, str(uuid4())) for t in chosen)
@@ -147,9 +165,8 @@ class _Sampling:
 
     async def enter(self) -> None:
         """Give the job a name, where the service keeps jobs."""
-        name = f"preflight on {self._asked.model}"
         with suppress(HudRefused, HudUnclear):
-            body = JobEnter(name=name, group=self._asked.group_size)
+            body = JobEnter(name=self._name, group=self._asked.group_size)
             await self._client.enter_job(self._job_id, body)
 
     async def run(self) -> AsyncIterator[Progress]:

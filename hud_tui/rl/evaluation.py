@@ -17,7 +17,7 @@ from random import Random
 from statistics import NormalDist, fmean
 
 from hud_tui.rl.tasks.task import digest
-from hud_tui.wire import Estimate, Evaluation, Group
+from hud_tui.wire import Estimate, Evaluation, EvaluationJob, Group
 
 LEVEL = 0.95
 """Of all intervals."""
@@ -392,3 +392,37 @@ def _number(share: float) -> str:
 def as_groups(rewards: Mapping[str, Sequence[float]]) -> list[Group]:
     """Rewards by task as the wire has them."""
     return [Group(task_slug=slug, rewards=list(found)) for slug, found in rewards.items()]
+
+
+# Rows for people: what a table shows of an evaluation, whatever draws it.
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of an evaluation's figures."""
+
+    label: str
+    """``mean reward`` or ``pass@4``."""
+    estimate: Estimate
+
+
+def figures(found: Evaluation) -> list[Figure]:
+    """The figures of an evaluation, mean reward first; an old row has that alone."""
+    mean = found.mean or Estimate(value=found.mean_reward)
+    passes = [Figure(f"pass@{k}", found.pass_at[k]) for k in sorted(found.pass_at)]
+    return [Figure("mean reward", mean), *passes]
+
+
+def best_known(
+    evaluations: Sequence[EvaluationJob], checkpoint_id: str | None, digest: str | None = None
+) -> EvaluationJob | None:
+    """The newest evaluation of a checkpoint that has figures, on the same tasks where there is one.
+
+    Args:
+        evaluations: Oldest first.
+        checkpoint_id: None for what the model started from.
+        digest: `Evaluation.tasks_digest` that it is to be compared with.
+    """
+    own = [e for e in evaluations if e.checkpoint_id == checkpoint_id and e.result is not None]
+    same = [e for e in own if digest and e.result and e.result.tasks_digest == digest]
+    return next(reversed(same or own), None)

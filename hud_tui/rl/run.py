@@ -230,7 +230,7 @@ class Run:
         run = replace(self, evaluations=kept)
         if before is not None and before.status == evaluation.status:
             return run
-        of = evaluation.checkpoint or "the start"
+        of = evaluation.checkpoint or "base"
         return run._log(at, f"evaluation of {of} {evaluation.status}")
 
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":

@@ -79,7 +79,7 @@ class Evaluator:
         rows, name = await self._rows(model, body)
         planned, split = _split(await self._plan(model, rows), body.split)
         asked = self._filled(model, body.parameters)
-        of = node.name if node else "the start"
+        of = node.name if node else "base"
         new = NewEvaluation(
             id=new_id(),
             model_id=model.id,

@@ -669,7 +669,7 @@ class Run:
                 score = partial(self._score_part, node, part, asked)
                 rewards += await self._persist(score, what, node)
         except StateGone as error:
-            log.warning("%s is not evaluated: %s", node.name if node else "the start", error)
+            log.warning("%s is not evaluated: %s", node.name if node else "base", error)
             return
         except EngineError as error:
             raise EngineError(self._unscored(what, error)) from error
@@ -808,7 +808,7 @@ class Run:
 
 
 def _evaluation(node: Node | None) -> str:
-    return f"evaluation of {node.name if node else 'the start'} on the held-out tasks"
+    return f"evaluation of {node.name if node else 'base'} on the held-out tasks"
 
 
 def _why_skipped(batch: Batch, loss_fn: str) -> str:

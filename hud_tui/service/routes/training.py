@@ -105,8 +105,11 @@ async def list_evaluations(request: Request) -> Response:
 
 
 async def get_evaluation(request: Request) -> Response:
-    evaluation_id = path(request, "evaluation_id")
-    return reply(await parts_of(request).store.read(evaluations.whole, evaluation_id))
+    """``?groups=0`` leaves the rewards by task out, for who only wants to know how far it is."""
+    evaluation_id, store = path(request, "evaluation_id"), parts_of(request).store
+    if request.query_params.get("groups") == "0":
+        return reply(evaluations.status(await store.read(evaluations.get, evaluation_id)))
+    return reply(await store.read(evaluations.whole, evaluation_id))
 
 
 async def resume_evaluation(request: Request) -> Response:

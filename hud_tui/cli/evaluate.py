@@ -1,0 +1,404 @@
+"""``eval``: what a checkpoint scores on tasks that are rolled out from it, and how sure that is."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.output import emit, plain, tell
+from hud_tui.cli.parser import flag
+from hud_tui.cli.runs import choose_model
+from hud_tui.client.client import HudClient
+from hud_tui.client.evaluate import Evaluations
+from hud_tui.client.preflight import load_source
+from hud_tui.errors import HudError, HudGate, HudUsage
+from hud_tui.rl.checkpoint_tree import Tree, label
+from hud_tui.rl.evaluation import (
+    Difference,
+    Scores,
+    TaskChange,
+    best_known,
+    difference,
+    figures,
+    size,
+)
+from hud_tui.rl.metrics import short
+from hud_tui.rl.names import find_checkpoint
+from hud_tui.rl.run import SUCCEEDED
+from hud_tui.rl.text import one_line
+from hud_tui.wire import (
+    Checkpoint,
+    Estimate,
+    EvaluationJob,
+    EvaluationParameters,
+    Model,
+    SubmitEvaluation,
+)
+
+LISTED = 20
+"""Tasks that a table shows; a document has all."""
+PARAMETERS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Evaluate checkpoints, resume an evaluation, or list them; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer, or refuses; a name that nothing has.
+    """
+    return asyncio.run(run_connected(_run, args, connector_of(args)))
+
+
+async def _run(client: HudClient, args: argparse.Namespace) -> int:
+    command = _Command(client, args)
+    if args.resume is not None:
+        return await command.resume()
+    return await (command.show_list() if args.list else command.evaluate())
+
+
+class _Command:
+    def __init__(self, client: HudClient, args: argparse.Namespace) -> None:
+        self._client, self._args = client, args
+        self._say: Callable[[str, object], None] = emit if args.headless else _print
+        self._evaluations = Evaluations(client, lambda: paths_of(args).state / "evaluations")
+
+    async def show_list(self) -> int:
+        """All evaluations of a model."""
+        model = await choose_model(self._client, self._args)
+        found = await self._evaluations.of_model(model)
+        self._say("evaluations", {"model": model.model_name, "evaluations": found})
+        return 0
+
+    async def resume(self) -> int:
+        """Go on with one, and follow it to its end."""
+        if self._args.source or self._args.checkpoint:
+            raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
+        found = await self._evaluations.get(self._args.resume, groups=False)
+        if found.status not in ("queued", "running"):
+            found = await self._evaluations.resume(found.id)
+        than = await self._than(await self._client.model(found.model_id), None)
+        ended = await self._followed(found)
+        return self._judged(ended, than)
+
+    async def evaluate(self) -> int:
+        """Evaluate each checkpoint that was named, and compare the others with the first."""
+        asked = self._parameters()
+        model = await choose_model(self._client, self._args)
+        tree = Tree.of(await self._client.checkpoints(model.id))
+        wanted = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
+        rows, name = await self._tasks()
+        than = await self._than(model, tree)
+        code, first = 0, None
+        for checkpoint in wanted:
+            body = SubmitEvaluation(
+                checkpoint_id=checkpoint.id if checkpoint else None,
+                split=self._args.split,
+                tasks=rows,
+                name=name,
+                parameters=asked,
+            )
+            begun = await self._evaluations.submit(model, body, label(checkpoint))
+            ended = await self._followed(begun)
+            code = max(code, self._judged(ended, than))
+            if first is not None:
+                self._compare(first, ended)
+            first = first or ended
+        return code
+
+    def _parameters(self) -> EvaluationParameters:
+        given = {name: getattr(self._args, name) for name in PARAMETERS}
+        try:
+            return EvaluationParameters(**{k: v for k, v in given.items() if v is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            name = flag(str(first["loc"][0]))
+            raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
+
+    async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None]:
+        """The rows of SOURCE and what it is called; None for those of the model's latest run."""
+        if self._args.source is None:
+            return None, None
+        tasks, origin = await load_source(self._client, self._args.source)
+        return [task.row() for task in tasks], str(origin["name"])
+
+    async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
+        """What --fail-if-worse-than names, with its rewards by task; None where it is not given.
+
+        Raises:
+            HudUsage: It names nothing that was evaluated.
+        """
+        ref = self._args.fail_if_worse_than
+        if ref is None:
+            return None
+        known = await self._evaluations.of_model(model)
+        found = _named(ref, known)
+        if found is None:
+            tree = tree or Tree.of(await self._client.checkpoints(model.id))
+            checkpoint = _checkpoint(ref, tree)
+            found = best_known(known, checkpoint.id if checkpoint else None)
+            if found is None:
+                hint = f"evaluate it first: hud-tui eval -m {model.model_name} --checkpoint {ref}"
+                raise HudUsage(f"{label(checkpoint)} has no evaluation that is over", hint)
+        return await self._evaluations.get(found.id)
+
+    async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:
+        """One at its end. Where somebody interrupts this, it is cancelled, and can be resumed.
+
+        Raises:
+            HudError: It failed, or was cancelled by somebody else.
+        """
+        progress, now = _Progress(), evaluation
+        try:
+            async with aclosing(self._evaluations.follow(evaluation.id)) as followed:
+                async for now in followed:
+                    progress.show(now)
+        except asyncio.CancelledError:
+            progress.end()
+            await asyncio.shield(self._interrupted(now))
+            raise
+        progress.end()
+        if now.status not in SUCCEEDED:
+            why = now.error.message if now.error else None
+            raise HudError(
+                f"evaluation {now.id} {now.status} after {now.done} of {now.total} rollouts"
+                + (f": {why}" if why else ""),
+                f"hud-tui eval --resume {now.id} samples what is missing",
+            )
+        return now
+
+    async def _interrupted(self, now: EvaluationJob) -> None:
+        again = f"hud-tui eval --resume {now.id}"
+        try:
+            async with asyncio.timeout(10):
+                await self._evaluations.cancel(now.id)
+        except (HudError, TimeoutError) as error:
+            tell(
+                f"the evaluation could not be cancelled, and goes on ({error}): {again} follows it"
+            )
+        else:
+            done = f"{now.done} of {now.total} rollouts"
+            tell(f"cancelled after {done}, which are kept: {again} samples the rest")
+
+    def _judged(self, ended: EvaluationJob, than: EvaluationJob | None) -> int:
+        """Say what it found and what the gates say of it; the exit code."""
+        gates = _gates(ended, than, self._args.fail_under)
+        found = {"evaluation": ended, "gates": [gate.document for gate in gates]}
+        self._say("evaluation", found)
+        failed = [gate for gate in gates if not gate.passed]
+        for gate in failed:
+            tell(gate.said)
+        return HudGate.exit_code if failed else 0
+
+    def _compare(self, before: EvaluationJob, after: EvaluationJob) -> None:
+        found = _difference(before, after)
+        if found is None:
+            tell("the two evaluations share no task: nothing to compare")
+            return
+        self._say("comparison", _comparison(before, after, found))
+
+
+def _checkpoint(name: str, tree: Tree) -> Checkpoint | None:
+    """A checkpoint by id or name, or ``head``, ``best`` or ``base``: None, the weights that the
+    model started from. Raises HudUsage where there is none."""
+    match name:
+        case "head":
+            return tree.served
+        case "base":
+            return None
+        case "best" if tree.best is not None:
+            return tree[tree.best]
+        case "best":
+            raise HudUsage("no checkpoint is the best yet", "none has a reward of its own")
+    return find_checkpoint(name, list(tree))
+
+
+def _named(ref: str, known: Sequence[EvaluationJob]) -> EvaluationJob | None:
+    """The evaluation of this id, or whose id alone begins so."""
+    wanted = ref.casefold().replace("-", "")
+    found = [e for e in known if len(wanted) >= 4 and e.id.replace("-", "").startswith(wanted)]
+    return found[0] if len(found) == 1 else None
+
+
+def _scores(evaluation: EvaluationJob) -> Scores:
+    return Scores.of(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
+
+
+def _difference(before: EvaluationJob, after: EvaluationJob) -> Difference | None:
+    return difference(_scores(before), _scores(after))
+
+
+def called(evaluation: EvaluationJob) -> str:
+    """What an evaluation's weights are called."""
+    return evaluation.checkpoint or (evaluation.checkpoint_id or "base")[:8]
+
+
+# Gates: what a build fails on.
+
+
+@dataclass(frozen=True)
+class _Gate:
+    document: dict[str, Any]
+    passed: bool
+    said: str
+
+
+def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None) -> list[_Gate]:
+    """Raises HudUsage where there is nothing to compare."""
+    gates, reward = [], ended.result.mean_reward if ended.result else 0.0
+    if least is not None:
+        passed = reward >= least
+        said = f"mean reward {reward:.4g} is under {least:g}"
+        gates.append(_Gate({"gate": "fail-under", "limit": least, "passed": passed}, passed, said))
+    if than is not None:
+        found = _difference(than, ended)
+        if found is None:
+            hint = "evaluate both on the same SOURCE and --split"
+            raise HudUsage(f"evaluation {than.id} shares no task with this one", hint)
+        passed = not found.is_worse
+        document = {"gate": "fail-if-worse-than", "than": than.id, "passed": passed}
+        document |= _comparison(than, ended, found)
+        said = "; ".join(found.sentences(called(than), called(ended)))
+        gates.append(_Gate(document, passed, f"worse than {called(than)}: {said}"))
+    return gates
+
+
+def _comparison(before: EvaluationJob, after: EvaluationJob, found: Difference) -> dict[str, Any]:
+    return {
+        "before": {"id": before.id, "checkpoint": called(before)},
+        "after": {"id": after.id, "checkpoint": called(after)},
+        "tasks": len(found.changes),
+        "missing": found.missing,
+        "samples": found.samples,
+        "reward": found.reward,
+        "solved": found.solved,
+        "better": [_change(change) for change in found.better],
+        "worse": [_change(change) for change in found.worse],
+        "said": found.sentences(called(before), called(after)),
+    }
+
+
+def _change(change: TaskChange) -> dict[str, Any]:
+    return {
+        "task_slug": change.slug,
+        "before": change.before.mean,
+        "after": change.after.mean,
+        "solved_before": change.before.solved,
+        "solved_after": change.after.solved,
+    }
+
+
+# Progress, and tables for people.
+
+
+class _Progress:
+    """A bar on a terminal's one line; elsewhere a line at each quarter."""
+
+    def __init__(self) -> None:
+        self._told = -1
+        self._open = False
+
+    def show(self, now: EvaluationJob) -> None:
+        if sys.stderr.isatty():
+            filled = round(24 * now.done / now.total) if now.total else 0
+            bar = "█" * filled + "░" * (24 - filled)
+            mean = "" if now.mean_reward is None else f"  mean reward {short(now.mean_reward)}"
+            line = f"{bar} {now.done}/{now.total} rollouts of {called(now)}{mean}"
+            print(f"\r\x1b[K{one_line(line, 200)}", end="", file=sys.stderr, flush=True)
+            self._open = True
+        elif (quarter := 4 * now.done // max(1, now.total)) > self._told:
+            self._told = quarter
+            tell(f"{now.status}: {now.done} of {now.total} rollouts of {called(now)}")
+
+    def end(self) -> None:
+        if self._open:
+            print(file=sys.stderr, flush=True)
+            self._open = False
+
+
+def _print(kind: str, data: Any) -> None:
+    """A document as text."""
+    match kind:
+        case "evaluations":
+            lines = _list_lines(data["model"], data["evaluations"])
+        case "evaluation":
+            lines = _lines(data["evaluation"], data["gates"])
+        case _:
+            lines = _comparison_lines(plain(data))
+    print("\n".join(one_line(line, 300) for line in lines))
+
+
+def _list_lines(model: str, evaluations: Sequence[EvaluationJob]) -> list[str]:
+    if not evaluations:
+        return [f"{model} has not been evaluated yet"]
+    rows = [("id", "checkpoint", "split", "size", "status", "mean reward", "pass@1", "created")]
+    for one in evaluations:
+        found = {figure.label: _estimate(figure.estimate) for figure in _figures(one)}
+        rows.append(
+            (
+                *(one.id[:8], called(one), one.split, size(one.num_tasks, one.samples)),
+                *(one.status, found.get("mean reward", "–"), found.get("pass@1", "–")),
+                (one.created_at or "–")[:16],
+            )
+        )
+    return _table(rows)
+
+
+def _figures(one: EvaluationJob) -> Sequence[Any]:
+    return [] if one.result is None else figures(one.result)
+
+
+def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
+    of = f"{one.model} {called(one)}" + (f" on {one.name}" if one.name else "")
+    lines = [f"{of}: {one.split}, {size(one.num_tasks, one.samples)}, evaluation {one.id}", ""]
+    rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(one)]
+    lines += _table([("", "", "95 % interval"), *rows])
+    tasks = sorted(_scores(one).tasks, key=lambda task: (task.mean, task.slug))
+    shown = [(t.slug, short(t.mean), f"{t.solved} of {len(t.rewards)}") for t in tasks[:LISTED]]
+    lines += ["", *_table([("task, worst first", "mean", "solved"), *shown])]
+    if len(tasks) > LISTED:
+        lines.append(f"{len(tasks) - LISTED} more; --headless has all")
+    for gate in gates:
+        verdict = "passed" if gate["passed"] else "failed"
+        lines += ["", f"--{gate['gate']}: {verdict}"]
+        if "said" in gate:
+            lines += _comparison_lines(plain(gate))
+    return [*lines, ""]
+
+
+def _comparison_lines(found: dict[str, Any]) -> list[str]:
+    lines = list(found["said"])
+    for kind, name in (("better", "improve"), ("worse", "regress")):
+        changes = found[kind]
+        if changes:
+            rows = [
+                (c["task_slug"], short(c["before"]), "→", short(c["after"]))
+                for c in changes[:LISTED]
+            ]
+            lines += ["", f"{len(changes)} tasks {name}", *_table(rows)]
+    return [*lines, ""]
+
+
+def _estimate(found: Estimate) -> str:
+    value, ends = _ends(found)
+    return f"{value} ({ends})" if ends else value
+
+
+def _ends(found: Estimate) -> tuple[str, str]:
+    if found.low is None or found.high is None:
+        return short(found.value), ""
+    return short(found.value), f"{short(found.low)} – {short(found.high)}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    clean = [[one_line(cell, 60) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in clean
+    ]

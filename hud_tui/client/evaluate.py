@@ -1,0 +1,360 @@
+"""Evaluations: asked of a service that makes them, else made from here by rollouts it hosts.
+
+The embedded service samples and keeps them itself: they go on whoever looks. HUD has no such
+endpoint: there each rollout is submitted with the checkpoint pinned, under one job, for as long as
+somebody follows the evaluation; what it found is kept in a file here, by the job's id. Both are
+listed, followed, cancelled and resumed the same way.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+
+from hud_tui.audit_log import Change
+from hud_tui.client.signal import NOT_SAMPLED, sample
+from hud_tui.client.transport import SUBMIT_S, Lookup
+from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
+from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.run import has_ended
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.signal import Asked, Progress
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import one_line
+from hud_tui.storage import read_regular, write_atomic
+from hud_tui.wire import EvaluationJob, Group, JobError, Json, Model, SubmitEvaluation
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
+"""Seconds between two looks at an evaluation: at first, then on this machine, and elsewhere."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Of a file that is read."""
+NOT_THERE = (400, 404, 405, 501)
+"""What a service answers that has no evaluations."""
+
+
+class Evaluations:
+    def __init__(self, client: "HudClient", folder: Callable[[], Path]) -> None:
+        """
+        Args:
+            client: The service.
+            folder: Says where those are kept that are made from here; asked when needed.
+        """
+        self._client = client
+        self._kept = _Files(client.settings.api_url, folder)
+        self._offered: bool | None = None
+        """Whether the service makes them; None until it was asked."""
+
+    async def of_model(self, model: Model) -> list[EvaluationJob]:
+        """All of a model that are known, oldest first, without their rewards by task.
+
+        Raises:
+            HudError: The service cannot be asked.
+        """
+        made = await self._listed(model.id)
+        return [*(made or ()), *self._kept.of_model(model.id)]
+
+    async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
+        """One of them, with its rewards by task, or without.
+
+        Raises:
+            HudNotFound: No such evaluation.
+        """
+        kept = self._kept.find(evaluation_id)
+        if kept is not None:
+            return kept.evaluation
+        url = self._client.rl("/v1/evaluations/{}", evaluation_id)
+        return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
+
+    async def submit(
+        self, model: Model, body: SubmitEvaluation, called: str | None = None
+    ) -> EvaluationJob:
+        """Ask for an evaluation, once. Where it is made from here, nothing happens until it is
+        followed.
+
+        Args:
+            model: Whose weights.
+            body: Which of them, on which tasks.
+            called: The checkpoint's name.
+
+        Raises:
+            HudUsage: The service makes none, and these tasks cannot be rolled out from here.
+            HudRefused: It will not; HudUnclear, no answer says whether it does.
+        """
+        client = self._client
+        if await self._listed(model.id) is None:
+            return self._begin(model, body, called)
+        url = client.rl("/v1/models/{}/evaluations", model.id)
+        settle = client.rl("/v1/models/{}/train/calls/", model.id) + "{}/settle"
+        before = body.checkpoint_id or ""
+        change = Change("evaluate", model.id, before=before, made="id", left_out=("tasks",))
+        lookup = Lookup[EvaluationJob](settle, hint="look at hud-tui eval --list before you repeat")
+        write = client.wire.write
+        return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
+
+    async def follow(self, evaluation_id: str) -> AsyncGenerator[EvaluationJob, None]:
+        """How far it is, again and again; the last one has ended, and has its rewards by task.
+
+        One that is made from here goes on only in here: where this is closed or cancelled before
+        its end, the service is told to stop what it has, and it can be resumed.
+        """
+        kept = self._kept.find(evaluation_id)
+        if kept is not None:
+            async with aclosing(self._make(kept)) as made:
+                async for evaluation in made:
+                    yield evaluation
+            return
+        look_s, longest_s = LOOK_S, LONGEST_LOOK_S if self._client.settings.local else FAR_LOOK_S
+        while not has_ended((now := await self.get(evaluation_id, groups=False)).status):
+            yield now
+            await asyncio.sleep(look_s)
+            look_s = min(1.25 * look_s, longest_s)
+        yield await self.get(evaluation_id)
+
+    async def cancel(self, evaluation_id: str) -> None:
+        """Stop it between two rollouts; what is made stays. One that has ended stays as it is."""
+        kept = self._kept.find(evaluation_id)
+        if kept is None or not has_ended(kept.evaluation.status):
+            with suppress(*(() if kept is None else (HudNotFound,))):  # nothing was sent yet
+                await self._client.cancel_job(evaluation_id)
+        if kept is not None and not has_ended(kept.evaluation.status):
+            self._kept.write(_ended(kept, "cancelled"))
+
+    async def resume(self, evaluation_id: str) -> EvaluationJob:
+        """Let it go on with what is missing. Where it is made from here: as soon as it is followed.
+
+        Raises:
+            HudNotFound: No such evaluation.
+            HudConflict: It goes on, or nothing is left to sample.
+            HudUsage: As that, of one that is made from here.
+        """
+        kept = self._kept.find(evaluation_id)
+        if kept is not None:
+            if kept.evaluation.done >= kept.evaluation.total:
+                raise HudUsage(f"evaluation {evaluation_id}: nothing is left to sample")
+            again = kept.changed(status="queued", error=None, finished_at=None)
+            self._kept.write(again)
+            return again.evaluation
+        client = self._client
+        url = client.rl("/v1/evaluations/{}/resume", evaluation_id)
+        change = Change("resume", subject=evaluation_id, made="status")
+        lookup = Lookup[EvaluationJob](client.settle_job_url(evaluation_id))
+        return await client.wire.write("POST", url, EvaluationJob, change, lookup=lookup)
+
+    async def _listed(self, model_id: str) -> list[EvaluationJob] | None:
+        """The service's own; None where it makes none."""
+        if self._offered is False:
+            return None
+        try:
+            url = self._client.rl("/v1/models/{}/evaluations", model_id)
+            found = await self._client.wire.get(url, list[EvaluationJob])
+        except HudRefused as error:
+            if error.status not in NOT_THERE:
+                raise
+            self._offered = False
+            return None
+        self._offered = True
+        return found
+
+    # Those that are made from here.
+
+    def _begin(self, model: Model, body: SubmitEvaluation, called: str | None) -> EvaluationJob:
+        """Write down what is to be made. Raises HudUsage where it cannot be."""
+        if body.tasks is None:
+            raise HudUsage("say which tasks: this service keeps none for an evaluation")
+        if body.checkpoint_id is None and model.checkpoint_count != 0:
+            hint = "evaluate the model that it was forked from, or a checkpoint"
+            raise HudUsage("this service samples checkpoints, not what a model started from", hint)
+        tasks, split = _split(read_rows(body.tasks), body.split)
+        asked = body.parameters
+        evaluation = EvaluationJob(
+            id=(id_ := str(uuid4())),
+            model_id=model.id,
+            model=model.model_name,
+            checkpoint_id=body.checkpoint_id,
+            checkpoint=called if body.checkpoint_id else None,
+            job_id=id_,
+            status="queued",
+            split=split,
+            name=body.name,
+            samples=asked.samples,
+            num_tasks=len(tasks),
+            total=len(tasks) * asked.samples,
+            parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
+            created_at=_now(),
+        )
+        self._kept.write(_Kept(evaluation, [task.row() for task in tasks]))
+        return evaluation
+
+    async def _make(self, kept: "_Kept") -> AsyncGenerator[EvaluationJob, None]:
+        """Roll out what is missing; yields how far it is, last how it ended."""
+        if has_ended(kept.evaluation.status):
+            yield kept.evaluation
+            return
+        made, trouble = await self._made(kept), ""
+        kept = _with(kept, made, status="running")
+        try:
+            async with aclosing(self._sampled(kept, made)) as progress:
+                async for now in progress:
+                    kept = _with(kept, _joined(made, now), status="running")
+                    self._kept.write(kept)
+                    yield kept.evaluation
+                    trouble = now.trouble
+        except HudError as error:
+            self._kept.write(_ended(kept, "failed", one_line(error.message, 300)))
+            raise
+        except BaseException:  # whoever followed it has left
+            self._kept.write(_ended(kept, "cancelled"))
+            raise
+        kept = _over(kept, trouble)
+        self._kept.write(kept)
+        yield kept.evaluation
+
+    async def _made(self, kept: "_Kept") -> dict[str, list[float]]:
+        """Rewards of the rollouts that the service has of it, by task, of each as many as asked."""
+        rewards: dict[str, list[float]] = {}
+        with suppress(HudNotFound):
+            for trace in await self._client.job_traces(kept.evaluation.id):
+                if trace.status == "completed" and trace.reward is not None and trace.task_slug:
+                    rewards.setdefault(trace.task_slug, []).append(trace.reward)
+        return {slug: row[: kept.evaluation.samples] for slug, row in rewards.items()}
+
+    def _sampled(
+        self, kept: "_Kept", made: Mapping[str, Sequence[float]]
+    ) -> AsyncGenerator[Progress, None]:
+        evaluation = kept.evaluation
+        tasks, samples = read_rows(kept.tasks), evaluation.samples
+        missing = [task for task in tasks for _ in range(samples - len(made.get(task.slug, ())))]
+        given = evaluation.parameters
+        sampling: dict[str, Any] = {
+            key: given[key] for key in ("max_tokens", "temperature") if key in given
+        }
+        model = evaluation.model or evaluation.model_id
+        size, groups = (samples, tasks) if not made else (1, missing)
+        pinned = evaluation.checkpoint_id
+        asked = Asked(evaluation.model_id, model, pinned, size, len(groups), sampling)
+        of = evaluation.checkpoint or evaluation.checkpoint_id or "base"
+        name = f"evaluation of {of} of {model} on {evaluation.name or f'{len(tasks)} tasks'}"
+        return sample(self._client, groups, asked, evaluation.id, one_line(name, 200))
+
+
+def _split(tasks: Sequence[Task], wanted: str | None) -> tuple[list[Task], str]:
+    """The tasks of a split that can be rolled out, and which it is. Raises HudUsage for none."""
+    held = [task for task in tasks if task.heldout]
+    split = wanted or ("heldout" if held else "all")
+    train = [task for task in tasks if not task.heldout]
+    chosen = {"heldout": held, "train": train, "all": list(tasks)}[split]
+    if not chosen:
+        raise HudUsage(f"none of the {len(tasks)} tasks is in {split}", "choose another --split")
+    if any(task.is_older for task in chosen):
+        raise HudUsage("rows up to v4 name no scenario that could be rolled out", NOT_SAMPLED)
+    return chosen, split
+
+
+def _joined(made: Mapping[str, Sequence[float]], now: Progress) -> dict[str, list[float]]:
+    """Rewards of before and of now, by task."""
+    found = {slug: list(rewards) for slug, rewards in made.items()}
+    for signal in now.signals:
+        found.setdefault(signal.slug, []).extend(signal.rewards)
+    return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# Files: an evaluation that is made from here, and the rows that it asks, each in one of its own.
+
+
+class _File(BaseModel):
+    service: str
+    """URL of the service whose model it is."""
+    evaluation: EvaluationJob
+    tasks: list[Json]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    evaluation: EvaluationJob
+    tasks: Sequence[Json]
+
+    def changed(self, **fields: object) -> "_Kept":
+        return _Kept(self.evaluation.model_copy(update=fields), self.tasks)
+
+
+def _with(kept: _Kept, rewards: Mapping[str, Sequence[float]], **fields: object) -> _Kept:
+    """The same with these rewards by task."""
+    groups = [Group(task_slug=slug, rewards=list(row)) for slug, row in rewards.items()]
+    every = [reward for row in rewards.values() for reward in row]
+    mean = sum(every) / len(every) if every else None
+    return kept.changed(groups=groups, done=len(every), mean_reward=mean, **fields)
+
+
+def _ended(kept: _Kept, status: str, why: str | None = None) -> _Kept:
+    error = None if why is None else JobError(code="rollouts", message=why)
+    return kept.changed(status=status, error=error, finished_at=_now())
+
+
+def _over(kept: _Kept, trouble: str) -> _Kept:
+    """Every rollout has ended; of those that failed, the figures know nothing."""
+    evaluation = kept.evaluation
+    failed = evaluation.total - evaluation.done
+    why = f"{failed} of {evaluation.total} rollouts failed: {trouble}: resume it to repeat them"
+    ended = _ended(kept, "failed" if failed else "succeeded", why if failed else None)
+    if not evaluation.done:
+        return ended
+    given = {
+        "id": evaluation.id,
+        "job_id": evaluation.id,
+        "split": evaluation.split,
+        "name": evaluation.name,
+        "created_at": _now(),
+    }
+    found = sum_up(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
+    return ended.changed(result=found.model_copy(update=given))
+
+
+class _Files:
+    def __init__(self, service: str, folder: Callable[[], Path]) -> None:
+        self._service, self._folder = service, folder
+
+    def find(self, evaluation_id: str) -> _Kept | None:
+        """One by its id; None where it is not made from here."""
+        if not all(one.isalnum() or one == "-" for one in evaluation_id):
+            return None
+        return self._read(self._folder() / f"{evaluation_id}.json")
+
+    def of_model(self, model_id: str) -> list[EvaluationJob]:
+        """All of a model, oldest first, without their rewards by task."""
+        files = sorted(self._folder().glob("*.json"))
+        kept = (self._read(file) for file in files)
+        found = [one.evaluation for one in kept if one and one.evaluation.model_id == model_id]
+        found.sort(key=lambda one: one.created_at or "")
+        return [one.model_copy(update={"groups": []}) for one in found]
+
+    def write(self, kept: _Kept) -> None:
+        """Keep it. Raises HudUsage where it cannot be written."""
+        body = _File(service=self._service, evaluation=kept.evaluation, tasks=list(kept.tasks))
+        file = self._folder() / f"{kept.evaluation.id}.json"
+        try:
+            write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
+        except (OSError, ValueError) as error:
+            what = f"{one_line(file, 300)} cannot be written: {one_line(error, 200)}"
+            raise HudUsage(what, "make room there, or give another --state-dir") from error
+
+    def _read(self, file: Path) -> _Kept | None:
+        """What a file holds; None for what is none of ours, or of another service."""
+        try:
+            found = _File.model_validate_json(read_regular(file, MOST_BYTES))
+        except (OSError, ValueError, ValidationError):
+            return None
+        return _Kept(found.evaluation, found.tasks) if found.service == self._service else None

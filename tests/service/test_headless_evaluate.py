@@ -1,0 +1,373 @@
+"""``hud-tui eval``: as documents and as text, with its gates, interrupted and resumed; on a service
+that makes no evaluations, too."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud_tui.cli.main import main
+from hud_tui.client import signal as sampling
+from hud_tui.client.evaluate import Evaluations
+from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
+from hud_tui.service import evaluate as evaluating
+from hud_tui.service.routes import training
+from hud_tui.service.service import Service
+from hud_tui.wire import EvaluationJob, EvaluationParameters, Model, SubmitEvaluation
+from tests.conftest import Served, calling, fork, on_socket, serve_process, tasks_of, until
+from tests.service.calls import Json, step, tree
+from tests.service.clients import in_process
+from tests.service.headless import Command, commands, point_at
+from tests.toy_engine import ToyEngine
+
+HELDOUT = 36
+TOTAL = 4 * HELDOUT
+
+
+@pytest.fixture
+async def trained(hud: Command, served: Served) -> list[Json]:
+    """arith-rl after two steps: its tree."""
+    async with calling(served.service) as http:
+        model = (await http.get("/v2/models/arith-rl")).json()
+        for _ in range(2):
+            await step(http, model)
+        return await tree(http, model["id"])
+
+
+def said(run: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run()
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+async def test_the_head_is_evaluated_on_the_held_out_tasks(
+    hud: Command, trained: list[Json]
+) -> None:
+    result = await hud("eval", "arith", "-m", "arith-rl")
+    assert (result.code, result.kind) == (0, "evaluation")
+    found = result.data["evaluation"]
+    assert found["checkpoint_id"] == trained[-1]["id"]
+    assert (found["status"], found["num_tasks"], found["samples"]) == ("succeeded", HELDOUT, 4)
+    assert (len(found["groups"]), found["result"]["name"]) == (HELDOUT, "arith")
+    assert sorted(found["result"]["pass_at"]) == ["1", "2", "4"]
+    assert result.data["gates"] == []
+    assert f"of {TOTAL} rollouts" in result.err
+    row = (await hud("checkpoints", "arith-rl")).data["checkpoints"][-1]
+    assert row["evaluations"] == [found["result"]]
+    assert row["own_heldout_reward"] == found["result"]["mean_reward"]
+    status = (await hud("status", "arith-rl")).data
+    assert status["head"]["evaluations"][0]["mean"] == found["result"]["mean"]
+
+
+async def test_several_checkpoints_are_compared_with_the_first(
+    hud: Command, trained: list[Json]
+) -> None:
+    flags = ("--checkpoint", "base", "--checkpoint", "best", "--checkpoint", trained[0]["name"])
+    result = await hud("eval", "arith", "-m", "arith-rl", *flags, "--samples", "2")
+    kinds = [document["kind"] for document in result.documents]
+    assert kinds == ["evaluation", "evaluation", "comparison", "evaluation", "comparison"]
+    first, best, compared, *_ = (document["data"] for document in result.documents)
+    assert (first["evaluation"]["checkpoint_id"], best["evaluation"]["total"]) == (None, 72)
+    assert compared["before"] == {"id": first["evaluation"]["id"], "checkpoint": "base"}
+    assert (compared["tasks"], compared["samples"]) == (HELDOUT, [2, 2])
+    means = [one["evaluation"]["result"]["mean_reward"] for one in (first, best)]
+    assert compared["reward"]["value"] == pytest.approx(means[1] - means[0])
+    assert "36 tasks × 2" in compared["said"][0]
+
+
+async def test_without_a_source_the_latest_run_s_tasks_are_taken(hud: Command) -> None:
+    missing = await hud("eval", "-m", "arith-rl")
+    assert missing.code == 1
+    assert "no managed run" in missing.error["message"]
+    run = ("run", "arith", "-m", "arith-rl", "--steps", "2", "--follow", "-y")
+    assert (await hud(*run, "--eval-every", "1", "--eval-samples", "2", "--baseline")).code == 0
+    listed = (await hud("eval", "-m", "arith-rl", "--list")).data["evaluations"]
+    assert [one["checkpoint"] for one in listed] == [None, "step-000001", "step-000002"]
+    assert {one["samples"] for one in listed} == {2}
+    found = (await hud("eval", "-m", "arith-rl", "--split", "train", "--samples", "1")).data
+    assert (found["evaluation"]["name"], found["evaluation"]["split"]) == ("arith", "train")
+
+
+async def test_a_build_fails_under_a_reward_and_on_what_is_worse(
+    hud: Command, trained: list[Json]
+) -> None:
+    evaluate = ("eval", "arith", "-m", "arith-rl", "--samples", "1")
+    assert (await hud(*evaluate, "--fail-under", "0.01")).code == 0
+    failed = await hud(*evaluate, "--fail-under", ".999")
+    assert (failed.code, failed.data["gates"][0]["passed"]) == (6, False)
+    assert "is under 0.999" in failed.err
+    unknown = await hud(*evaluate, "--fail-if-worse-than", "base")
+    assert (unknown.code, unknown.error["hint"]) == (
+        2, "evaluate it first: hud-tui eval -m arith-rl --checkpoint base",
+    )  # fmt: skip
+    head = failed.data["evaluation"]["id"]
+    for ref in (head[:8], "head", trained[-1]["name"]):
+        same = await hud(*evaluate, "--fail-if-worse-than", ref)
+        [gate] = same.data["gates"]
+        assert (same.code, gate["passed"], gate["reward"]["value"]) == (0, True, 0.0)
+    other = await hud(*evaluate, "--split", "train", "--fail-if-worse-than", head)
+    assert (other.code, "shares no task" in other.error["message"]) == (2, True)
+
+
+async def test_what_is_worse_beyond_chance_fails_the_gate(
+    hud: Command, served: Served, trained: list[Json], engine: ToyEngine
+) -> None:
+    evaluate = ("eval", "arith", "-m", "arith-rl")
+    await hud(*evaluate, "--checkpoint", "base")
+    engine.flatten()  # from now on nothing is answered right
+    worse = await hud(*evaluate, "--fail-if-worse-than", "base")
+    [gate] = worse.data["gates"]
+    assert (worse.code, gate["passed"]) == (6, False)
+    assert gate["reward"]["high"] < 0
+    assert gate["worse"]
+    assert "step-000002 solves" in worse.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--samples", "0"), "--samples 0"),
+        (("--temperature", "9"), "--temperature 9.0"),
+        (("--checkpoint", "nope"), "no checkpoint is called nope"),
+        (("--resume", "x", "--checkpoint", "head"), "--resume takes no SOURCE"),
+        (("--checkpoint", "best"), "no checkpoint is the best yet"),
+    ],
+)
+async def test_what_cannot_be_asked_is_named_and_nothing_is_sent(
+    hud: Command, flags: tuple[str, ...], said: str
+) -> None:
+    source = () if "--resume" in flags else ("arith",)
+    result = await hud("eval", *source, "-m", "arith-rl", *flags)
+    assert (result.code, said in result.error["message"]) == (2, True)
+    assert (await hud("eval", "-m", "arith-rl", "--list")).data["evaluations"] == []
+
+
+async def test_read_only_evaluates_nothing(hud: Command) -> None:
+    result = await hud("--read-only", "eval", "arith", "-m", "arith-rl")
+    assert (result.code, result.error["type"]) == (1, "read_only")
+
+
+async def test_as_text(
+    hud: Command, trained: list[Json], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "arith", "-m", "arith-rl", "--checkpoint", "base", "--checkpoint", "head"]
+    code, out, err = await asyncio.to_thread(said, lambda: main(words), capsys)
+    assert code == 0
+    assert "arith-rl base on arith: heldout, 36 tasks × 4, evaluation " in out
+    assert "95 % interval" in out
+    assert "pass@4" in out
+    assert "16 more; --headless has all" in out
+    assert "on 36 tasks × 4" in out or "with 36 tasks × 4" in out
+    assert f"{TOTAL} of {TOTAL} rollouts of step-000002" in err
+    listing = ["eval", "-m", "arith-rl", "--list"]
+    code, out, _ = await asyncio.to_thread(said, lambda: main(listing), capsys)
+    assert [line.split()[1] for line in out.splitlines()] == ["checkpoint", "base", "step-000002"]
+
+
+async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """^C in a terminal, against a service in a process of its own."""
+    async with serve_process(tmp_path / "data") as process:
+        point_at(monkeypatch, process.ready.url, process.ready.api_key)
+        async with process.client() as http:
+            await fork(http, "arith-rl")
+        words = ("eval", "arith", "-m", "arith-rl", "--split", "all", "--samples", "8")
+        command = (sys.executable, "-m", "hud_tui", "--headless", *words)
+        pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+        child = await asyncio.create_subprocess_exec(*command, **pipes, env={**os.environ})
+        assert child.stderr is not None
+        begun = await asyncio.wait_for(child.stderr.readline(), 60)
+        assert b"rollouts of base" in begun
+        child.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(child.communicate(), 60)
+        assert (child.returncode, out) == (130, b"")
+        assert b"which are kept: hud-tui eval --resume" in err
+        id_ = err.split(b"--resume ")[1].split()[0].decode()
+        async with process.client() as http:
+            cancelled = (await http.get(f"/v1/evaluations/{id_}?groups=0")).json()
+        assert (cancelled["status"], cancelled["groups"]) == ("cancelled", [])
+        resumed = await asyncio.to_thread(main, ["--headless", "eval", "--resume", id_])
+    assert resumed == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["data"]["evaluation"]
+    assert (found["id"], found["done"], found["status"]) == (id_, 132 * 8, "succeeded")
+
+
+# A service that makes no evaluations, as HUD.
+
+
+@pytest.fixture
+async def elsewhere(service: Service, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
+    monkeypatch.setattr(training, "ROUTES", kept)
+    monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
+    async with on_socket(service) as url:
+        yield Served(url, service.api_key, service)
+
+
+async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
+    elsewhere: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    hud = commands(elsewhere, monkeypatch, capsys)
+    async with calling(elsewhere.service) as http:
+        model = await fork(http, "arith-rl")
+        for _ in range(2):
+            await step(http, model)
+        first, _ = await tree(http, model["id"])
+    flags = ("--checkpoint", first["name"], "--samples", "2")
+    result = await hud("eval", "arith", "-m", "arith-rl", *flags)
+    found = result.data["evaluation"]
+    assert (result.code, found["status"], found["done"]) == (0, "succeeded", 72)
+    assert (found["checkpoint_id"], found["checkpoint"]) == (first["id"], "step-000001")
+    assert found["result"]["num_tasks"] == HELDOUT
+    assert (tmp_path / "state" / "evaluations" / f"{found['id']}.json").exists()
+    job = (await hud("jobs", found["id"])).data["job"]
+    assert job["name"] == "evaluation of step-000001 of arith-rl on arith"
+    listed = (await hud("eval", "-m", "arith-rl", "--list")).data["evaluations"]
+    assert [one["id"] for one in listed] == [found["id"]]
+    other = await hud("eval", "arith", "-m", "arith-rl", "--fail-if-worse-than", "step-000001")
+    assert other.data["gates"][0]["tasks"] == HELDOUT
+    base = await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "base")
+    assert (base.code, "not what a model started from" in base.error["message"]) == (2, True)
+    assert "say which tasks" in (await hud("eval", "-m", "arith-rl")).error["message"]
+
+
+@pytest.fixture
+async def from_here(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[tuple[Evaluations, Model, SubmitEvaluation]]:
+    kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
+    monkeypatch.setattr(training, "ROUTES", kept)
+    monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
+    async with in_process(service) as client, calling(service) as http:
+        await step(http, await fork(http, "arith-rl"))
+        model = await client.model("arith-rl")
+        head = (await client.checkpoints(model.id))[-1]
+        body = SubmitEvaluation(
+            checkpoint_id=head.id,
+            tasks=await tasks_of(http),
+            parameters=EvaluationParameters(samples=2),
+        )
+        yield Evaluations(client, lambda: tmp_path / "kept"), model, body
+
+
+FromHere = tuple[Evaluations, Model, SubmitEvaluation]
+
+
+async def last_of(evaluations: Evaluations, id_: str) -> EvaluationJob:
+    return [one async for one in evaluations.follow(id_)][-1]
+
+
+async def test_from_here_it_goes_on_after_who_followed_it_has_left(from_here: FromHere) -> None:
+    evaluations, model, body = from_here
+    begun = await evaluations.submit(model, body, "step-000001")
+    assert (begun.status, begun.total) == ("queued", 72)
+    followed = evaluations.follow(begun.id)
+    while (await anext(followed)).done < 10:
+        pass
+    await followed.aclose()
+    left = await evaluations.get(begun.id)
+    assert left.status == "cancelled"
+    assert 10 <= left.done < 72
+    assert (await evaluations.resume(begun.id)).status == "queued"
+    ended = await last_of(evaluations, begun.id)
+    assert (ended.status, ended.done) == ("succeeded", 72)
+    assert {len(group.rewards) for group in ended.groups} == {2}
+    with pytest.raises(HudUsage, match="nothing is left"):
+        await evaluations.resume(begun.id)
+    assert [one.groups for one in await evaluations.of_model(model)] == [[]]
+
+
+async def test_from_here_what_failed_is_said_and_can_be_repeated(
+    from_here: FromHere, engine: ToyEngine
+) -> None:
+    evaluations, model, body = from_here
+    begun = await evaluations.submit(model, body)
+    engine.bases_ = engine.sample  # type: ignore[attr-defined]
+    failing = 3
+
+    async def sample(*given: Any) -> Any:
+        nonlocal failing
+        failing -= 1
+        if failing >= 0:
+            raise RuntimeError("the box is gone")
+        return await engine.bases_(*given)  # type: ignore[attr-defined]
+
+    engine.sample = sample  # type: ignore[method-assign]
+    ended = await last_of(evaluations, begun.id)
+    assert (ended.status, ended.done) == ("failed", 69)
+    assert ended.error is not None
+    assert "3 of 72 rollouts failed" in (ended.error.message or "")
+    assert ended.result is not None
+    await evaluations.resume(begun.id)
+    assert (await last_of(evaluations, begun.id)).status == "succeeded"
+
+
+async def test_from_here_a_queued_one_is_cancelled_without_a_word_to_the_service(
+    from_here: FromHere,
+) -> None:
+    evaluations, model, body = from_here
+    begun = await evaluations.submit(model, body)
+    await evaluations.cancel(begun.id)
+    assert (await evaluations.get(begun.id)).status == "cancelled"
+    assert (await last_of(evaluations, begun.id)).done == 0
+
+
+async def test_files_that_are_none_of_ours_are_passed_over(
+    from_here: FromHere, tmp_path: Path
+) -> None:
+    evaluations, model, body = from_here
+    begun = await evaluations.submit(model, body)
+    folder = tmp_path / "kept"
+    (folder / "a.json").write_text("{")
+    (folder / "b.json").write_text('{"service": "x"}')
+    other = (folder / f"{begun.id}.json").read_text().replace("http://127.0.0.1", "http://other")
+    (folder / "c.json").write_text(other)
+    assert [one.id for one in await evaluations.of_model(model)] == [begun.id]
+
+
+# On a service that makes them: the client's own ways.
+
+
+async def test_the_service_s_own_are_followed_cancelled_and_resumed(
+    service: Service, engine: ToyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "AT_ONCE", 10)
+    sample, held, open_ = engine.sample, asyncio.Event(), asyncio.Event()
+
+    async def slow(*given: Any) -> Any:
+        held.set()
+        await open_.wait()
+        return await sample(*given)
+
+    engine.sample = slow  # type: ignore[method-assign]
+    async with in_process(service) as client, calling(service) as http:
+        await fork(http, "arith-rl")
+        model = await client.model("arith-rl")
+        evaluations = Evaluations(client, lambda: tmp_path / "kept")
+        body = SubmitEvaluation(tasks=await tasks_of(http))
+        begun = await evaluations.submit(model, body)
+        await held.wait()
+        await evaluations.cancel(begun.id)
+        assert (await last_of(evaluations, begun.id)).status == "cancelled"
+        open_.set()
+        await evaluations.resume(begun.id)
+        ended = await last_of(evaluations, begun.id)
+        assert (ended.status, len(ended.groups)) == ("succeeded", HELDOUT)
+        with pytest.raises(HudConflict):
+            await evaluations.resume(begun.id)
+        assert [one.id for one in await evaluations.of_model(model)] == [begun.id]
+        await until(lambda: not (tmp_path / "kept").exists())
+    async with in_process(service, "wrong") as client:
+        with pytest.raises(HudUnauthorized):
+            await Evaluations(client, lambda: tmp_path).of_model(model)
