@@ -407,7 +407,7 @@ def _config(text: str) -> dict[str, float]:
 
 def _eval(add: Add) -> None:
     parser = add(
-        "roll out tasks from a checkpoint's weights: mean reward and pass@k with 95 % intervals",
+        "what a checkpoint scores on tasks: mean reward and pass@k with their intervals",
         "eval arith -m arith-rl",
         "eval arith -m arith-rl --checkpoint base --checkpoint head --samples 8",
         "--headless eval -m arith-rl --checkpoint best --fail-under .8",

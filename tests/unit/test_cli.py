@@ -43,14 +43,17 @@ def parse(line: str) -> Start:
         ),
         (
             "run t --loss-fn-config clip_low_threshold=.8,clip_high_threshold=1.28 --beta1 0 "
-            "--norm-adv-by-std --reward-scale 2 --eps 1e-6 --weight-decay .1 --beta2 .99",
+            "--norm-adv-by-std --reward-scale 2 --eps 1e-6 --weight-decay .1 --beta2 .99 "
+            "--eval-every 5 --eval-samples 2 --baseline",
             Start(
                 "run",
+                view="launch",
                 source="t",
                 parameters={
                     "loss_fn_config": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28},
                     **{"reward_scale": 2.0, "norm_adv_by_std": True},
                     **{"beta1": 0.0, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1},
+                    **{"eval_every": 5, "eval_samples": 2, "baseline": True},
                 },
             ),
         ),

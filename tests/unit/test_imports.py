@@ -9,7 +9,7 @@ HEAVY = (
     *("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext"),
     *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub"),
 )
-HEADLESS = ["connect", "models", "jobs", "runs", "watch", "files", "doctor"]
+HEADLESS = ["connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor"]
 
 
 def loaded_after(code: str) -> set[str]:
