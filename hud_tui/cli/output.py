@@ -172,6 +172,8 @@ def changes(args: argparse.Namespace) -> bool:
             return asked.get("checkpoint") is not None or asked.get("back") is not None
         case "jobs":
             return bool(asked.get("cancel") or asked.get("resume"))
+        case "runs":
+            return asked.get("name") is not None
     return args.command in ("fork", "run")
 
 

@@ -446,6 +446,32 @@ def _eval(add: Add) -> None:
     which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
 
 
+def _runs(add: Add) -> None:
+    parser = add(
+        "all runs of all models and forks, a loop's of your own too; or some of them side by side",
+        "runs",
+        "runs --filter 'lr:3e-4 reward>.8 state:running mixed' --sort -reward",
+        "runs --group differs --columns +tokens,-age",
+        "runs 3f2a 91bc",
+        "runs 3f2a --name 'lower lr' -y",
+        "--headless --local runs --sort -heldout --limit 5",
+    )
+    about = "by id, how that begins, name, or a model (its newest); several: what differs"
+    parser.add_argument("run", nargs="*", metavar="RUN", help=about)
+    about = "with commas; +KEY adds to the usual ones, -KEY takes away; a parameter is param.NAME"
+    parser.add_argument("--columns", metavar="KEYS", help=about)
+    about = "by columns with commas, -KEY greatest first; default: newest first"
+    parser.add_argument("--sort", metavar="KEYS", help=about)
+    about = "words, KEY>X, KEY:A..B, is:running, is:alarm, !TERM …, with spaces: all must hold"
+    parser.add_argument("--filter", metavar="TERMS", help=about)
+    about = "by columns, e.g. sweep or model; differs: by whatever differs but the seed"
+    parser.add_argument("--group", metavar="KEYS", help=about)
+    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="rows; 50")
+    parser.add_argument("--name", metavar="TEXT", help="what to call one run")
+    parser.add_argument("--note", metavar="TEXT", help="what to remember of one, on this machine")
+    consent(parser)
+
+
 def _watch(add: Add) -> None:
     parser = add(
         "print a run's events and alarms until it ends, has a step, or has an alarm",
@@ -547,6 +573,7 @@ COMMANDS = {
     "run": Command(_run, "runs:run", "launch"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
+    "runs": Command(_runs, "run_table:runs"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),
     "traces": Command(_traces, "jobs:traces", "jobs"),

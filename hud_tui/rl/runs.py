@@ -14,7 +14,7 @@ from math import inf, isfinite, nan
 from statistics import fmean, stdev
 from typing import Any
 
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import Axis, time_said
 from hud_tui.rl.curves import Bucket, Curve
 from hud_tui.rl.filter import Fields, parse_terms
@@ -137,6 +137,8 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
     )
 
 
+SHORTEST_PREFIX = 4
+"""Characters of an id that are enough to name it where only one begins so."""
 ENDS = 5
 """Steps whose mean is a run's reward at its beginning, and at its end."""
 MOST_POINTS = 64
@@ -255,6 +257,42 @@ def _whole(value: object) -> int | None:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
+
+
+def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
+    """One run by id, then by name, then by how its id begins; a model names its newest run.
+
+    Args:
+        name: As it was typed.
+        rows: Newest first.
+
+    Raises:
+        HudAmbiguous: Several match; the hint lists them.
+        HudUsage: None matches; the hint lists close names.
+    """
+    wanted = name.strip().casefold()
+    plain = wanted.replace("-", "")
+    ranks: tuple[Callable[[RunRow], bool], ...] = (
+        lambda row: wanted == row.id.casefold(),
+        lambda row: wanted == row.name.casefold(),
+        lambda row: len(plain) >= SHORTEST_PREFIX and row.id.replace("-", "").startswith(plain),
+    )
+    for rank in ranks:
+        found = [row for row in rows if rank(row)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            several = ", ".join(f"{row.id} ({row.name})" for row in found[:5])
+            raise HudAmbiguous(
+                f"{len(found)} runs are called {one_line(name)}", f"say which: {several}"
+            )
+    newest = next((row for row in rows if row.model.casefold() == wanted), None)
+    if newest is not None:
+        return newest
+    from hud_tui.rl.names import close_names  # only a mistake needs it
+
+    known = {text: None for row in rows for text in (row.name, row.model) if text}
+    raise HudUsage(f"no run is called {one_line(name)}", close_names(name, known))
 
 
 # Columns.

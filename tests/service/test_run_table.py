@@ -1,0 +1,128 @@
+"""``hud-tui runs``: the table as text and as a document."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hud_tui.cli.main import main
+from tests.conftest import Served
+from tests.service.headless import Command, as_hud
+
+SIZE = ("--steps", "2", "--group-size", "2", "--tasks-per-step", "2")
+
+
+@pytest.fixture
+async def two(hud: Command) -> list[str]:
+    """Ids of two runs that have ended, on models of their own, the newest first."""
+    base = (await hud("models")).data["models"][-1]["model_name"]
+    ids = []
+    for name, rate in (("slow", "0.1"), ("fast", "0.3")):
+        await hud("fork", base, "--name", name, "-y")
+        args = ("run", "arith", "-m", name, *SIZE, "--learning-rate", rate, "-y", "--follow")
+        ids.append((await hud(*args)).data["job_id"])
+    return ids[::-1]
+
+
+async def text(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = await asyncio.to_thread(main, list(argv))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+async def test_the_table_is_a_document(hud: Command, two: list[str]) -> None:
+    found = await hud("runs")
+    assert (found.code, found.kind) == (0, "runs")
+    data = found.data
+    assert (data["total"], data["matched"], data["left_off"], data["source"]) == (2, 2, 0, "list")
+    assert [row["id"] for row in data["runs"]] == two
+    fast = data["runs"][0]
+    assert (fast["model"], fast["lr"], fast["step"], fast["status"]) == (
+        *("fast", 0.3, 2, "succeeded"),
+    )
+    assert fast["parameters"]["tasks_per_step"] == 2
+    assert fast["evaluation"]["num_tasks"] == 36
+    rows = (await hud("runs", "--sort", "lr", "--limit", "1", "--columns", "model,lr")).data
+    assert rows["runs"] == [{"id": two[1], "model": "slow", "lr": 0.1}]
+    assert rows["left_off"] == 1
+    some = (await hud("runs", "--filter", "lr>.2 is:ended fast")).data
+    assert [row["id"] for row in some["runs"]] == two[:1]
+    groups = (await hud("runs", "--group", "differs")).data["groups"]
+    assert [group["keys"]["learning_rate"] for group in groups] == ["0.3", "0.1"]
+
+
+async def test_several_runs_are_told_apart_by_what_differs(hud: Command, two: list[str]) -> None:
+    told = (await hud("runs", "slow", two[0][:8])).data["differences"]
+    assert set(told["keys"]) == {"learning_rate", "model"}
+    assert told["rows"][two[0]] == {"learning_rate": "0.3", "model": "fast"}
+    assert told["same"]["tasks_per_step"] == "2"
+
+
+async def test_a_run_is_given_a_name_and_a_note(
+    hud: Command, two: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = await hud("runs", two[0], "--name", "the \x1b[31mbest", "-y")
+    assert (named.kind, named.data["run"]["name"]) == ("run", "the ␛[31mbest")
+    assert (await hud("runs", "slow", "--note", "too low")).data["run"]["note"] == "too low"
+    assert (await hud("runs", "--filter", "note:low")).data["matched"] == 1
+    code, out, _ = await text(capsys, "runs", "--columns", "name,note")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["the", "␛[31mbest", "–"]
+    refused = await hud("runs", two[0], "--name", "x")
+    assert (refused.code, refused.error["outcome"]) == (2, "not_done")
+
+
+async def test_the_table_as_text(
+    hud: Command, two: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = await text(capsys, "runs", "--columns", "model,lr,reward,steps,state")
+    head, first, second = out.splitlines()
+    assert (code, err) == (0, "")
+    assert head.split() == ["model", "lr", "reward", "steps", "state"]
+    assert first.split()[:2] == ["fast", "0.3"]
+    assert second.split()[-2:] == ["2/2", "succeeded"]
+    assert first.index("succeeded") == second.index("succeeded"), "columns stand under each other"
+    _, out, err = await text(capsys, "runs", "--limit", "1")
+    assert len(out.splitlines()) == 2
+    assert "1 older runs omitted" in err
+    _, out, _ = await text(capsys, "runs", "--group", "model", "--columns", "lr")
+    assert out.splitlines()[0].startswith("▾ model fast · 1 run · reward ")
+    _, out, _ = await text(capsys, "runs", "slow", "fast")
+    assert "differs in" in out
+    _, out, _ = await text(capsys, "runs", "--filter", "nothing-like-it")
+    assert out == "no run matches\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--columns", "rewrad"), "no column is called rewrad"),
+        (("--sort", "nothing"), "no column is called nothing"),
+        (("--filter", "rewrad>1"), "no run has rewrad"),
+        (("--group", "nothing"), "no column is called nothing"),
+        (("--limit", "0"), "expected 1 or more"),
+        (("nope",), "no run is called nope"),
+        (("--name", "x", "-y"), "for one run"),
+    ],
+)
+async def test_what_is_not_there_is_named(hud: Command, args: tuple[str, ...], said: str) -> None:
+    found = await hud("runs", *args)
+    assert (found.code, found.error["type"]) == (2, "usage")
+    assert said in found.error["message"]
+
+
+async def test_on_hud_it_says_what_it_has_read(
+    hud: Command, two: list[str], monkeypatch: pytest.MonkeyPatch, served: Served
+) -> None:
+    as_hud(monkeypatch)
+    from hud_tui.client.client import HudClient
+    from hud_tui.errors import HudNotFound
+
+    async def none(*args: Any, **kwargs: Any) -> Any:
+        raise HudNotFound(404, "no such path")
+
+    monkeypatch.setattr(HudClient, "run_page", none)
+    data = (await hud("runs")).data
+    assert [row["id"] for row in data["runs"]] == two
+    assert data["source"] == "polls · ≤ 30 requests/min · 2 of 2 runs read"
