@@ -32,7 +32,7 @@ class Change:
     verb: str
     """E.g. ``set head``; see `VERBS`."""
     model: str = ""
-    """Id of the model that it changes, or that is forked; empty where that is not known."""
+    """Id of the model that it changes, or that is forked; empty if that is not known."""
     subject: str = ""
     """What it acts on where that is no model: a job's id, the name of a fork."""
     before: str = ""
@@ -55,7 +55,7 @@ class Written:
     model: str = ""
     """The model's id."""
     name: str = ""
-    """What the model was called then; empty where nobody had asked."""
+    """What the model was called then; empty if nobody had asked."""
     subject: str = ""
     before: str = ""
     after: str = ""
@@ -80,7 +80,7 @@ class Written:
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The body's fields that were kept; empty where it is none."""
+        """The body's fields that were kept; empty if it is none."""
         try:
             found = json.loads(self.body) if self.body else {}
         except (ValueError, RecursionError):
@@ -260,7 +260,7 @@ def as_curl(one: Written) -> str:
 
 
 def as_python(one: Written) -> str:
-    """A program with this package's own client; empty where the body was not kept."""
+    """A program with this package's own client; empty if the body was not kept."""
     call = _call(one)
     if not call:
         return ""

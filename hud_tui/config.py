@@ -97,14 +97,16 @@ def read_safety(given: object) -> Safety:
     known = {one.name for one in fields(Safety)}
     for name in given:
         if name not in known:
-            raise BadTuning(str(name), f"not known; there are {', '.join(sorted(known))}")
+            raise BadTuning(
+                str(name), f"unknown setting; expected one of {', '.join(sorted(known))}"
+            )
     if not isinstance(given.get("read_only", False), bool):
         raise BadTuning("read_only", "expected true or false")
     return Safety(**given)
 
 
 def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> ReadOnly | None:
-    """What says that nothing may be changed; None where nothing does.
+    """What says that nothing may be changed; None if nothing does.
 
     Args:
         flag: Whether ``--read-only`` was given.
@@ -131,7 +133,7 @@ class Config:
     """The file's tables; None is as it comes."""
 
     alarms: "Thresholds | None" = None
-    """``[alarms.zero_spread]`` and so on: what each detector goes by."""
+    """``[alarms.zero_variance]`` and so on: what each detector goes by."""
     notify: "Notify | None" = None
     """``[notify]``: what is told beyond the screen."""
     export: Export = field(default_factory=Export)

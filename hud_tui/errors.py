@@ -25,13 +25,13 @@ class HudError(Exception):
     kind = "failure"
     """The error's name in ``--headless`` documents (``error.type``)."""
     status: int | None = None
-    """The HTTP status; None where no answer came or none was asked for."""
+    """The HTTP status; None if no answer came or none was asked for."""
     retry_after: float | None = None
     """Seconds the server asked to wait before the next attempt, if it did."""
     request_id: str = ""
     """The service's own id of the request, where it gives one."""
     outcome: Literal["done", "not_done", "unknown"] | None = None
-    """What became of the change that was asked for; None where none was."""
+    """What became of the change that was asked for; None if none was."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -144,7 +144,7 @@ class Problem:
     where: str
     """File, and the line or row from 1, e.g. ``tasks.jsonl line 3``."""
     field: str
-    """Which field of the row, e.g. ``setup_tool[0].name``; empty where it is none."""
+    """Which field of the row, e.g. ``setup_tool[0].name``; empty if it is none."""
     message: str
     """What was expected, and what was found; never the value itself."""
 

@@ -51,7 +51,7 @@ def file_of(state: Path, scope: str) -> Path:
 
 
 def read_last_known(file: Path, url: str) -> LastKnown | None:
-    """What was last known of a service; None where that is nothing, or cannot be read."""
+    """What was last known of a service; None if that is nothing, or cannot be read."""
     try:
         body: Any = json.loads(read_regular(file, MOST_BYTES))
         if body["format"] != FORMAT or body["service"] != url:
@@ -132,7 +132,7 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
         api_key: The account's key.
 
     Returns:
-        The name; None where there is no secret and none can be made: then nothing is kept.
+        The name; None if there is no secret and none can be made: then nothing is kept.
 
     Raises:
         HudUsage: The secret is not what was made, or not its owner's alone: nothing is kept.

@@ -90,7 +90,7 @@ def _end_group(spawned: subprocess.Popen[bytes]) -> None:
 
 
 async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> bytes:
-    """The line that a service prints when it can be called; empty where it ended before."""
+    """The line that a service prints when it can be called; empty if it ended before."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), spawned.stdout
@@ -174,7 +174,7 @@ async def stop(paths: Paths, anywhere: bool = True) -> int | None:
         anywhere: Whether that of the state directory is meant where the data directory has none.
 
     Returns:
-        The process it was, or None where none ran.
+        The process it was, or None if none ran.
 
     Raises:
         HudUnreachable: It does not answer, so it may be another program, or it did not end in
@@ -233,7 +233,7 @@ def _settings(ready: ServiceReady) -> Settings:
 
 
 async def _running(paths: Paths) -> ServiceReady | None:
-    """The service of the data directory, wherever it was started; None where none runs."""
+    """The service of the data directory, wherever it was started; None if none runs."""
     for _, ready in named(paths):
         if same_directory(ready, paths.data) and await _answers(ready):
             return ready

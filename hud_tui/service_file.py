@@ -81,7 +81,7 @@ def forget(file: Path, pid: int) -> None:
 
 
 def read_ready(file: Path) -> ServiceReady | None:
-    """What a service.json says; None where there is none.
+    """What a service.json says; None if there is none.
 
     Raises:
         HudUsage: It is not what a service wrote, or not its owner's alone: it has a key.

@@ -96,7 +96,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _flock(held: int) -> bool:
-    """Lock an open directory; False where this disk has no such locks."""
+    """Lock an open directory; False if this disk has no such locks."""
     until = monotonic() + LOCK_S
     while True:
         try:
@@ -526,7 +526,7 @@ class JsonStore:
         return json.loads(read_regular(file, MOST))
 
     def _changed(self, name: str, values: dict[str, Any]) -> str | None:
-        """The file with these values; None where it has them, or is left as it is."""
+        """The file with these values; None if it has them, or is left as it is."""
         found = self._load(name)
         if name in self._left or {**found, **values} == found:
             return None

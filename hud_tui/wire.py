@@ -203,7 +203,7 @@ class Checkpoint(Response):
     checkpoint_name: str | None = None
     """The sampler path; what the chat's ``checkpoint`` pin takes (an id works too)."""
     prev_model_checkpoint_id: str | None = None
-    """The parent; None where the step started from the base weights."""
+    """The parent; None if the step started from the base weights."""
     is_active: bool = False
     """Whether this is the head: the weights the gateway serves."""
     created_at: str | None = None

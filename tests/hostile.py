@@ -111,7 +111,7 @@ def nul_byte(place: Place) -> tuple[bytes, str, str, str]:
     body = place.file()
     at = place.random.randrange(8, len(body))
     line = body[:at].count(b"\n") + 1
-    return body[:at] + b"\0" + body[at:], f"tasks.{place.suffix}", "", f"line {line}: a NUL byte"
+    return body[:at] + b"\0" + body[at:], f"tasks.{place.suffix}", "", f"line {line}: NUL byte"
 
 
 def other_encoding(place: Place) -> tuple[bytes, str, str, str]:
@@ -207,8 +207,8 @@ def wrong_type(place: Place) -> tuple[bytes, str, str, str]:
 def of_v5(place: Place) -> tuple[bytes, str, str, str]:
     field, value, said = place.random.choice(
         [
-            ("evaluate_tool", {"name": "x"}, "no such field"),
-            ("mcp_config", {"a": {}}, "no such field"),
+            ("evaluate_tool", {"name": "x"}, "unexpected field"),
+            ("mcp_config", {"a": {}}, "unexpected field"),
             ("env", {"include": []}, "the environment's name"),
             ("scenario", "arith:", "after env:"),
         ]
@@ -268,7 +268,7 @@ def bad_gym(place: Place) -> tuple[bytes, str, str, str]:
 def half_a_pair(place: Place) -> tuple[bytes, str, str, str]:
     half = place.random.choice(["\\ud800", "\\uDFFF", "x\\udc80y"])
     text = row_with(f'[{{"t": "{half}"}}]')
-    return place.with_text(text), place.where, "args.x[0].t", "half of a surrogate pair"
+    return place.with_text(text), place.where, "args.x[0].t", "lone surrogate"
 
 
 def nested_verifier(place: Place) -> tuple[bytes, str, str, str]:
@@ -298,9 +298,9 @@ def follows(place: Place) -> tuple[bytes, str, str, str]:
     texts = [json.dumps(row) for row in place.rows]
     if place.suffix == "jsonl":
         texts[place.bad] += rest
-        return place.file(texts), place.where, "", "more follows the row"
+        return place.file(texts), place.where, "", "extra data after the row"
     where = f"tasks.json line {len(texts) + 3} column 1"
-    return place.file() + b"\n" + rest.encode(), where, "", "more follows the list"
+    return place.file() + b"\n" + rest.encode(), where, "", "extra data after the list"
 
 
 KINDS: tuple[Spoil, ...] = (

@@ -306,7 +306,7 @@ def _gym_document(config: GymConfig, file: Path, warnings: list[str]) -> dict[st
 
 
 def _on_disk(env: str) -> Described | None:
-    """Of a directory with a lock file, or of the file; None where the name is neither.
+    """Of a directory with a lock file, or of the file; None if the name is neither.
 
     Raises:
         HudUsage: A directory without one, or the file is none.

@@ -108,7 +108,7 @@ async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint
     """Set the head once, and read the tree that results, whatever the answer was.
 
     Returns:
-        None where the service says that it was set, and the tree cannot be read.
+        None if the service says that it was set, and the tree cannot be read.
 
     Raises:
         HudUnclear: No answer says whether it was set, and the tree does not show it.
@@ -286,14 +286,14 @@ async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
 
 
 def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
-    """Seconds since the newest step, or since the job began; None where neither is known."""
+    """Seconds since the newest step, or since the job began; None if neither is known."""
     stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
     known = [stamp for stamp in stamps if stamp]
     return time() - max(known) if known else None
 
 
 async def newest(client: HudClient) -> Model | None:
-    """The model of the newest run, or one of one's own; None where there is none."""
+    """The model of the newest run, or one of one's own; None if there is none."""
     return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
 
 

@@ -19,7 +19,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
 from hud_tui.rl.alarms.alarm import Alarm, Report
-from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.run import is_active
@@ -138,10 +138,10 @@ def judge(tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thr
         silent_s: Seconds since anything came of the run.
         limits: What they go by.
     """
-    lookout = Lookout(limits)
-    lookout.follow(tree, job)
+    monitor = AlarmMonitor(limits)
+    monitor.follow(tree, job)
     running = job is not None and is_active(job.status)
-    return lookout.report(silent_s if running else None)
+    return monitor.report(silent_s if running else None)
 
 
 # Consent to a write: ``-y``, or a person at a terminal who says so.

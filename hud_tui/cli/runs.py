@@ -27,7 +27,7 @@ from hud_tui.rl.progress import completed, cost, defaults, max_tokens
 from hud_tui.rl.run import trainable
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
-from hud_tui.rl.tasks.signal import Asked, Progress, document, judge
+from hud_tui.rl.tasks.signal import Asked, Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, set_variables
@@ -174,7 +174,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
 
 
 def _sentry(args: argparse.Namespace) -> AlarmPrinter | None:
-    """Who watches the run; None where nobody follows it."""
+    """Who watches the run; None if nobody follows it."""
     alarms = [level for level in ("warn", "critical") if level in args.fail_on]
     if args.follow:
         return AlarmPrinter(thresholds(), alarms[0] if alarms else None)
@@ -264,7 +264,7 @@ async def signal(
     if last.trouble:
         tell(f"a rollout failed: {last.trouble}")
     found = document(last.signals, size, last.pace, _said(model.model_name, asked))
-    return judge(last.signals, size), {"signal": found}
+    return check_signal(last.signals, size), {"signal": found}
 
 
 def _said(model: str, asked: Asked) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hud_tui.client.submit import Submission, submit
 from hud_tui.errors import HudAlarm, HudError, HudUnreachable, HudUsage
 from hud_tui.events import CheckpointAdded, Event, HeadMoved, JobChanged, TreeRead
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
-from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.run import SUCCEEDED, has_ended, is_active
@@ -84,7 +84,7 @@ class AlarmPrinter:
         self.tree = Tree()
         self.job: JobStatus | None = None
         self._fail_on = None if fail_on is None else Level(fail_on)
-        self._lookout = Lookout(limits)
+        self._monitor = AlarmMonitor(limits)
         self._told: dict[str, Level] = {}
         self._heard_at = monotonic()
 
@@ -117,7 +117,7 @@ class AlarmPrinter:
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since the last event of a run under way; None where none is."""
+        """Seconds since the last event of a run under way; None if none is."""
         running = self.job is not None and is_active(self.job.status)
         return monotonic() - self._heard_at if running else None
 
@@ -136,8 +136,8 @@ class AlarmPrinter:
         self._judge()
 
     def _judge(self) -> None:
-        self._lookout.follow(self.tree, self.job)
-        self.report = self._lookout.report(self.silent_s)
+        self._monitor.follow(self.tree, self.job)
+        self.report = self._monitor.report(self.silent_s)
 
     def _tell(self) -> None:
         """Print what is new or worse, then fail if it must."""
@@ -147,7 +147,7 @@ class AlarmPrinter:
             emit("alarm", alarm_document(alarm))
         for alarm in news:
             if self._fail_on is not None and alarm.level.rank >= self._fail_on.rank:
-                what = f"{alarm.level}: {alarm.title} since step {alarm.onset}: {alarm.said}"
+                what = f"{alarm.level}: {alarm.title} since step {alarm.onset}: {alarm.summary}"
                 raise HudAlarm(what, f"{alarm.advice} A run goes on until it is cancelled.")
 
     def _is_news(self, alarm: Alarm) -> bool:

@@ -529,7 +529,7 @@ class TrainingCalls(Calls):
         return await self.wire.get(self.rl("/v1/training/jobs/{}/raw-status", ref), JobStatus)
 
     async def known_job(self, ref: str) -> JobStatus | None:
-        """`job_status`, or None where there is no such run. Services that look a reference up
+        """`job_status`, or None if there is no such run. Services that look a reference up
         otherwise, or have no managed runs, say so with a 400 or 405."""
         try:
             return await self.job_status(ref)
@@ -556,7 +556,7 @@ class TrainingCalls(Calls):
         return self.rl("/v1/training/jobs/{}/calls/", job_id) + "{}/settle"
 
     async def guarded_model(self, job_id: str) -> str:
-        """Id of the protected model that a job trains; empty where it trains none of them.
+        """Id of the protected model that a job trains; empty if it trains none of them.
 
         The service is asked only where any model is protected.
         """
@@ -722,7 +722,7 @@ class JobCalls(TrainingCalls):
 
 class TasksetCalls(Calls):
     async def tasksets(self) -> list[Taskset]:
-        """The tasksets the service lists; empty where it has no such list (HUD)."""
+        """The tasksets the service lists; empty if it has no such list (HUD)."""
         try:
             return await self.pages(self.api("/v2/tasksets"), Taskset)
         except HudRefused as error:
@@ -755,7 +755,7 @@ class TasksetCalls(Calls):
         return await self.wire.write("POST", url, UploadResult, change, body, lookup=lookup)
 
     async def environment(self, name: str) -> EnvironmentConfig | None:
-        """What an environment offers; None where no environment has this name."""
+        """What an environment offers; None if no environment has this name."""
         try:
             url = self.api("/environments/{}/mcp-config", name)
             return await self.wire.get(url, EnvironmentConfig)

@@ -176,7 +176,7 @@ silent between two of them."""
 class Lag:
     def __init__(self) -> None:
         self._ahead: float | None = None
-        """The service's Unix seconds at 0 of `monotonic`; None where it did not say."""
+        """The service's Unix seconds at 0 of `monotonic`; None if it did not say."""
         self._heard, self._behind = -inf, 0.0
 
     def opened(self, headers: Mapping[str, str]) -> None:
@@ -214,7 +214,7 @@ class GroupReader:
         self._slugs: dict[str, str] = {}
 
     async def groups(self, checkpoint: Checkpoint) -> list[Group]:
-        """The checkpoint's own groups, else the joined ones; empty where neither is to be had."""
+        """The checkpoint's own groups, else the joined ones; empty if neither is to be had."""
         if checkpoint.groups or not checkpoint.num_traces:
             return checkpoint.groups
         try:
@@ -481,7 +481,7 @@ class Feed:
             await asyncio.sleep(self._poller.interval_s)
 
     async def _is_stream(self, answer: httpx.Response) -> bool:
-        """Whether this answer is one; False where the service has none to give.
+        """Whether this answer is one; False if the service has none to give.
 
         Raises:
             HudRefused: The service is too busy or broken now.

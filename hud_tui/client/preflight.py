@@ -30,8 +30,8 @@ from hud_tui.rl.tasks.checks import (
     check_args,
     check_fields,
     check_group_size,
+    check_legacy,
     check_model,
-    check_older,
     check_parameters,
     check_ready,
     check_rows,
@@ -88,7 +88,7 @@ async def _of_registry(client: "HudClient", env: str, tasks: list[Task]) -> list
 
 
 async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> str:
-    """What was probably meant; empty where the service lists no environments."""
+    """What was probably meant; empty if the service lists no environments."""
     try:
         listed = listed or await client.registry("")
     except HudUnauthorized:
@@ -99,7 +99,7 @@ async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> s
 
 
 async def _records(client: "HudClient", registry_id: str | None) -> list[ScenarioRecord] | None:
-    """None where they are not to be had: they are an extra."""
+    """None if they are not to be had: they are an extra."""
     if registry_id is None:
         return None
     try:
@@ -180,7 +180,7 @@ def _origin(
 
 
 def path_of(source: str) -> Path | None:
-    """The file or directory that is meant; None where it is a name.
+    """The file or directory that is meant; None if it is a name.
 
     Raises:
         HudUsage: Python, which is not run here; or no path at all.
@@ -254,7 +254,7 @@ def _task_files(folder: Path) -> Iterator[Path]:
 
 
 async def _prefer_taskset(client: "HudClient", path: Path) -> Path | None:
-    """None where the service has a taskset of a directory's bare name: ``./NAME`` says which."""
+    """None if the service has a taskset of a directory's bare name: ``./NAME`` says which."""
     try:
         await client.taskset(path.name)
     except HudNotFound:
@@ -368,7 +368,7 @@ def _rows(tasks: list[Task]) -> list[Finding]:
 
 def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
     """What needs no service, and takes a while for many tasks."""
-    return [*local_checks(tasks, embedded), *check_older(tasks, set_variables(), embedded)]
+    return [*local_checks(tasks, embedded), *check_legacy(tasks, set_variables(), embedded)]
 
 
 async def _gated(
@@ -409,7 +409,7 @@ async def _model(
 
 
 async def _running(client: "HudClient", model: Model) -> JobStatus | None:
-    """The run that trains it now; None where there is none, or the service does not say."""
+    """The run that trains it now; None if there is none, or the service does not say."""
     try:
         job = await client.known_job(model.id)
     except HudUnauthorized:

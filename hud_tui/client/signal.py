@@ -42,7 +42,7 @@ JOBS = 20
 async def recorded(
     client: "HudClient", taskset_id: str, model: Model, tasks: Sequence[Task]
 ) -> dict[str, TaskSignal]:
-    """What a model's rollouts of a taskset came to before, by slug; empty where none is known.
+    """What a model's rollouts of a taskset came to before, by slug; empty if none is known.
 
     They are of whatever head the model had then, which the traces do not say.
 
@@ -86,7 +86,7 @@ def _signal(task: Task, traces: Sequence[Trace]) -> TaskSignal:
 
 
 def _seconds(trace: Trace) -> float | None:
-    """How long it took; None where the service does not say when it ended."""
+    """How long it took; None if the service does not say when it ended."""
     ended = (trace.model_extra or {}).get("ended_at")
     try:
         start, end = (datetime.fromisoformat(str(at)) for at in (trace.created_at, ended))
@@ -300,7 +300,7 @@ class SignalCache:
         return found
 
     def pace(self, asked: Asked) -> Pace | None:
-        """How quick the rollouts were that were made last; None where it is not known."""
+        """How quick the rollouts were that were made last; None if it is not known."""
         row: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
         try:
             pace = Pace(int(row["rollouts"]), float(row["seconds"]), str(row["at"]))

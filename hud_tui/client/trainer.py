@@ -197,13 +197,13 @@ class Resumed:
 
     landed: bool | None
     """Whether the write took effect, and for a gradient pass, whether its gradients still wait
-    or were stepped on. None where nothing was lost, or where it cannot be known because the
+    or were stepped on. None if nothing was lost, or where it cannot be known because the
     service keeps no keys of it: a pass leaves no trace in the tree, and a step or a head that is
     not there may still be under way, so it can be asked for again."""
     checkpoint: Checkpoint | None
     """The step's checkpoint where one landed, else the head; None for the base weights."""
     call: str | None
-    """The write that was lost, e.g. ``optim_step``; None where none was."""
+    """The write that was lost, e.g. ``optim_step``; None if none was."""
 
 
 def look(tree: Sequence[Checkpoint]) -> Seen:
@@ -379,7 +379,7 @@ class TrainingSession:
         return found
 
     async def _settle(self) -> Settled | None:
-        """What the service knows of the lost call; None where it keeps no keys."""
+        """What the service knows of the lost call; None if it keeps no keys."""
         if self._lost is None or self._lost.call == "set_head":
             return None
         try:

@@ -49,7 +49,7 @@ class Item:
 
     sent: str | Payload
     reward: float | None = None
-    """None where only the service knows it."""
+    """None if only the service knows it."""
     group_id: str | None = None
 
 

@@ -123,7 +123,7 @@ class Lookup(Generic[T]):
     settle: str = ""
     """URL at which the service is asked by the request's key, with ``{}`` for that."""
     look: Callable[[], Awaitable[T | None]] = _nothing
-    """Reads what the write would have made, as its answer; None where it is not there."""
+    """Reads what the write would have made, as its answer; None if it is not there."""
     hint: str = ""
     """What to do where neither tells."""
 
@@ -161,7 +161,7 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
 
 
 async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
-    """What the service knows of the call; None where it keeps no keys, or cannot be asked."""
+    """What the service knows of the call; None if it keeps no keys, or cannot be asked."""
     for wait_s in ASKS_S:
         await asyncio.sleep(wait_s)
         try:
@@ -189,9 +189,9 @@ Arrived = Callable[[int, int | None], None]
 class Answer:
     body: bytes
     request_id: str
-    """The service's; empty where it has none."""
+    """The service's; empty if it has none."""
     etag: str
-    """Of the body; empty where the service gives none."""
+    """Of the body; empty if the service gives none."""
     unchanged: bool
     """Whether the body is the one that is known, and was not sent again."""
 
@@ -224,13 +224,13 @@ def _patience(request: httpx.Request) -> float:
 
 
 def request_id(answer: httpx.Response) -> str:
-    """By the usual names; empty where the service gives none."""
+    """By the usual names; empty if the service gives none."""
     found = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
     return one_line(next(filter(None, found), ""), 100)
 
 
 def etag_of(answer: httpx.Response) -> str:
-    """Its mark by which it is asked for again; empty where the service gives none."""
+    """Its mark by which it is asked for again; empty if the service gives none."""
     etag: str = answer.headers.get("etag", "")
     return etag if len(etag) <= MOST_ETAG and etag.isprintable() and etag.isascii() else ""
 
@@ -255,7 +255,7 @@ def retry_delay(
     Args:
         method: The request's HTTP method.
         attempt: How often it was sent so far, from 1.
-        status: The answer's HTTP status; None where none came.
+        status: The answer's HTTP status; None if none came.
         retry_after: Seconds the server asked for.
     """
     if method != "GET" or attempt >= ATTEMPTS or not _passing(status):

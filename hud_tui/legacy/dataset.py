@@ -94,7 +94,7 @@ def to_rows(tasks: Sequence[Task]) -> tuple[list[str], list[Row]]:
         tasks: Of one form, which has been checked.
 
     Returns:
-        Column names, and for each task its texts; None where it says nothing.
+        Column names, and for each task its texts; None if it says nothing.
     """
     rows = [_row(task) for task in tasks]
     v4 = bool(tasks) and tasks[0].form == "v4"
@@ -116,7 +116,7 @@ def from_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _row(task: Task) -> dict[str, Any]:
     row = task.row()
-    if task.is_older:
+    if task.is_legacy:
         row["id"] = task.slug
         row.setdefault("metadata", {})
     for key in CALLS:
@@ -178,7 +178,7 @@ def check_dataset(
     if not tasks:
         return findings
     findings += [*check_slugs(tasks), *check_fields(tasks)]
-    older = [task for task in tasks if task.is_older]
+    older = [task for task in tasks if task.is_legacy]
     findings += graded(older) if older else []
     if len({task.form for task in tasks}) > 1:
         forms = names(sorted({task.form for task in tasks}))
@@ -295,7 +295,7 @@ def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The files of the split ``train`` in a data set's folder; empty where it is none."""
+    """The files of the split ``train`` in a data set's folder; empty if it is none."""
     return sorted((folder / "data").glob("train-*.parquet"))
 
 

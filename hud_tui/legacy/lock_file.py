@@ -36,7 +36,7 @@ class Tool:
     name: str
     description: str = ""
     input_schema: dict[str, Any] | None = None
-    """JSON Schema of its arguments; None where the lock file has none (version 1.0)."""
+    """JSON Schema of its arguments; None if the lock file has none (version 1.0)."""
     internal: tuple[str, ...] = ()
     """Functions that it calls by name, e.g. those of ``setup`` and ``evaluate``."""
 
@@ -266,13 +266,13 @@ def _changed(document: Document, name: str, text: str, entry: Mapping[str, str |
 
 
 def _block(document: Document) -> dict[str, Any]:
-    """What stands there now; empty where it is a bare name."""
+    """What stands there now; empty if it is a bare name."""
     block = document.value.get(KEY)
     return block if isinstance(block, dict) else {}
 
 
 def _spliced(document: Document, entry: Mapping[str, str | int]) -> str | None:
-    """The text with the block replaced or added; None where the root is a flow mapping."""
+    """The text with the block replaced or added; None if the root is a flow mapping."""
     root, text = document.source, document.text
     if root.fa.flow_style():
         return None
@@ -441,7 +441,7 @@ HEADER = "Mcp-Image"
 
 
 def infer_servers(lock: Lock) -> dict[str, Any] | None:
-    """A task's ``mcp_config``; None where the lock file names no image."""
+    """A task's ``mcp_config``; None if the lock file names no image."""
     if not lock.image:
         return None
     if lock.pushed:
@@ -510,7 +510,7 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
         service's registry, not this file, decides what can run.
     """
     older = [task for task in tasks if task.form == "v4"]
-    same = [task for task in tasks if not task.is_older and _normal(task.env) in _called(lock)]
+    same = [task for task in tasks if not task.is_legacy and _normal(task.env) in _called(lock)]
     own = [task for task in older if _is_of(lock, task)]
     found = [*_images(lock, own), *_tools(lock, own), *_scenarios(lock, same)]
     found += [Finding("lock", "warning", note, lock.file, FIX) for note in lock.notes]

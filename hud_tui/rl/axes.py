@@ -1,4 +1,4 @@
-"""Where a run's steps stand on a chart's x axis."""
+"""Chart axes: y scales with round labels, x positions of a run's steps."""
 
 from array import array
 from collections.abc import Sequence
@@ -10,33 +10,33 @@ from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import seconds
 
-# Scale: a chart's y axis, from any values, with round numbers beside it.
+# Scale: a chart's y axis with round labels.
 #
 # Source: the 1–2–5 steps of Heckbert 1990 ("Nice numbers for graph labels", Graphics Gems I).
 
 
 FLAT = 1e-9
-"""A range this small beside its values is one value."""
+"""Relative range below which values count as equal."""
 HUGE = 1e300
 TINY = 1e-300
-"""Beyond these the arithmetic of a range leaves the doubles; values are held inside."""
+"""Values are clamped to this, so that their range does not overflow."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A y axis. `share` says how high a value stands."""
+    """A y axis; `share` maps a value to a height."""
 
     low: float
     high: float
-    """Above `low`; both above 0 on a log scale."""
+    """Greater than `low`; both positive on a log scale."""
     log: bool = False
     ticks: tuple[float, ...] = ()
-    """Values to be labelled, rising, all within [low, high]."""
+    """Labelled values, ascending, within [low, high]."""
 
     def share(self, value: float) -> float:
-        """Where a value stands, from 0 at `low` to 1 at `high`; held to that range.
+        """Height of a value: 0 at `low`, 1 at `high`, clamped.
 
-        To nine digits, so that values which differ by rounding alone share a row.
+        Rounded to nine digits, so that values that differ by rounding share a row.
         """
         return round(self._share(min(self.high, max(self.low, value))), 9)
 
@@ -48,7 +48,7 @@ class Scale:
 
     @property
     def labels(self) -> list[str]:
-        """The ticks as text, as short as keeps them apart."""
+        """The ticks as text, as short as possible while distinct."""
         for spell in (short, "{:.4g}".format, "{:.7g}".format):
             texts = [spell(tick) for tick in self.ticks]
             if len(set(texts)) == len(texts):
@@ -60,12 +60,12 @@ def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Sca
     """A scale that holds [low, high].
 
     Args:
-        low: The least value; NaN where there is none.
+        low: The least value; NaN if there is none.
         high: The greatest.
-        log: Ask for a log scale; one that starts at or below 0 cannot be had, and is linear.
-        intervals: How many steps of a round size the axis is long, at least 1; it starts on
-            a round value and need not end on one, so that labels stand evenly on a
-            terminal's rows. 0: the axis is just [low, high], without ticks.
+        log: Use a log scale; linear if `low` is not positive.
+        intervals: Length of the axis in round steps, at least 1. It starts at a round value
+            and need not end at one, so that labels are evenly spaced on terminal rows.
+            0: the axis is [low, high] without ticks.
     """
     if not (isfinite(low) and isfinite(high)):
         return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
@@ -83,7 +83,7 @@ def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Sca
 
 
 def _widen(low: float, high: float) -> tuple[float, float]:
-    """A constant stands in the middle of twice itself, and 0 at the foot of 1."""
+    """Range for a constant: [0, 2·value], and [0, 1] for 0."""
     size = max(abs(low), abs(high))
     if size < TINY:
         return 0.0, 1.0
@@ -93,7 +93,7 @@ def _widen(low: float, high: float) -> tuple[float, float]:
 
 
 def round_step(least: float, halves: bool = False) -> float:
-    """The smallest of 1, 2, 5 (and 2.5, with `halves`) times a power of ten from `least` on."""
+    """Smallest 1, 2 or 5 (2.5 with `halves`) times a power of ten that is at least `least`."""
     power = 10.0 ** floor(log10(least))
     sizes = (1, 2, 2.5, 5, 10) if halves else (1, 2, 5, 10)
     return next(m * power for m in sizes if m * power >= least * (1 - FLAT))
@@ -105,13 +105,13 @@ def _log(low: float, high: float, ticks: int) -> Scale:
     if not ticks:
         return Scale(low, high, log=True)
     marks = _log_marks(low, high, ticks)
-    if len(marks) < 3:  # within a decade, linear values are the rounder ones
+    if len(marks) < 3:  # within a decade linear ticks are rounder
         marks = tuple(mark for mark in fit(low, high, intervals=ticks).ticks if low <= mark <= high)
     return Scale(low, high, log=True, ticks=marks if len(marks) > 1 else (low, high))
 
 
 def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
-    """Powers of ten within [low, high], thinned; with values between them where they are few."""
+    """Powers of ten within [low, high], thinned, or with values between if there are few."""
     first, last = ceil(log10(low)), floor(log10(high))
     if last - first >= 2:
         apart = ceil((last - first) / ticks)
@@ -126,9 +126,9 @@ def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
 
 
 TOKENS = "num_tokens"
-"""The metric that the token axis adds up."""
+"""The metric summed by the token axis."""
 ROOM = tuple(int(m * 10**e) for e in range(1, 8) for m in (1, 1.5, 2, 3, 4, 6, 8))
-"""Lengths of a growing chart's step axis: it is rescaled now and then, not each step."""
+"""Lengths of a growing step axis: it is rescaled occasionally, not with each step."""
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 ROUND_TIMES = (
     1,
@@ -149,11 +149,11 @@ ROUND_TIMES = (
     21_600,
     43_200,
 )
-"""Seconds that divide a clock evenly."""
+"""Round durations, seconds."""
 
 
 class Axis(StrEnum):
-    """What the x axis measures."""
+    """Unit of the x axis."""
 
     STEP = "step"
     TIME = "time"
@@ -161,7 +161,7 @@ class Axis(StrEnum):
 
     @property
     def following(self) -> "Axis":
-        """The next one, in turn."""
+        """The next axis, cyclically."""
         axes = list(Axis)
         return axes[(axes.index(self) + 1) % len(axes)]
 
@@ -175,10 +175,10 @@ class Positions:
         self._columns: dict[Axis, array[float]] = {}
 
     def of(self, run: Run, axis: Axis) -> Sequence[float]:
-        """One x a step, shape (≥ n,), never falling; not to be changed.
+        """One x per step, shape (≥ n,), non-decreasing; read-only.
 
-        Steps count from 1; time is seconds since the first step; tokens are those
-        generated up to a step, its own included.
+        Steps count from 1; time is seconds since the first step; tokens are cumulative
+        generated tokens, including the step's own.
         """
         series = run.series
         if axis is Axis.STEP:
@@ -209,11 +209,11 @@ class Positions:
 
 
 def room(length: int, most: int | None) -> int:
-    """The steps that the step axis has room for.
+    """Length of the step axis.
 
     Args:
         length: Steps taken.
-        most: Steps there will be; None where nothing goes on, so that the chart fills up.
+        most: Total steps of the run; None if no run is active: the curve fills the chart.
     """
     if most is None or most <= length:
         return length
@@ -221,7 +221,7 @@ def room(length: int, most: int | None) -> int:
 
 
 def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, str]]:
-    """About `count` round values in [low, high] and how they are written, rising."""
+    """About `count` round values in [low, high] and their labels, ascending."""
     for wanted in (count, 2 * count):
         values = _marked(axis, low, high, max(1, wanted))
         if len(values) > 1:
@@ -240,7 +240,7 @@ def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:
 
 
 def _written(axis: Axis, values: Sequence[float]) -> list[str]:
-    """The values as text, as short as keeps them apart."""
+    """The values as text, as short as possible while distinct."""
     texts = [time_said(value) if axis is Axis.TIME else short(value) for value in values]
     for digits in range(4, 16):
         if len(set(texts)) == len(texts):
@@ -261,7 +261,7 @@ def time_said(value: float, digits: int = 3) -> str:
 
 
 def _stamps(run: Run, count: int) -> list[float | None]:
-    """When the newest `count` steps were taken, oldest first, in Unix seconds."""
+    """Times of the newest `count` steps, oldest first, in Unix seconds."""
     stamps: list[float | None] = []
     lineage = run.tree.lineage(run.tree.head)
     while len(stamps) < count and (position := next(lineage, None)) is not None:

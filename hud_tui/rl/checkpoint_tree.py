@@ -1,4 +1,4 @@
-"""Which models are whose: bases to fork, forks to train, models that are only served."""
+"""The model catalog (bases, own forks, served models) and the immutable checkpoint tree."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.wire import Checkpoint, Group, Model
 
 NAME_LIMIT = 100
-"""Characters of a model's name, as the wire limits it."""
+"""Maximum length of a model's name on the wire."""
 _SIZE = re.compile(r"[-_ ]\d+(\.\d+)?[kmb]$")
 
 
@@ -20,11 +20,11 @@ class Kind(StrEnum):
     """What can be done with a model."""
 
     OWN = "own"
-    """Ours to train."""
+    """The user's own, trainable."""
     BASE = "base"
-    """Shared: fork it to train it."""
+    """A shared base: fork it to train it."""
     SERVED = "served"
-    """Neither; the gateway serves it."""
+    """Neither; only served by the gateway."""
 
 
 def kind(model: Model) -> Kind:
@@ -35,15 +35,15 @@ def kind(model: Model) -> Kind:
 
 
 def own(models: Iterable[Model]) -> list[Model]:
-    """Models that are ours to train, newest first."""
+    """The user's trainable models, newest first."""
     mine = [model for model in models if kind(model) is Kind.OWN]
     return sorted(mine, key=lambda model: model.created_at or "", reverse=True)
 
 
 def origin(model: Model) -> str:
-    """Where a fork starts: ``forked from mixed-rl step-000017``.
+    """Origin of a fork: ``forked from mixed-rl step-000017``.
 
-    Empty where the service does not say, and for a fork of the base that it names anyway.
+    Empty if the service does not say, and for a fork of the base, which is shown anyway.
     """
     told = model.forked_from or ""
     if told in ("", model.base_model):
@@ -52,7 +52,7 @@ def origin(model: Model) -> str:
 
 
 def free_name(source: str, models: Iterable[Model]) -> str:
-    """A name for a fork that nobody has: ``mixed-rl`` for ``tiny/mixed-0.2M``, or ``mixed-rl-2``.
+    """An unused name for a fork: ``mixed-rl`` for ``tiny/mixed-0.2M``, or ``mixed-rl-2``.
 
     Args:
         source: Slug of the model to fork.
@@ -68,20 +68,20 @@ def free_name(source: str, models: Iterable[Model]) -> str:
 
 
 def slug_of(name: str) -> str:
-    """What the embedded service makes of a name, where nobody has that slug already."""
+    """The slug that the embedded service gives a name if it is free."""
     return re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-.")[:60] or "model"
 
 
 def name_problem(name: str, models: Sequence[Model]) -> str:
-    """Why a fork cannot have this name, in one line; empty when it can."""
+    """Why a fork cannot have this name, in one line; empty if it can."""
     if not name.strip():
-        return "type a name"
+        return "enter a name"
     if len(name) > NAME_LIMIT:
         return f"at most {NAME_LIMIT} characters"
     if not name.isprintable():
-        return "only characters that can be seen"
+        return "use printable characters only"
     if name.strip().casefold() in _names(models):
-        return "a model has this name already"
+        return "a model with this name exists"
     return ""
 
 
@@ -89,13 +89,12 @@ def _names(models: Iterable[Model]) -> set[str]:
     return {text.casefold() for model in models for text in (model.name, model.model_name) if text}
 
 
-# Tree: a model's checkpoints, who descends from whom, and which one is the head.
+# Tree: a model's checkpoints, their parents, and the head.
 #
-# A tree only grows, so its versions share one list of nodes and one index: a version is
-# how many of them it sees and where its head is. Appending a step costs the same at ten
-# checkpoints as at a hundred thousand, and an older version keeps its shape. What the
-# service says anew of a node, such as that its state has expired, every version sees; and
-# so it does what the steps taken from it say of its weights (`hud_tui.rl.own_numbers`).
+# A tree only grows, so its versions share one list of nodes and one index: a version is a
+# number of nodes and a head. Appending a step is O(1), and an older version keeps its
+# shape. Updates of a known node (e.g. its state has expired, or new rollouts of its
+# weights, see `hud_tui.rl.own_numbers`) are visible in every version.
 
 
 ROOT = -1
@@ -110,16 +109,16 @@ class Tree:
 
     size: int = 0
     head: int | None = None
-    """Position of the checkpoint being served; None while the base weights are."""
+    """Position of the served checkpoint; None while the base weights are served."""
     best: int | None = None
-    """Position of the highest held-out reward of its own; of the highest mean reward of its
+    """Position of the highest own held-out reward; of the highest mean reward of its
     own where no checkpoint has one. The earliest of equals."""
     peak: float = 0.0
-    """The highest mean reward of a step, which no checkpoint's own is above; at least 0."""
+    """Highest mean reward of any step, an upper bound of every own mean reward; at least 0."""
     pinned: frozenset[int] = frozenset()
-    """Positions of the checkpoints that the service keeps whatever its disk limit."""
+    """Positions of pinned checkpoints, which the service keeps beyond its disk limit."""
     edition: int = 0
-    """Grows when something new is said of a node that was known."""
+    """Incremented when a known node is updated."""
     _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
     _parents: list[int] = field(default_factory=list, repr=False)
     _depths: list[int] = field(default_factory=list, repr=False)
@@ -165,13 +164,12 @@ class Tree:
         return (self._nodes[position] for position in range(self.size))
 
     def find(self, checkpoint_id: str | None) -> int | None:
-        """The position of a checkpoint; None where this version does not have it."""
+        """The position of a checkpoint; None if this version does not have it."""
         position = self._index.get(checkpoint_id or "", self.size)
         return position if position < self.size else None
 
     def of_step(self, step: int) -> int | None:
-        """The position of the checkpoint that this step made, counted over the tree from 1; the
-        newest of several."""
+        """Position of the checkpoint made by this step, counted from 1; the newest of several."""
         newest_first = range(self.size - 1, -1, -1)
         return next((place for place in newest_first if self._nodes[place].step == step), None)
 
@@ -180,19 +178,19 @@ class Tree:
         return self._parents[position]
 
     def depth(self, position: int) -> int:
-        """Optimizer steps from the base weights to this checkpoint, its own included."""
+        """Optimizer steps from the base weights up to this checkpoint."""
         return self._depths[position]
 
     def extends(self, older: "Tree") -> bool:
-        """Whether this has the same shape as `older`, with nothing or more steps after it."""
+        """Whether this is `older` plus zero or more steps."""
         if self._parents is older._parents:
             return self.size >= older.size
         return self._parents[: older.size] == older._parents[: older.size] and (
             self.size >= older.size
         )
 
-    def retells(self, older: "Tree") -> bool:
-        """Whether this may say of older's nodes what it did not say of them itself."""
+    def updates(self, older: "Tree") -> bool:
+        """Whether nodes of `older` may have been updated since."""
         return self._nodes is not older._nodes or self.edition != older.edition
 
     @property
@@ -202,14 +200,14 @@ class Tree:
 
     @property
     def best_by(self) -> str:
-        """Key of the metric that says which is best."""
+        """Key of the metric that ranks checkpoints."""
         found = self.best is not None and self.own(self.best).heldout is not None
         return HELDOUT if found else REWARD
 
     def add(self, checkpoint: Checkpoint) -> "Tree":
-        """The version with one more checkpoint, or with what is said anew of one.
+        """The version with one more checkpoint, or with an update of a known one.
 
-        A known one does not become the head by it: what is told late must not move the head
+        An update does not make a checkpoint the head: a late event must not move the head
         back.
         """
         known = self.find(checkpoint.id)
@@ -247,7 +245,7 @@ class Tree:
         return replace(self, head=position)
 
     def lineage(self, position: int | None) -> Iterator[int]:
-        """Positions from a checkpoint back to its first step: what its weights learned from."""
+        """Positions from a checkpoint back to its first step."""
         while position is not None and position != ROOT:
             yield position
             position = self._parents[position]
@@ -264,7 +262,7 @@ class Tree:
         return False
 
     def common_ancestor(self, one: int | None, other: int | None) -> int:
-        """The newest checkpoint that both descend from, or ROOT."""
+        """Position of the newest common ancestor, or ROOT."""
         left, right = ROOT if one is None else one, ROOT if other is None else other
         while left != right:
             if left > right:
@@ -274,40 +272,39 @@ class Tree:
         return left
 
     def own(self, position: int) -> Own:
-        """What a checkpoint's own weights scored; of ROOT nothing is known."""
+        """Own rewards of a checkpoint; none for ROOT."""
         return Own() if position == ROOT else self._sampled.own(position)
 
     def own_metrics(self, position: int) -> dict[str, float]:
-        """The metrics that tell of its weights, by the vocabulary's keys; empty where nobody
-        sampled it. O(steps taken from it)."""
+        """Own metrics by canonical key; empty if nothing was sampled from it. O(steps taken
+        from it)."""
         return own_metrics(self.steps(position), self.own(position))
 
     def own_groups(self, position: int) -> list[Group]:
-        """Its training rollouts by task, where the service carries them."""
+        """Its training rollouts by task, if the service reports them."""
         return own_groups(self.steps(position))
 
     def source(self, position: int) -> int:
-        """Position of the checkpoint that sampled what a step was trained on, or ROOT."""
+        """Position of the checkpoint that sampled a step's rollouts, or ROOT."""
         return self._sampled.sources[position]
 
     def steps(self, position: int) -> list[Checkpoint]:
-        """The steps that were trained on rollouts of a checkpoint, newest first."""
+        """Steps trained on rollouts of a checkpoint, newest first."""
         if position == ROOT:
             return []
         return [self._nodes[at] for at in self._sampled.steps(position) if at < self.size]
 
     def reward(self, position: int) -> float | None:
-        """A checkpoint's own mean reward, in the taskset's reward unit."""
+        """Own mean reward of a checkpoint, in the taskset's reward unit."""
         return self.own(position).reward
 
     def delta(self, position: int) -> float | None:
-        """Its own mean reward minus its parent's own, 0 where that cannot be seen; None where
-        either is unknown."""
+        """Own mean reward minus the parent's; 0 if both print alike, None if either is unknown."""
         own, before = self.reward(position), self.reward(self._parents[position])
         return None if own is None or before is None else change(before, own)
 
     def _append(self, checkpoint: Checkpoint) -> int:
-        """Add a node to the shared lists; a parent that is not there counts as the base."""
+        """Add a node to the shared lists; an unknown parent counts as the base."""
         position = len(self._nodes)
         parent = self._index.get(checkpoint.prev_model_checkpoint_id or "", ROOT)
         self._nodes.append(checkpoint)
@@ -319,9 +316,9 @@ class Tree:
         return position
 
     def _best_after(self, position: int, size: int) -> Best:
-        """The best of the first `size` nodes, after one was added or told anew.
+        """The best of the first `size` nodes, after one was added or updated.
 
-        O(1), but where the best itself got worse.
+        O(1), except if the best itself got worse.
         """
         best, score = self.best, self._score
         for at in (self.source(position), position):
@@ -343,7 +340,7 @@ class Tree:
         return best, score
 
     def _reward(self, position: int) -> float:
-        """A mean reward to compare; what has none is below all."""
+        """A mean reward for comparison; −inf if there is none."""
         reward = self._nodes[position].mean_reward
         return -inf if reward is None or reward != reward else reward
 
@@ -366,30 +363,30 @@ class Tree:
 
 
 def label(checkpoint: Checkpoint | None) -> str:
-    """What a checkpoint is called on screen; ``base`` for the base weights."""
+    """Display name of a checkpoint; ``base`` for the base weights."""
     if checkpoint is None:
         return "base"
     return checkpoint.name or checkpoint.id[:8]
 
 
-# A tree read again: what is known of it is kept, and what was made of that with it.
+# Reading a tree again: known nodes, and everything derived from them, are kept.
 
 
 MOST = 500
-"""Rows that are compared with what is known of them; a tree with more is taken as another."""
+"""Rows compared with known nodes; if more differ, the tree is built from scratch."""
 RETOLD = ("is_active", "state", "pinned", "evaluations")
-"""What may be said anew of a step without it being another."""
+"""Fields of a node that may change."""
 
 
 def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
-    """The version of a tree that a reading makes of it.
+    """Update a known tree with a new read of it.
 
     Args:
-        tree: As it is known.
-        checkpoints: As it was read now, oldest first, shape (N,).
+        tree: The known tree.
+        checkpoints: The nodes just read, oldest first, shape (N,).
 
     Returns:
-        None where it has not only grown: it must be built anew.
+        The new version; None if the tree has not only grown and must be rebuilt.
     """
     if len(checkpoints) < len(tree):
         return None
@@ -402,5 +399,5 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
 
 
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:
-    """Whether both are one step, of which something may be said anew."""
+    """Whether both are the same node, up to fields that may change."""
     return old is new or old.model_copy(update={name: getattr(new, name) for name in RETOLD}) == new

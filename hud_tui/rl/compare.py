@@ -1,5 +1,5 @@
-"""Two checkpoints side by side: what their own weights scored, by task too, how they were made,
-and how they are related."""
+"""Compare two checkpoints: own rewards and metrics, rewards by task, and their relation; overlays
+of branches and other models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +15,16 @@ from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group, Model
 
 LEAST = 0.02
-"""A smaller change of a group's mean is not worth a line."""
+"""Smallest change of a group's mean that is listed."""
 ERRORS = 2.0
-"""And one of fewer standard errors is noise of the few rollouts."""
+"""Changes below so many standard errors count as noise."""
 NOISE = 0.01
-"""A smaller share of a metric's healthy range makes neither checkpoint the better one."""
+"""Differences below this share of a metric's healthy range count as equal."""
 
 
 @dataclass(frozen=True)
 class MetricPair:
-    """One metric of both; None where one has it not."""
+    """One metric of both checkpoints; None if one does not have it."""
 
     key: str
     left: float | None
@@ -32,16 +32,16 @@ class MetricPair:
 
     @property
     def delta(self) -> float | None:
-        """Right minus left; 0 where that cannot be seen."""
+        """Right minus left; 0 if both print alike."""
         if self.left is None or self.right is None:
             return None
         return change(self.left, self.right)
 
     @property
     def better(self) -> int:
-        """1 where the right one is better, −1 where the left one is, 0 where neither.
+        """1 if the right one is better, −1 if the left one is, 0 if neither.
 
-        Neither is where they differ by next to nothing of what is healthy.
+        Differences below TRIFLE of the healthy range count as neither.
         """
         delta, known = self.delta or 0.0, metric(self.key)
         low, high = known.healthy or (0.0, 0.0)
@@ -52,16 +52,15 @@ class MetricPair:
 
 @dataclass(frozen=True)
 class GroupPair:
-    """One task that both sampled: its mean rewards."""
+    """Mean rewards of one task that both sampled."""
 
     task_slug: str
     left: float
     right: float
     error: float = 0.0
-    """Standard error of their difference, from the rollouts' variances; infinite where one of
-    them has a single rollout."""
+    """Standard error of the difference; infinite if one side has a single rollout."""
     rollouts: tuple[int, int] = (0, 0)
-    """How many the means are of."""
+    """Number of rollouts of each side."""
 
     @property
     def delta(self) -> float:
@@ -70,35 +69,35 @@ class GroupPair:
 
     @property
     def is_noise(self) -> bool:
-        """Whether so few rollouts may differ so much by chance."""
+        """Whether the difference is within sampling noise."""
         return abs(self.delta) < max(LEAST, ERRORS * self.error)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What tells two checkpoints of one tree apart."""
+    """Differences between two checkpoints of one tree."""
 
     left: Checkpoint
     right: Checkpoint
-    parted: Checkpoint | None
-    """The newest that both descend from; None for the base weights."""
+    common: Checkpoint | None
+    """Newest common ancestor; None for the base weights."""
     left_steps: int
-    """Steps from there to the left one; 0 where the right one descends from it."""
+    """Steps from there to the left one; 0 if the right one descends from it."""
     right_steps: int
     own: tuple[Own, Own]
-    """What the weights of each scored."""
+    """Own rewards of each."""
     metrics: Sequence[MetricPair]
-    """Their own: of the rollouts that were sampled from each. Held-out and mean reward first."""
+    """Own metrics: of rollouts sampled from each. Held-out and mean reward first."""
     steps: Sequence[MetricPair]
-    """Of the steps that made them."""
+    """Metrics of the steps that made them."""
     better: Sequence[GroupPair]
-    """Tasks that the right one does better, most first; in training rollouts."""
+    """Tasks that improve, largest change first; in training rollouts."""
     worse: Sequence[GroupPair]
-    """Tasks that the right one does worse, most first."""
+    """Tasks that regress, largest change first."""
     alike: int
     """Tasks without a difference beyond noise."""
     rollouts: tuple[int, int]
-    """Training rollouts of those tasks, of each."""
+    """Training rollouts of those tasks, of each side."""
 
 
 def compare(
@@ -113,8 +112,8 @@ def compare(
         tree: Holds both.
         left: One's position.
         right: The other's.
-        groups: The rewards by task of rollouts sampled from each, where the steps do not
-            carry them.
+        groups: Rewards by task of rollouts sampled from each, if the steps do not carry
+            them.
     """
     meet = tree.common_ancestor(left, right)
     shared = 0 if meet == ROOT else tree.depth(meet)
@@ -124,7 +123,7 @@ def compare(
     return Comparison(
         left=tree[left],
         right=tree[right],
-        parted=None if meet == ROOT else tree[meet],
+        common=None if meet == ROOT else tree[meet],
         left_steps=tree.depth(left) - shared,
         right_steps=tree.depth(right) - shared,
         own=(tree.own(left), tree.own(right)),
@@ -138,13 +137,13 @@ def compare(
 
 
 def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair]:
-    """The tasks that both have rewards of."""
+    """Tasks with rewards on both sides."""
     before, after = _rewards(left), _rewards(right)
     return [_pair(slug, before[slug], after[slug]) for slug in before if slug in after]
 
 
 def moved(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
-    """The tasks that got better and those that got worse beyond noise, the most first."""
+    """Tasks that improve and tasks that regress beyond noise, largest change first."""
     told = sorted((pair for pair in pairs if not pair.is_noise), key=lambda p: -abs(p.delta))
     return [p for p in told if p.delta > 0], [p for p in told if p.delta < 0]
 
@@ -156,7 +155,7 @@ def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[
 
 
 def _step_pairs(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:
-    """What their steps were trained on, and what the updates themselves did."""
+    """Metrics of the steps themselves: batches and updates."""
     before, after = metrics_of(left), metrics_of(right)
     both = dict.fromkeys([*before, *after])
     keys = ranked([key for key in both if key == REWARD or not of_weights(key)])
@@ -177,7 +176,7 @@ def _pair(slug: str, left: Sequence[float], right: Sequence[float]) -> GroupPair
     return GroupPair(slug, fmean(left), fmean(right), error, (len(left), len(right)))
 
 
-# Overlay: another branch, or another model, laid over the run from where the two parted.
+# Overlay: another branch or model, aligned with the run at the point where they diverged.
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,15 +184,15 @@ class Overlay:
     """A lineage beside the run's own."""
 
     name: str
-    """What it is called on the screen."""
+    """Display name."""
     run: Run
     """The other lineage, its tip as the head."""
     shift: int = 0
-    """Its step n stands where the run's own step n + shift does."""
+    """Its step n is drawn at the run's step n + shift."""
     positions: Positions = field(default_factory=Positions, repr=False)
 
     def offset(self, own: Positions, run: Run, axis: Axis) -> float:
-        """What to add to its x, so that both stand at the same x where they parted."""
+        """What to add to its x, so that both have the same x where they diverged."""
         if axis is Axis.STEP or not self.shift:
             return self.shift
         mine, theirs = own.of(run, axis), self.positions.of(self.run, axis)
@@ -202,17 +201,17 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Branch:
-    """A lineage of the run's own tree that left the head's."""
+    """A branch of the run's tree that the head is not on."""
 
     tip: int
     """Position of its newest checkpoint."""
     name: str
     steps: int
-    """Since it left."""
-    parted: str
-    """The newest checkpoint that both have."""
+    """Steps since it diverged."""
+    common: str
+    """Newest common checkpoint."""
     reward: str
-    """The own mean reward of its tip, or of the newest before it that has one, since it left."""
+    """Own mean reward of its newest checkpoint that has one, since it diverged."""
 
 
 def branches(run: Run) -> list[Branch]:
@@ -227,14 +226,14 @@ def branches(run: Run) -> list[Branch]:
 def _branch(tree: Tree, tip: int) -> Branch:
     meet = tree.common_ancestor(tree.head, tip)
     shared = 0 if meet == ROOT else tree.depth(meet)
-    parted = label(None if meet == ROOT else tree[meet])
+    common = label(None if meet == ROOT else tree[meet])
     left = islice(tree.lineage(tip), tree.depth(tip) - shared)
     reward = next((r for r in map(tree.reward, left) if r is not None), None)
-    return Branch(tip, label(tree[tip]), tree.depth(tip) - shared, parted, short(reward))
+    return Branch(tip, label(tree[tip]), tree.depth(tip) - shared, common, short(reward))
 
 
 def over_branch(run: Run, tip: int) -> Overlay:
-    """A branch of the run's own tree: it counts from the same base, so nothing is shifted."""
+    """A branch of the run's own tree; both count from the same base, so the shift is 0."""
     return Overlay(label(run.tree[tip]), _at_tip(run.tree, tip))
 
 
@@ -254,13 +253,13 @@ def over_model(run: Run, model: Model, tree: Tree) -> Overlay:
 
 
 def _source(fork: Model, origin: Model) -> str:
-    """Name of the origin's checkpoint that a model was forked from; empty where it was not."""
+    """Checkpoint of `origin` that a model was forked from; empty if it was not."""
     slug, _, name = (fork.forked_from or "").rpartition("@")
     return name if slug == origin.model_name else ""
 
 
 def _depth(tree: Tree, name: str) -> int:
-    """Steps up to a checkpoint of the head's lineage; 0 where it has none of this name."""
+    """Steps up to a checkpoint of the head's lineage; 0 if the name is unknown."""
     lineage = tree.lineage(tree.head) if name else ()
     return next((tree.depth(at) for at in lineage if tree[at].name == name), 0)
 
@@ -271,5 +270,5 @@ def _at_tip(tree: Tree, tip: int | None) -> Run:
 
 
 def _after(xs: Sequence[float], steps: int) -> float:
-    """The x after so many steps; 0 where that is before the first."""
+    """The x after so many steps; 0 before the first."""
     return float(xs[min(steps, len(xs)) - 1]) if steps > 0 and len(xs) else 0.0

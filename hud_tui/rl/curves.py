@@ -1,7 +1,7 @@
-"""Curves: what a chart draws of a metric, from any number of steps, in time for the next frame.
+"""Curves: a metric reduced to chart columns, fast for any number of steps.
 
-A curve keeps a pyramid and a moving average beside a series' column and grows with it,
-so a repaint reads a few rows a chart column and never all of them.
+A curve keeps a min/max pyramid and a moving average of a series' column and grows with it,
+so that a repaint reads a few rows per chart column.
 """
 
 from array import array
@@ -14,35 +14,35 @@ from typing import NamedTuple
 
 from hud_tui.rl.metrics import Series, change
 
-# Pyramid: the least and the greatest of any stretch of a growing column, without reading it.
+# Pyramid: minimum and maximum of any range of a growing column.
 #
 # A chart of a hundred thousand steps has a few hundred columns. Each level of the pyramid
-# holds the extremes of FAN entries of the level below, so a stretch is a few slices of
-# each level: O(FAN · log n), whatever its length. A new row costs a constant on average.
+# holds the extremes of FAN entries of the level below, so a range query reads a few slices
+# of each level: O(FAN · log n). A new row costs O(1) amortised.
 #
 # Source: the pre-aggregation of Jugel et al. 2014 (M4, PVLDB 7(10), section 3), of which
 # the extremes alone are kept: they are all that a column one pixel wide can show.
 
 
 FAN = 16
-"""Entries of one level under one entry of the next."""
+"""Entries of one level per entry of the next."""
 
 
 class Pyramid:
-    """The extremes of a column's rows; rows that are not finite are left out."""
+    """Minimum and maximum over ranges of a column; non-finite rows are ignored."""
 
     def __init__(self) -> None:
         self.length = 0
-        """Rows seen."""
+        """Rows read."""
         self.finite = 0
-        """Rows seen that hold a number."""
+        """Finite rows read."""
         self.first: int | None = None
-        """The first row that holds one."""
+        """The first finite row."""
         self._levels: list[tuple[array[float], array[float]]] = []
-        """Least and greatest of each whole block of FAN ** (level + 1) rows; inf, −inf if none."""
+        """Extremes of each complete block of FAN ** (level + 1) rows; inf, −inf if empty."""
 
     def extend(self, column: Sequence[float], length: int) -> None:
-        """See the column's rows up to `length`; those seen before are as they were."""
+        """Read the column's rows up to `length`; earlier rows are unchanged."""
         for row in range(self.length, length):
             if isfinite(column[row]):
                 self.finite += 1
@@ -52,7 +52,7 @@ class Pyramid:
         self.length = max(self.length, length)
 
     def span(self, column: Sequence[float], low: int, high: int) -> tuple[float, float]:
-        """Least and greatest of rows [low, high); NaN twice where none is a number.
+        """Minimum and maximum of rows [low, high); NaN twice if none is finite.
 
         `column` is the one it was extended by; 0 ≤ low ≤ high ≤ length.
         """
@@ -97,25 +97,23 @@ def _extremes(values: Iterable[float]) -> tuple[float, float]:
     return (min(finite), max(finite)) if finite else (inf, -inf)
 
 
-# Ema: a noisy metric's trend, one row at a time.
+# Ema: exponential moving average of a metric, row by row.
 #
-# It is computed over every step, before a chart picks columns, so zooming and resizing
-# never change it. The bias correction makes the first steps an average of what is known
-# and not a climb from zero.
+# Computed over every step, before the reduction to chart columns, so zooming and resizing do
+# not change it. Bias correction makes the first values averages instead of a rise from 0.
 #
 # Source: Kingma and Ba 2015 (Adam, arXiv:1412.6980), section 3, for the correction.
 
 
 WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
-"""How much of the past each step keeps: none to about a hundred steps."""
+"""Selectable weights of the past."""
 
 SETTLED = 4096
 """Rows after which the bias correction is 1 to all digits: .99 ** 4096 < 2 ** -53."""
 STRETCH = 2 * SETTLED
-"""From so many rows at once the quick way is worth it."""
+"""From so many rows at once the fast path is used."""
 EVERY = 16
-"""Rows from one sum that is kept to the next: a column of all of them would take as much
-memory as the metric."""
+"""Rows between two stored states: storing all would double the memory of the metric."""
 
 
 class Ema:
@@ -213,7 +211,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True)
 class Readout:
-    """A metric's newest numbers; NaN where there is none."""
+    """A metric's newest numbers; NaN if there is none."""
 
     raw: float
     smooth: float

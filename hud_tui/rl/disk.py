@@ -1,4 +1,4 @@
-"""What a run stores, and where: on this disk or on a server, in words, before it is agreed to."""
+"""Where a run stores its checkpoints, and how much: the text shown before it is submitted."""
 
 from urllib.parse import urlsplit
 
@@ -11,13 +11,13 @@ AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def engine_place(model: Model | None) -> str:
-    """Where a model is sampled and trained, e.g. ``tinker @ trainer:8000``; empty where that is
+    """Where a model is sampled and trained, e.g. ``tinker @ trainer:8000``; empty if that is
     this machine, or not said."""
     state = model.engine if model is not None else None
     if state is None or state.server is None:
         return ""
     parts = urlsplit(state.server if "//" in state.server else f"//{state.server}")
-    host = parts.netloc.rpartition("@")[2]  # never its user's password
+    host = parts.netloc.rpartition("@")[2]  # without user and password
     return f"{one_line(state.engine, 20)} @ {one_line(host, 40)}"
 
 
@@ -39,17 +39,17 @@ def where_stored(
     Args:
         model: The one that is trained.
         steps: As for `disk_use`.
-        rollouts: How many are trained on; None where that is not known.
-        max_tokens: Most tokens of one rollout's answer; None where that is not known.
+        rollouts: How many are trained on; None if that is not known.
+        max_tokens: Most tokens of one rollout's answer; None if that is not known.
     """
     place, state = engine_place(model), model.engine
     if not place or state is None:
         use = disk_use(model, steps)
         return [("disk", use)] if use else []
-    told = [("server", f"{place}: prompts, completions and weights go there; it may cost money")]
+    told = [("server", f"{place}: receives prompts, completions and weights; may cost money")]
     if rollouts is not None and max_tokens is not None:
-        most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained on"
-        told.append(("tokens", f"{most}, besides the prompts"))
+        most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained"
+        told.append(("tokens", f"{most}, plus prompts"))
     count = _steps(model, steps)
     if state.saves_per_step and count is not None:
         saved = counted(count * state.saves_per_step, "checkpoint")
@@ -59,8 +59,8 @@ def where_stored(
 
 
 def disk_use(model: Model, steps: int | None) -> str:
-    """E.g. ``1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in all (now 83 MB) the oldest are
-    thinned``; empty where the service does not say.
+    """E.g. ``1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in total (now 83 MB) the oldest
+    are thinned out``; empty if the service does not say.
 
     Args:
         model: The one that is trained.
@@ -70,12 +70,12 @@ def disk_use(model: Model, steps: int | None) -> str:
     if disk is None or steps is None:
         return ""
     most = f"{size(steps * disk.checkpoint_bytes)}: {steps} checkpoints"
-    bound = f"beyond {size(disk.max_bytes)} in all (now {size(disk.used_bytes)})"
-    return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned"
+    bound = f"beyond {size(disk.max_bytes)} in total (now {size(disk.used_bytes)})"
+    return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned out"
 
 
 def room(model: Model, steps: int | None) -> tuple[int, int] | None:
-    """How many checkpoints of a run the disk has room for, and how many it makes; None where it
+    """How many checkpoints of a run the disk has room for, and how many it makes; None if it
     has room for all, or the service does not say. What is thinned on the way makes room again.
 
     Args:
@@ -92,15 +92,15 @@ def room(model: Model, steps: int | None) -> tuple[int, int] | None:
 
 
 def check_room(model: Model, steps: int | None) -> list[Finding]:
-    """Whether the disk has room for a run; empty where the service does not say."""
+    """Whether the disk has room for a run; empty if the service does not say."""
     if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
         return []
     free, found = size(model.disk.free_bytes), room(model, steps)
     if found is None:
-        return [Finding("disk", "ok", f"there is room for its checkpoints: {free} free")]
+        return [Finding("disk", "ok", f"enough space for its checkpoints: {free} free")]
     fits, made = found
     message = f"the disk has room for at most {fits} of {made} checkpoints: {free} free"
-    fix = "free some, take fewer steps, or serve with a lower --max-disk: the oldest are thinned"
+    fix = "free disk space, use fewer steps, or serve with a lower --max-disk"
     return [Finding("disk", "warning" if fits else "failure", message, fix=fix)]
 
 

@@ -1,9 +1,8 @@
-"""Sheet: a table to be written as CSV or as JSON, a piece at a time.
+"""Sheet: a table, written as CSV or JSON piece by piece.
 
-CSV goes to spreadsheets, which run what looks like a formula: a text that begins like one
-gets an apostrophe before it, and characters that act on a terminal become pictures. Numbers
-are written so that they read back as the same double. JSON has every text as it came, with
-all but ASCII escaped.
+Spreadsheets run text that looks like a formula: such a text gets a leading apostrophe, and
+control characters become visible pictures. Numbers are written so that they read back as the
+same double. JSON contains every text unchanged, with non-ASCII escaped.
 
 Source: RFC 4180 (CSV); OWASP, "CSV Injection", for what begins a formula.
 """
@@ -27,33 +26,33 @@ from hud_tui.wire import Checkpoint, Job, Model
 Cell = str | int | float | bool | None
 SCHEMA = "hud-tui/1"
 MOST = 20_000
-"""Characters of one text in CSV; JSON has all of it."""
+"""Maximum characters of one text in CSV; unlimited in JSON."""
 FORMULA = (*"=+-@|%", *map(chr, (0xFF1D, 0xFF0B, 0xFF0D, 0xFF20)))
-"""What a formula may begin with; the last, of full width, are read as the first."""
+"""First characters of formulas, including full-width forms."""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of cells under names. It is written once: the rows may be made on the way."""
+    """Rows of cells under column names. Rows may be a generator: a sheet is written once."""
 
     name: str
-    """What it has, in a word for a file's name: ``metrics``."""
+    """One word for the file's name: ``metrics``."""
     columns: Sequence[str]
     rows: Iterable[Sequence[Cell]]
-    """Each as long as `columns`; None where there is nothing."""
+    """Each as long as `columns`; None if there is nothing."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What holds for all of it, such as the model; for JSON."""
+    """Facts about the whole table, e.g. the model; JSON only."""
 
 
 def csv_pieces(sheet: Sheet) -> Iterator[str]:
-    """The file, line by line: the names, then the rows."""
+    """CSV lines: column names, then rows."""
     yield _line([csv_text(name) for name in sheet.columns])
     for row in sheet.rows:
         yield _line([csv_cell(cell) for cell in row])
 
 
 def json_pieces(sheet: Sheet) -> Iterator[str]:
-    """The file as one document, a row a line; NaN and infinities, which JSON lacks, are null."""
+    """One JSON document, one row per line; NaN and infinities become null."""
     head = {"schema": SCHEMA, "kind": "export", "what": sheet.name, **sheet.facts}
     yield json.dumps(head)[:-1] + f', "columns": {json.dumps(list(sheet.columns))}, "rows": ['
     between = "\n"
@@ -68,7 +67,7 @@ def json_pieces(sheet: Sheet) -> Iterator[str]:
 
 
 def csv_cell(cell: Cell) -> str:
-    """One cell; nothing at all for None."""
+    """One cell; empty for None."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
@@ -79,7 +78,7 @@ def csv_cell(cell: Cell) -> str:
 
 
 def csv_text(text: str) -> str:
-    """A text in quotes, in one line, that no spreadsheet takes for a formula."""
+    """A quoted text in one line that is not taken for a formula."""
     safe = one_line(text, MOST)
     if safe.lstrip().startswith(FORMULA):
         safe = "'" + safe
@@ -90,19 +89,19 @@ def _line(cells: Sequence[str]) -> str:
     return ",".join(cells) + "\r\n"
 
 
-# The tables of each view: what is on the screen, all of it and in full precision.
+# The table of each view: all rows, in full precision.
 
 
 OWN = ("own_reward", "own_heldout_reward", "sampled")
-"""What a checkpoint's own weights scored, and in how many training rollouts; the metrics
-beside them are what its step reports."""
+"""Own rewards of a checkpoint and the number of training rollouts they average; the other
+metric columns are those of its step."""
 STEP = ("step", "checkpoint", "checkpoint_id", "created_at", *OWN)
 NODE = (
     *("id", "name", "step", "parent_id", "depth", "is_head", "is_best", *OWN, "created_at"),
     *("loss_fn", "job_id", "state", "pinned", "note"),
 )
 GROUP = (
-    *("step", "checkpoint_id", "task_slug", "rollouts", "mean", "spread", "teaches", "tokens"),
+    *("step", "checkpoint_id", "task_slug", "rollouts", "mean", "std", "has_signal", "tokens"),
     *("rewards", "trace_ids"),
 )
 MODEL = (
@@ -124,8 +123,8 @@ ALARM = (
 
 
 def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
-    """Every metric of every step of the head's lineage, oldest first, and what the checkpoint
-    that the step made scored.
+    """Every metric of every step of the head's lineage, oldest first, with the own rewards of
+    the step's checkpoint.
 
     Args:
         run: The run.
@@ -150,19 +149,19 @@ def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
 
 
 def groups_sheet(run: Run) -> Sheet:
-    """Every group of the head's lineage, oldest first; rewards and trace ids between spaces."""
+    """Every group of the head's lineage, oldest first; rewards and trace ids space-separated."""
     return Sheet("groups", GROUP, _groups(run), _facts(run))
 
 
 def alarms_sheet(run: Run) -> Sheet:
-    """What the detectors said of the head's lineage, and of those that it has left."""
+    """Alarms of the head's lineage, and of steps that left it."""
     report: Report = run.alarms
     rows = (_alarm(alarm) for alarm in (*report.alarms, *report.left))
     return Sheet("alarms", ALARM, rows, _facts(run))
 
 
 def models_sheet(models: Iterable[Model], heads: Mapping[str, tuple[str, int, Own]]) -> Sheet:
-    """The catalog; `heads` are name, steps and own numbers of the heads that are known, by id."""
+    """The catalog; `heads`: name, steps and own rewards of known heads, by model id."""
     return Sheet("models", MODEL, (_model(model, heads.get(model.id)) for model in models))
 
 
@@ -172,7 +171,7 @@ def jobs_sheet(jobs: Iterable[Job]) -> Sheet:
 
 
 def rollouts_sheet(groups: Iterable[RolloutGroup]) -> Sheet:
-    """The rollouts of some groups, a row each."""
+    """Rollouts of some groups, one row each."""
     return Sheet("rollouts", ROLLOUT, _rollouts(groups))
 
 
@@ -186,7 +185,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _columns(keys: Iterable[str], taken: Sequence[str]) -> list[str]:
-    """Metrics under their own names, unless a column is called so."""
+    """Column names of metrics, made distinct from the other columns."""
     names = dict.fromkeys(taken)
     for key in keys:
         name = key
@@ -227,8 +226,8 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
             if group.rewards:
                 stats = group_stats(group.rewards)
                 yield (
-                    *(node.step, node.id, group.task_slug, stats.size, stats.mean, stats.spread),
-                    *(stats.teaches, sum(group.num_tokens) if group.num_tokens else None),
+                    *(node.step, node.id, group.task_slug, stats.size, stats.mean, stats.std),
+                    *(stats.has_signal, sum(group.num_tokens) if group.num_tokens else None),
                     " ".join(map(repr, group.rewards)),
                     " ".join(group.trace_ids),
                 )
@@ -241,7 +240,7 @@ def _alarm(alarm: Alarm) -> tuple[Cell, ...]:
             alarm.ended,
             alarm.checkpoint_id,
             alarm.before_id,
-            alarm.said,
+            alarm.summary,
             alarm.meaning,
             alarm.advice,
         ),
@@ -279,5 +278,5 @@ def _rollouts(groups: Iterable[RolloutGroup]) -> Iterator[Sequence[Cell]]:
 
 
 def _said(value: object) -> Cell:
-    """A value that may be anything."""
+    """A value of any type as a cell."""
     return value if isinstance(value, str | int | float | None) else str(value)

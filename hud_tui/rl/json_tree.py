@@ -1,6 +1,6 @@
-"""A JSON document as lines that fold: only what is unfolded is ever made into lines.
+"""A JSON document as foldable lines, built lazily; and a strict JSON parser.
 
-So a document of any size opens at once, and unfolding costs what it shows.
+Only unfolded parts become lines, so a document of any size opens at once.
 """
 
 import json
@@ -14,9 +14,9 @@ from typing import Any
 Path = tuple[str | int, ...]
 """Keys and places from the root down."""
 MOST_LINES = 100_000
-"""Lines that are shown at once; a list that would need more stays folded."""
+"""Maximum lines; a list that would need more stays folded."""
 MOST_FOUND = 10_000
-"""Matches that a search lists."""
+"""Maximum matches of a search."""
 NESTS = (dict, list)
 WORDS = {None: "null", True: "true", False: "false"}
 PLAIN = re.compile(r"[A-Za-z_]\w*")
@@ -32,7 +32,7 @@ class Line:
 
     @property
     def depth(self) -> int:
-        """How far it is indented, from 0."""
+        """Indentation, from 0."""
         return len(self.path) - 1
 
     @property
@@ -42,7 +42,7 @@ class Line:
 
 
 class JsonTree:
-    """The lines, and the few things that change them."""
+    """The visible lines and operations on them."""
 
     def __init__(self, document: Any) -> None:
         """The top level is unfolded."""
@@ -50,7 +50,7 @@ class JsonTree:
         self.lines: list[Line] = list(_children((), document))
 
     def toggle(self, at: int) -> bool:
-        """Unfold a line, or fold it again; False where there is nothing to unfold, or too much."""
+        """Unfold or fold a line; False if it has no children, or too many."""
         line = self.lines[at]
         if not line.folds or len(self.lines) + len(line.value) > MOST_LINES:
             return False
@@ -74,7 +74,7 @@ class JsonTree:
         return next((up for up in range(at, -1, -1) if self.lines[up].depth < depth), at)
 
     def unfold_all(self, at: int) -> bool:
-        """Unfold a line and all below it; False where that would be too much."""
+        """Unfold a line and all below it; False if that exceeds MOST lines."""
         line = self.lines[at]
         inside: list[Line] = []
         for path, value in walk(line.value, line.path):
@@ -85,7 +85,7 @@ class JsonTree:
         return True
 
     def reveal(self, path: Path) -> int:
-        """Unfold what a path is folded into; its line."""
+        """Unfold all parents of a path; return its line."""
         at = 0
         for depth in range(len(path)):
             wanted = path[: depth + 1]
@@ -98,7 +98,7 @@ class JsonTree:
         return at
 
     def search(self, text: str) -> list[Path]:
-        """Where a key or a plain value has this text, in any case; in the document's order."""
+        """Paths whose key or scalar value contains this text, case-insensitive, in order."""
         wanted, found = text.casefold(), list[Path]()
         keys: list[str | int] = []
         waiting = [_parts(self.document)] if wanted else []
@@ -193,37 +193,36 @@ def _finder(wanted: str) -> Callable[[Any], bool]:
     return has
 
 
-# JSON as its standard has it: no NaN, no number that overflows, no absurd nesting.
+# Strict JSON: no NaN, no overflowing numbers, bounded nesting.
 #
-# Python's own parser takes NaN, Infinity and 1e999, which no service does, and as much
-# nesting as the stack allows.
+# Python's parser accepts NaN, Infinity and 1e999, which services reject, and nests as deep
+# as the stack allows.
 #
 # Source: RFC 8259, sections 6 and 9 (a parser may limit the depth and the range of numbers).
 
 
 MAX_DEPTH = 64
-"""Lists and objects within each other, in one row."""
+"""Maximum nesting of lists and objects."""
 DEEP = f"nested more than {MAX_DEPTH} deep"
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A value, or why it is none."""
+    """A parsed value, or the error."""
 
     value: Any = None
     fault: str = ""
     end: int = 0
-    """Where the value ends in the text, so that what follows can be read; 0 where that is
-    not known."""
+    """End of the value in the text; 0 if unknown."""
     at: int = 0
-    """Where the fault is in the text."""
+    """Position of the error in the text."""
 
 
 class Parser:
-    """Parses values out of a text, one after another.
+    """Parses consecutive values of a text.
 
-    It holds itself in a cycle, so one for every line of a file would keep the garbage
-    collector busy: give one that is there another `text` instead.
+    It contains a reference cycle: reuse one with another `text` instead of making one for
+    every line of a file.
     """
 
     def __init__(self, text: str) -> None:

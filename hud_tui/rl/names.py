@@ -1,4 +1,4 @@
-"""Texts of a server, as names of files and inside Markdown, where none of them acts."""
+"""Server text made safe for file names and Markdown; finding a model, checkpoint or job by name."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ _ODD = re.compile(r"[^0-9A-Za-z._-]+")
 _TICKS = re.compile("`+")
 _MARKS = re.compile(r"([\\`*_\[\]<>|~$#&]|(?<=[a-z]):(?=//)|(?<=www)\.|!(?=\[))")
 LONGEST = 60
-"""Characters of a file's name that is made from a server's text."""
+"""Maximum characters of a file name made from server text."""
 
 
 def plain_name(text: str) -> str:
@@ -24,7 +24,7 @@ def plain_name(text: str) -> str:
 def code(text: object, limit: int = 200) -> str:
     """A text as a code span, in which Markdown reads nothing; a dash where there is none.
 
-    A table's cell ends at a bar even there, so that is escaped.
+    A bar ends a table cell even in a code span, so it is escaped.
     """
     safe = one_line("" if text is None else text, limit).strip()
     if not safe:
@@ -39,21 +39,21 @@ def escaped(text: object, limit: int = 600) -> str:
     return _MARKS.sub(r"\\\1", one_line(text, limit))
 
 
-# Which model, or which checkpoint, a name means.
+# Resolving a name to a model, checkpoint or job.
 #
-# Source: the ``hud`` SDK compares id, name, slug and the slug's last part, in any
-# case. Where it takes the first of several matches, this refuses: acting on the
+# Source: the ``hud`` SDK compares id, name, slug and the slug's last part, case-
+# insensitively. It takes the first of several matches; this refuses, because acting on the
 # wrong model costs more than typing a longer name.
 
 
 T = TypeVar("T")
 SHORTEST_PREFIX = 4
-"""Characters of an id that are enough to name it where only one begins so."""
+"""Minimum length of a unique prefix that identifies an id."""
 
 
 def find_model(name: str, models: Sequence[Model]) -> Model:
-    """One model by id, then name or slug, then the slug's part after the last ``/``, then how
-    its id begins.
+    """One model by id, then name or slug, then the last part of the slug, then a prefix of its
+    id.
 
     Raises:
         HudAmbiguous: Several match; the hint lists them.
@@ -72,11 +72,11 @@ def find_model(name: str, models: Sequence[Model]) -> Model:
     if found := _beginning_so(wanted, models):
         return _only(found, "model", name, lambda m: f"{m.id} ({m.model_name})", "have ids like")
     known = {text: None for m in models for text in (m.model_name, m.name) if text}
-    raise HudUsage(f"no model is called {one_line(name)}", close_names(name, known))
+    raise HudUsage(f"no model named {one_line(name)}", close_names(name, known))
 
 
 def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
-    """One checkpoint by id, by name, or by how its id begins.
+    """One checkpoint by id, name, or a prefix of its id.
 
     Raises:
         HudAmbiguous: Several match; the hint lists them.
@@ -93,11 +93,11 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
     if found := _beginning_so(wanted, tree):
         return _only(found, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
     newest = [c.name or c.id for c in reversed(tree)]
-    raise HudUsage(f"no checkpoint is called {one_line(name)}", close_names(name, newest))
+    raise HudUsage(f"no checkpoint named {one_line(name)}", close_names(name, newest))
 
 
 def find_job(name: str, jobs: Sequence[Job]) -> Job:
-    """One job by id, or by how it begins.
+    """One job by id or a prefix of it.
 
     Args:
         name: As it was typed.
@@ -113,11 +113,11 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
         return _only(found, "job", name, _job_label, "have ids like")
     newest = [_job_label(job) for job in jobs[:5]]
     hint = "the newest are " + ", ".join(newest) if newest else "there are none yet"
-    raise HudUsage(f"no job is called {one_line(name)}", hint)
+    raise HudUsage(f"no job named {one_line(name)}", hint)
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """A hint that names what was probably meant, or what there is."""
+    """A hint with similar names, or with the first known ones."""
     from difflib import get_close_matches  # only a mistake needs it
 
     known = list(known)
@@ -128,7 +128,7 @@ def close_names(name: str, known: Iterable[str]) -> str:
     if not known:
         return "there are none yet"
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    return "there are " + ", ".join(one_line(text) for text in known[:5]) + more
+    return "known: " + ", ".join(one_line(text) for text in known[:5]) + more
 
 
 class _Named(Protocol):
@@ -140,7 +140,7 @@ N = TypeVar("N", bound=_Named)
 
 
 def _beginning_so(wanted: str, known: Iterable[N]) -> list[N]:
-    """Those whose id begins so, with or without its dashes."""
+    """Those whose id has this prefix, with or without dashes."""
     plain = wanted.replace("-", "")
     enough = len(plain) >= SHORTEST_PREFIX
     return [one for one in known if enough and _plain(one.id).startswith(plain)]
@@ -151,7 +151,7 @@ def _only(
     kind: str,
     name: str,
     label: Callable[[T], str],
-    how: str = "are called",
+    how: str = "are named",
 ) -> T:
     if len(found) == 1:
         return found[0]

@@ -1,18 +1,17 @@
-"""Own numbers: what a checkpoint's own weights scored, and what only its step did.
+"""Own numbers: rewards and metrics of a checkpoint's own weights, as opposed to its step's.
 
-A step is trained on rollouts and then makes a checkpoint. So what it reports of those
-rollouts (reward, held-out reward, entropy, KL, length) was measured on the weights before
-it: those numbers are the **step's**, and of the checkpoint that sampled them. The **own**
-numbers of a checkpoint are those of the rollouts sampled from it: the training rollouts of
-the steps taken from it, and its evaluations. The newest checkpoint of a run that trains has
-none yet.
+A step is trained on rollouts sampled by the checkpoint before it. Metrics of those rollouts
+(reward, held-out reward, entropy, KL, length) are reported by the **step**, but describe the
+weights that sampled them. The **own** numbers of a checkpoint are those of rollouts sampled
+from it: the training rollouts of the steps taken from it, and its evaluations. The newest
+checkpoint of an active run has none yet.
 
-Nobody says which weights sampled a step's rollouts. HUD's loop and the embedded service
-sample from the head and take one step, so they are taken for the parent's. A loop that
-takes several steps on one batch is recognised where the steps carry their rewards by task:
-the same rewards of the same tasks, and ratios that are off-policy, are the same rollouts,
-sampled by whatever sampled the first of these steps. A loop that trains on older rollouts
-otherwise is not told apart; `staleness_mean` says how far off it is.
+The service does not report which weights sampled a step's rollouts. HUD's loop and the
+embedded service sample from the head and take one step, so the parent is assumed. A loop that
+takes several steps on one batch is recognised if the steps report rewards by task: equal
+rewards of equal tasks with off-policy ratios are the same rollouts, sampled by the checkpoint
+before the first of these steps. Other loops that train on stale rollouts are not recognised;
+`staleness_mean` says how stale they are.
 """
 
 from array import array
@@ -25,25 +24,25 @@ from hud_tui.wire import Checkpoint, Evaluation, Group
 
 REWARD, HELDOUT = "reward_mean", "heldout_reward"
 NOBODY = -1
-"""The position of what sampled the rollouts of a step from the base weights."""
+"""Position of the sampler of a step from the base weights."""
 MOST = 10**9
 """More rollouts than any step has."""
 OFF_POLICY = 1e-4
-"""An importance ratio that differs from 1 by more is of other weights than those that sampled."""
+"""Deviation of the importance ratio from 1 above which a step is off-policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What one checkpoint's own weights scored; all None where nobody sampled it yet."""
+    """Own rewards of one checkpoint; all None if nothing was sampled from it yet."""
 
     reward: float | None = None
     """Mean over its training rollouts, in the taskset's reward unit."""
     sampled: int = 0
-    """How many those are; 0 where none, or where the service does not count them."""
+    """Number of those rollouts; 0 if none, or if the service does not count them."""
     heldout: float | None = None
-    """Mean on held-out tasks: of its newest evaluation, else as the steps from it report it."""
+    """Mean on held-out tasks: of its newest evaluation, else as reported by steps from it."""
     heldout_rollouts: int | None = None
-    """How many rollouts that is of; None where the service does not say."""
+    """Rollouts of that mean; None if the service does not say."""
 
     @property
     def known(self) -> bool:
@@ -52,7 +51,7 @@ class Own:
 
     @property
     def score(self) -> tuple[bool, float] | None:
-        """What makes one checkpoint better than another: held-out before any training reward."""
+        """Sort key of checkpoints: any held-out reward ranks above any training reward."""
         if self.heldout is not None:
             return True, self.heldout
         return None if self.reward is None else (False, self.reward)
@@ -62,7 +61,7 @@ NONE = Own()
 
 
 class Sampled:
-    """Which steps were trained on rollouts of which checkpoint, and what those scored.
+    """Which steps were trained on rollouts of which checkpoint, and their rewards.
 
     Sums by position, so that a step costs the same in a tree of any size or shape.
     """
@@ -71,7 +70,7 @@ class Sampled:
         self.sources = array("q")
         """Position of the checkpoint that sampled each step's rollouts, or NOBODY."""
         self._newest, self._before = array("q"), array("q")
-        """The newest step sampled from a position, and of a step the one before it."""
+        """Newest step sampled from a position; and per step, the one before it."""
         self._rewards, self._weights = array("d"), array("d")
         self._counts = array("q")
         self._heldout, self._heldout_steps = array("d"), array("q")
@@ -79,7 +78,7 @@ class Sampled:
         """The newest one on held-out tasks, by position."""
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
-        """Take in the next node; the position of what sampled its step's rollouts.
+        """Add the next node; return the position of the sampler of its step.
 
         Args:
             checkpoint: The node.
@@ -102,7 +101,7 @@ class Sampled:
         return source
 
     def renew(self, position: int, old: Checkpoint, new: Checkpoint) -> None:
-        """Something was said anew of a node."""
+        """Update a known node."""
         self._count(position, old, -1)
         self._count(position, new, 1)
 
@@ -127,7 +126,7 @@ class Sampled:
             step = self._before[step]
 
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
-        """Add what a node says to who is meant by it, or take it off again."""
+        """Add a node's rewards to its sampler, or subtract them (`sign` −1)."""
         self._evaluate(position, checkpoint)
         source = self.sources[position]
         if source == NOBODY:
@@ -152,14 +151,14 @@ class Sampled:
 
 
 def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
-    """What tells of a checkpoint's weights, by the vocabulary's keys.
+    """Own metrics of a checkpoint, by canonical key.
 
     Args:
         nodes: The steps that were trained on its rollouts.
         own: Its own rewards.
 
     Returns:
-        Means over the steps, weighted by their rollouts; empty where nobody sampled it.
+        Means over the steps, weighted by their rollouts; empty if nobody sampled it.
     """
     sums: dict[str, float] = {}
     weights: dict[str, int] = {}
@@ -175,7 +174,7 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
 
 
 def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
-    """One of them, by the very name that the steps have it under."""
+    """One own metric, by the key that the steps use."""
     having = [node for node in nodes if key in node.metrics]
     told = [(node.metrics[key], max(1, count_rollouts(node))) for node in having]
     total = sum(weight for _, weight in told)
@@ -199,14 +198,14 @@ def count_rollouts(checkpoint: Checkpoint) -> int:
 
 
 def reward_of(checkpoint: Checkpoint) -> float | None:
-    """The mean reward that a step was trained on, whatever its trainer calls it."""
+    """Mean reward that a step was trained on, under any known key."""
     if checkpoint.mean_reward is not None:
         return checkpoint.mean_reward
     return _told(checkpoint.metrics, REWARD)
 
 
 def heldout_of(checkpoint: Checkpoint) -> float | None:
-    """The held-out reward that a step reports, whatever its trainer calls it."""
+    """Held-out reward that a step reports, under any known key."""
     return _told(checkpoint.metrics, HELDOUT)
 
 
@@ -216,7 +215,7 @@ def _told(metrics: Mapping[str, float], key: str) -> float | None:
 
 
 def last_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """The newest on held-out tasks; None where there is none."""
+    """The newest on held-out tasks; None if there is none."""
     held = (e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward))
     return next(held, None)
 
@@ -226,7 +225,7 @@ def _finite(value: float) -> float | None:
 
 
 def _same_batch(above: Checkpoint, checkpoint: Checkpoint) -> bool:
-    """Whether a step was trained on its parent's very rollouts."""
+    """Whether a step was trained on the same rollouts as its parent."""
     if not checkpoint.groups or len(above.groups) != len(checkpoint.groups):
         return False
     ratio = checkpoint.metrics.get("ratio_max")

@@ -1,4 +1,4 @@
-"""How far a run is, how long it still takes, and whether what we see of it is fresh."""
+"""Progress, ETA and freshness of a run; run parameters and cost."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -12,33 +12,33 @@ from hud_tui.rl.text import seconds, write_loss_config
 from hud_tui.wire import Checkpoint, JobParameters, Model
 
 RECENT = 20
-"""Steps whose pace is the run's pace."""
+"""Newest steps that give the median seconds per step."""
 ALIKE = ("group_size", "tasks_per_step")
-"""Parameters that two runs of one pace have in common."""
+"""Parameters that must be equal for two runs to be comparable in speed."""
 STALL_FACTOR = 3.0
-"""A run is stalled when it is silent this many times its usual step."""
+"""A run is stalled after this multiple of its median step time without an event."""
 STALL_FLOOR_S = 10.0
-"""And at least this long."""
+"""Minimum silence of a stalled run, seconds."""
 SILENT_S = 5.0
-"""From so long without a word on, that is what is said."""
+"""Silence of the service after which it is reported, seconds."""
 MB = 1_000_000
 LARGE = 200_000
-"""Bytes of a tree from which on it is said how much of it has come."""
+"""Size of a tree from which its download progress is shown, bytes."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a managed run stands."""
+    """Progress of a managed run."""
 
     step: int
     steps: int | None
     step_s: float | None
-    """Median seconds per step over the last RECENT; None before two steps, and while the run is
-    held up: nobody knows for how long."""
+    """Median seconds per step over the last RECENT; None before two steps, and while the run
+    waits for something."""
 
     @property
     def fraction(self) -> float | None:
-        """From 0 to 1; None where the number of steps is unknown."""
+        """From 0 to 1; None if the number of steps is unknown."""
         return min(1.0, self.step / self.steps) if self.steps else None
 
     @property
@@ -50,7 +50,7 @@ class Progress:
 
 
 class State(StrEnum):
-    """How much to trust what is on the screen."""
+    """Freshness of the screen."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -60,75 +60,77 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Liveness:
-    """How fresh the screen is."""
+    """Freshness of the screen, and why."""
 
     state: State
     source: str
     """``stream`` or ``poll``."""
     age_s: float | None
-    """Since the service last said anything."""
+    """Seconds since the service last sent anything."""
     trouble: str = ""
     """Why it is reconnecting."""
     retry_s: float | None = None
-    """Until the next attempt."""
+    """Seconds until the next attempt."""
     advice: str = ""
-    """What it means and which key helps, where the service has been silent for long."""
+    """Advice, once the service has been silent for long."""
     as_of: float | None = None
-    """Unix seconds of the service's last word, where it has been silent for long."""
+    """Unix seconds of the service's last response, once it has been silent for long."""
     reading: str = ""
-    """How much of a large tree has come, while it comes."""
+    """Download progress of a large tree."""
     behind_s: float = 0.0
-    """How much older what comes is than what happens; 0 where that is nothing to speak of."""
+    """Delay of the events behind the service, seconds; 0 if negligible."""
 
     @property
     def offline(self) -> bool:
-        """Whether what is shown is only what was known last."""
+        """Whether the screen shows the last known state only."""
         return bool(self.advice)
 
     @property
     def arriving(self) -> str:
-        """`reading`, as long as it goes on; empty where the line is silent."""
+        """`reading` while it progresses; empty if the line is silent."""
         return self.reading if self.age_s is not None and self.age_s < SILENT_S else ""
 
 
 def progress(run: Run) -> Progress | None:
-    """The progress of the run's managed job; None where there is none."""
+    """The progress of the run's managed job; None if there is none."""
     if run.job is None or run.job.step is None:
         return None
     return Progress(run.job.step, run.job.steps, None if run.job.waits else step_seconds(run))
 
 
 def awaiting(run: Run) -> str:
-    """What there is to say while no step has been taken."""
+    """Text shown before the first step."""
     job = run.job
     if job is None or job.step:
         return "No steps yet."
     if run.training and (job.attempt or 1) > 1:
-        return f"Its first step is sampled again, attempt {job.attempt}: no rewards differed."
+        return (
+            f"The first step is sampled again, attempt {job.attempt}: zero variance in every group."
+        )
     if run.training:
         return "The first step is being sampled."
-    return "No steps: the run ended before its first."
+    return "No steps: the run ended before its first step."
 
 
 def step_seconds(run: Run) -> float | None:
-    """Median seconds between the last RECENT steps of the run's job: those of a job before it
-    say nothing of its pace. None before two steps."""
+    """Median seconds between the last RECENT steps of the run's job, without those of earlier
+    jobs. None before two steps."""
     return _pace(_own_steps(run))
 
 
 def like_seconds(run: Run, parameters: Mapping[str, object], slugs: Set[str]) -> float | None:
-    """Seconds per step of the model's last managed run, where one that is to come is like it.
+    """Seconds per step of the model's last managed run, if the planned run is comparable.
 
-    Runs are alike with the same model, and so engine; the same group size and tasks per step;
-    and the same tasks, as far as its last RECENT steps tell.
+    Comparable: same model (so same engine), group size and tasks per step, and the same tasks,
+    judging by the last RECENT steps.
 
     Args:
-        run: The model's.
-        parameters: Of the run to come.
-        slugs: The tasks that it is to be trained on.
+        run: The model's last run.
+        parameters: Of the planned run.
+        slugs: Its training tasks.
 
     Returns:
-        The median; None where the last run was another, or its tasks are not known.
+        The median; None if the runs are not comparable or the tasks are unknown.
     """
     job = run.job
     if job is None or any((job.parameters or {}).get(k) != parameters.get(k) for k in ALIKE):
@@ -143,7 +145,7 @@ def like_seconds(run: Run, parameters: Mapping[str, object], slugs: Set[str]) ->
 
 def _own_steps(run: Run) -> list[Checkpoint]:
     """The last RECENT + 1 checkpoints of the head's lineage that the run's job made, newest first;
-    any, where the service does not say which job made them."""
+    all of the lineage if the service does not report the job."""
     nodes = (run.tree[position] for position in run.tree.lineage(run.tree.head))
     own = run.job.id if run.job is not None else None
     made = takewhile(lambda node: own is None or node.job_id in (None, own), nodes)
@@ -164,15 +166,15 @@ def liveness(
     silent_s: float | None,
     step_s: float | None,
 ) -> Liveness:
-    """Judge freshness.
+    """Evaluate freshness.
 
     Args:
         source: The feed's: connecting, stream or poll.
-        age_s: Seconds since the service last said anything, keep-alives included.
-        trouble: Why the feed is reconnecting; empty where it is not.
+        age_s: Seconds since the service last sent anything, including keep-alives.
+        trouble: Why the feed is reconnecting; empty if it is not.
         retry_s: Seconds until the feed's next attempt.
-        silent_s: Seconds since the run's last event while it trains, else None.
-        step_s: Its usual step.
+        silent_s: Seconds since the last event of an active run, else None.
+        step_s: Its median seconds per step.
     """
     if trouble:
         state = State.RECONNECTING
@@ -186,7 +188,7 @@ def liveness(
 
 
 def reading_said(size: int, total: int | None) -> str:
-    """E.g. ``reading the tree · 12 of 50 MB``; empty for a tree that is there in no time."""
+    """E.g. ``reading the tree · 12 of 50 MB``; empty for a small tree."""
     most = size if total is None else total
     if most < LARGE:
         return ""
@@ -200,19 +202,19 @@ def _gaps(newest_first: Sequence[float]) -> list[float]:
     return [later - earlier for later, earlier in pairs if later > earlier]
 
 
-# What can be set on a managed run, what each may be, and what it costs in rollouts.
+# Parameters of a managed run, their limits, and the cost in rollouts.
 #
-# The limits are the wire's (`hud_tui.wire.JobParameters`), said in words before sending.
+# The limits are those of the wire (`hud_tui.wire.JobParameters`), checked before sending.
 
 
 Value = int | float | str | dict[str, float] | None
 EFFORTS = ("default", "low", "medium", "high")
-"""Words for reasoning_effort; the first leaves it to the service."""
+"""Values of reasoning_effort; the first leaves the choice to the service."""
 DEFAULT = EFFORTS[0]
 HUD_EFFORT = "medium"
-"""What ``hud rl run`` sends where nobody says (hud 0.5); HUD publishes no default of its own."""
+"""Default of ``hud rl run`` (hud 0.5); HUD publishes no default of its own."""
 UNBOUNDED = 2**31 - 1
-"""A limit that nobody meets, and that is not worth saying."""
+"""An upper limit that is not shown."""
 
 
 @dataclass(frozen=True)
@@ -226,11 +228,11 @@ class NumberField:
     high: float
     whole: bool = True
     above: bool = False
-    """Whether it must be above `low`, and not `low` itself."""
+    """Whether `low` itself is excluded."""
 
     @property
     def limits(self) -> str:
-        """What it may be, in a few words."""
+        """The allowed range as text."""
         if self.above:
             return f"> {self.low:g} to {self.high:g}"
         if self.high == UNBOUNDED:
@@ -240,7 +242,7 @@ class NumberField:
         return f"{self.low:.0f} to {self.high:.0f}"
 
     def read(self, text: str) -> int | float:
-        """The number that was typed.
+        """Parse a typed number.
 
         Raises:
             ValueError: Not a number, or out of the limits; the message is the limits.
@@ -258,7 +260,7 @@ class NumberField:
 NUMBERS = (
     NumberField("steps", "steps", 1, 100_000),
     NumberField("group_size", "group size", 2, 256),
-    NumberField("tasks_per_step", "tasks a step", 1, 1024),
+    NumberField("tasks_per_step", "tasks per step", 1, 1024),
     NumberField("learning_rate", "learning rate", 0, 1, whole=False, above=True),
     NumberField("temperature", "temperature", 0.01, 5, whole=False),
     NumberField("seed", "seed", 0, UNBOUNDED),
@@ -274,7 +276,7 @@ UPDATE_NUMBERS = (
 
 
 def defaults(model: Model) -> dict[str, Value]:
-    """What a run on this model starts from; only what the service leaves to us."""
+    """Default parameters of a run on this model, as far as the client chooses them."""
     given = model.training_defaults
     if given is None:
         return {"reasoning_effort": HUD_EFFORT}
@@ -291,13 +293,13 @@ def defaults(model: Model) -> dict[str, Value]:
 
 
 def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Of what the command line gave: parameters of a run for which the form has no field."""
+    """Parameters from the command line that have no field in the form."""
     known = JobParameters.model_fields.keys() - defaults(model).keys()
     return {key: value for key, value in given.items() if key in known}
 
 
 def completed(model: Model, asked: JobParameters) -> JobParameters:
-    """What is sent for these parameters: HUD is told an effort, as its own CLI does."""
+    """The parameters as sent: HUD gets a reasoning effort, as from its own CLI."""
     if model.training_defaults is not None or asked.reasoning_effort is not None:
         return asked
     return asked.model_copy(update={"reasoning_effort": HUD_EFFORT})
@@ -310,7 +312,7 @@ def parameters(values: Mapping[str, Value]) -> JobParameters:
 
 
 def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
-    """Most tokens of one answer; None where the service decides, as by a reasoning effort."""
+    """Maximum tokens of one answer; None if the service decides, as by a reasoning effort."""
     given = values.get("max_tokens")
     if isinstance(given, int):
         return given
@@ -320,7 +322,7 @@ def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
 
 
 def write(value: Value) -> str:
-    """A value as it stands in its field."""
+    """A value as shown in its field."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, dict):
@@ -330,14 +332,14 @@ def write(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """How much a run will do."""
+    """Cost of a planned run."""
 
     rollouts: int
-    """Over all steps; held-out ones come on top."""
+    """Training rollouts over all steps; held-out ones not included."""
     seconds: float | None
-    """None where nothing like it was run yet."""
+    """None if nothing like it was run yet."""
     sampling: bool = False
-    """Whether `seconds` are those of its rollouts alone, without training on them."""
+    """Whether `seconds` covers sampling only, without training."""
 
 
 def cost(
@@ -346,13 +348,13 @@ def cost(
     step_s: float | None = None,
     rollout_s: float | None = None,
 ) -> Cost | None:
-    """What a run costs; None where the service decides its size.
+    """What a run costs; None if the service decides its size.
 
     Args:
         values: The form's.
         tasks: The taskset.
-        step_s: Seconds per step of a run like it; None where there was none.
-        rollout_s: Seconds per rollout of these tasks as they were tried, for want of `step_s`.
+        step_s: Seconds per step of a comparable run; None if there was none.
+        rollout_s: Measured seconds per rollout of these tasks; used without `step_s`.
     """
     steps, group, wide = (values.get(key) for key in ("steps", "group_size", "tasks_per_step"))
     if not (isinstance(steps, int) and isinstance(group, int) and isinstance(wide, int)):

@@ -1,6 +1,6 @@
-"""Recording: a session's events with the times at which they came, as JSON lines.
+"""Recording: a session's events with their times, as JSON lines.
 
-The first line says what the file is. Then come models, as they were chosen, and events:
+The first line identifies the file. Models, as they were selected, and events follow:
 
     {"schema": "hud-tui-record/1", "kind": "session", "version": "0.1.0", "at": 1780000000.0}
     {"kind": "model", "at": 0.0, "data": {"id": "…", "model_name": "…", …}}
@@ -23,16 +23,16 @@ from hud_tui.wire import Model
 
 SCHEMA = "hud-tui-record/1"
 MOST_LINES, MOST_LINE = 2_000_000, 64 * 1024 * 1024
-"""Lines of a recording, and characters of one."""
+"""Maximum lines of a recording, and characters per line."""
 LATEST = 4e9
-"""Unix seconds of the latest session that is believed to have been one."""
+"""Latest plausible time of a session, Unix seconds."""
 LONGEST_S = 1e9
-"""Seconds of a recording: more than thirty years are not one session."""
+"""Longest plausible recording, seconds."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """An event, and when it came."""
+    """An event and its time."""
 
     at: float
     """Seconds since the recording began."""
@@ -46,9 +46,9 @@ class Recording:
 
     models: tuple[Model, ...]
     moments: tuple[Moment, ...]
-    """In the order in which they came."""
+    """In chronological order."""
     began: float | None = None
-    """Unix seconds; None where nobody noted when."""
+    """Unix seconds; None if unknown."""
 
     @property
     def seconds(self) -> float:
@@ -73,7 +73,7 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
         name: The file's, for errors.
 
     Raises:
-        HudUsage: It is none; the message names the line.
+        HudUsage: Not a recording; the message names the line.
     """
     numbered = _parsed(lines, name)
     first = next(numbered, (1, {}))[1]
@@ -97,7 +97,7 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
         if moments and not last:
             raise _bad(name, number, "an event before any model")
     if not models:
-        raise _bad(name, 1, "there is no model in it: nothing was followed")
+        raise _bad(name, 1, "no model in this recording")
     began = first.get("at")
     if not isinstance(began, float | int) or began is True or not 0 < began <= LATEST:
         began = None
@@ -105,7 +105,7 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
 
 
 def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line's object; a last line that was cut off in the writing is left out."""
+    """Each line's object; an incomplete last line is skipped."""
     cut = ""
     for number, text in enumerate(lines, 1):
         if cut:
@@ -125,7 +125,7 @@ def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, An
 
 
 def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
-    """When a line came: never before the one above it."""
+    """Time of a line, non-decreasing."""
     at = line.get("at")
     if isinstance(at, bool) or not isinstance(at, (int, float)) or at != at:
         raise _bad(name, number, "field at: expected a number of seconds")

@@ -1,7 +1,7 @@
-"""A run as a page of Markdown with its charts beside it, for people who were not there.
+"""A run as a Markdown report with SVG charts.
 
-Every text of the service's stands in a code span or is escaped, so that a name can be
-neither a link nor a heading nor a cell.
+Every text of the service is put into a code span or escaped, so that a name cannot act as a
+link, heading or table cell.
 """
 
 import re
@@ -25,24 +25,24 @@ from hud_tui.rl.run import Run, is_active, reason
 from hud_tui.rl.text import counted, one_line, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
 
-# A metric's curve as SVG: small, the same for the same numbers, and legible on any page.
+# A metric's curve as SVG: small, deterministic, legible on light and dark pages.
 #
-# The picture brings its own paper, light or dark as the reader prefers, so that no page can
-# make its lines vanish. A line is a bias-corrected moving average over the range of the raw
-# values; a metric that only some steps have is drawn as it is.
+# The picture has its own background, light or dark as the reader prefers. A line is a
+# bias-corrected moving average over the range of the raw values; a metric that only some
+# steps have is drawn unsmoothed.
 
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 60, 16, 34, 26
 """Room around the curves, in pixels."""
 MOST_POINTS = 330
-"""Points of a line; two pixels each."""
+"""Maximum points of a line; two pixels each."""
 WEIGHT = 0.8
-"""Of the past in each step of the average."""
+"""Weight of the moving average."""
 LETTER = 7.3
-"""Pixels of a letter, about."""
+"""Approximate width of a letter, pixels."""
 SMOOTHED_FROM = 20
-"""Steps from which there is something to average."""
+"""Steps from which the line is smoothed."""
 STYLE = """\
 .p{fill:#fff}.i{fill:#1f2328;font-weight:bold}.f{fill:#59636e}.g{stroke:#d1d9e0}.a{stroke:#0969da}.b{stroke:#bc4c00}
 .ea{fill:#0969da}.eb{fill:#bc4c00}.m{stroke:#cf222e}.t{fill:#cf222e}
@@ -58,15 +58,15 @@ class Line:
 
     name: str
     values: Sequence[float]
-    """One a step, shape (N,); NaN where a step has none."""
+    """One per step, shape (N,); NaN if missing."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An upright line at a step."""
+    """A vertical line at a step."""
 
     row: int
-    """From 0."""
+    """Row, from 0."""
     text: str
 
 
@@ -75,7 +75,7 @@ class Point:
     """Some steps of a line, drawn as one point."""
 
     row: int
-    """The last of them that has a number."""
+    """The last of them with a value."""
     low: float
     high: float
     value: float
@@ -86,9 +86,9 @@ def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()
 
     Args:
         title: What stands above it.
-        about: What it shows, for who cannot see it.
-        lines: Of the same length; those without any number are left out.
-        at: Steps to be pointed out.
+        about: Description for screen readers.
+        lines: Of the same length; empty ones are skipped.
+        at: Steps to mark.
     """
     drawn = [(line, points(line.values)) for line in lines]
     drawn = [(line, found) for line, found in drawn if found]
@@ -115,7 +115,7 @@ def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()
 
 
 def points(values: Sequence[float]) -> list[Point]:
-    """A line in at most MOST points, each with the range of its steps."""
+    """A line reduced to at most MOST points, each with the range of its steps."""
     known = sum(map(isfinite, values))
     smooth = known >= max(SMOOTHED_FROM, len(values) / 2)
     average = Ema(WEIGHT if smooth else 0.0)
@@ -134,7 +134,7 @@ def points(values: Sequence[float]) -> list[Point]:
 
 @dataclass(frozen=True)
 class Plot:
-    """Where steps and values stand."""
+    """Maps steps and values to pixels."""
 
     scale: Scale
     steps: int
@@ -147,7 +147,7 @@ class Plot:
         return _px(HEIGHT - BOTTOM - self.scale.share(value) * (HEIGHT - TOP - BOTTOM))
 
     def frame(self) -> Iterator[str]:
-        """The grid and what its lines are worth."""
+        """The grid with its labels."""
         for tick, said in zip(self.scale.ticks, self.scale.labels, strict=True):
             y = self.y(tick)
             yield f'<path class="g" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
@@ -162,7 +162,7 @@ class Plot:
         yield f'<path class="t" d="M{x} {TOP}l7 4-7 4z"/>'
 
     def line(self, name: str, found: Sequence[Point]) -> Iterator[str]:
-        """The range behind the line, and the line; a step alone is a dot."""
+        """The range as an area, the line over it; an isolated step is a dot."""
         for part in _unbroken(found):
             top = [f"{self.x(p.row)} {self.y(p.high)}" for p in part]
             foot = [f"{self.x(p.row)} {self.y(p.low)}" for p in reversed(part)]
@@ -177,7 +177,7 @@ class Plot:
 
 
 def _unbroken(found: Sequence[Point]) -> list[list[Point]]:
-    """The parts of a line between its gaps: where far more is missing than is usual for it."""
+    """The parts of a line between gaps that are far longer than its usual spacing."""
     apart = [later.row - point.row for point, later in pairwise(found)]
     most = 2.5 * median(apart) if apart else 0
     parts = [[found[0]]]
@@ -208,7 +208,7 @@ def xml(text: object) -> str:
 
 
 def allowed(text: str) -> str:
-    """A text without the characters that no XML may have, where control characters are gone."""
+    """A text without the characters that XML forbids; control characters removed."""
     return _INVALID.sub("?", text)
 
 
@@ -216,12 +216,12 @@ def _px(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-# Which charts a report has, and what they are called.
+# The charts of a report and their files.
 
 
 REWARD = "reward_mean"
 MOST_CHARTS = 60
-"""Charts of a report; metrics beyond are in its table only."""
+"""Maximum charts; further metrics are in the table only."""
 
 
 @dataclass(frozen=True)
@@ -230,12 +230,12 @@ class Chart:
 
     file: str
     alt: str
-    """Its name, escaped for Markdown."""
+    """Title, escaped for Markdown."""
     svg: str
 
 
 def charts(run: Run) -> list[Chart]:
-    """A chart a metric that changes, the reward with the held-out one first."""
+    """One chart per metric that changes; reward and held-out reward first, in one chart."""
     marks = [
         Mark(alarm.row, f"{alarm.title} since step {alarm.onset}")
         for alarm in run.alarms.alarms
@@ -247,7 +247,7 @@ def charts(run: Run) -> list[Chart]:
     found: dict[str, Chart] = {}
     for key in keys[:MOST_CHARTS]:
         file, number = f"{plain_name(key)}.svg", 2
-        while file.lower() in found:  # some disks take a and A for one name
+        while file.lower() in found:  # file systems may ignore case
             file, number = f"{plain_name(key)}-{number}.svg", number + 1
         found[file.lower()] = _chart(run, key, file, marks)
     return list(found.values())
@@ -269,11 +269,11 @@ def _changes(run: Run, key: str) -> bool:
     return bool(finite) and min(finite) < max(finite)
 
 
-# A checkpoint tree in a few lines: each straight run of it as one row of a table.
+# The checkpoint tree as a table: one row per segment without forks.
 
 
 MOST = 60
-"""Straight runs that are listed; of more, the newest."""
+"""Segments listed, the newest."""
 
 
 def lineage_lines(tree: Tree) -> Iterator[str]:
@@ -284,7 +284,7 @@ def lineage_lines(tree: Tree) -> Iterator[str]:
     order = sorted(range(len(segments.nodes)), key=lambda segment: segments.nodes[segment][0])
     serving = {segment for segment, _ in segments.lineage(tree.head)}
     if len(order) > MOST:
-        yield f"{len(order) - MOST} of {len(order)} straight runs are left out.\n"
+        yield f"{len(order) - MOST} of {len(order)} segments omitted.\n"
     yield "| from | first | last | steps | own reward | |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for segment in order[-MOST:]:
@@ -301,30 +301,30 @@ def _said(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]:
     if tree.head in held and tree.head is not None:
         yield f"▶ the head is {code(label(tree[tree.head]), 40)}"
     elif serving:
-        yield "on the way to the head"
+        yield "in the head's lineage"
     if tree.best in held and tree.best is not None:
         yield f"★ the best is {code(label(tree[tree.best]), 40)}"
     if pins := len(held & tree.pinned):
         yield f"{pins} pinned"
 
 
-# Pieces of a page of Markdown: sections, tables, numbers and times.
+# Markdown: sections, tables, numbers and times.
 
 
 def section(name: str, parts: Iterable[str]) -> str:
-    """A heading and its paragraphs; nothing at all without any."""
+    """A heading and its paragraphs; empty without any."""
     found = list(parts)
     return "\n\n".join([f"## {name}", *found]) if found else ""
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the cells are escaped already."""
+    """A table of escaped cells."""
     lines = [names, ["---"] * len(names), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def scored(tree: Tree, position: int | None) -> str:
-    """A checkpoint and what its own weights scored."""
+    """A checkpoint and its own rewards."""
     if position is None:
         return "the base weights"
     own = tree.own(position)
@@ -334,7 +334,7 @@ def scored(tree: Tree, position: int | None) -> str:
 
 
 def _of(value: float, rollouts: int | None) -> str:
-    """A mean, and how many rollouts it is of where that is known."""
+    """A mean and its number of rollouts, if known."""
     return f"{number(value)} of {counted(rollouts, 'rollout')}" if rollouts else number(value)
 
 
@@ -346,7 +346,7 @@ def duration(length: float) -> str:
 
 
 def moment(stamp: float) -> str:
-    """Unix seconds as a date and a time; a dash where unknown."""
+    """Unix seconds as date and time; a dash if unknown."""
     if not 0 < stamp < 2e11:
         return "–"
     return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -359,17 +359,17 @@ def number(value: float) -> str:
     return f"{value:.5g}"
 
 
-# The parts of a report that tell what went wrong, and what people did about it.
+# Sections on waste, alarms, head moves, notes and pins.
 
 
 WORST = 10
-"""Tasks of the table of waste."""
+"""Tasks listed under waste."""
 MOST_LISTED = 100
-"""Alarms, moves and notes that are listed; the rest is counted."""
+"""Maximum alarms, moves and notes listed; the rest is counted."""
 
 
 def waste_part(run: Run) -> str:
-    """What was sampled without effect, and on which tasks."""
+    """Rollouts and tokens with no gradient, and their tasks."""
     waste = Waste()
     while not waste.follow(run, AT_ONCE):
         pass
@@ -379,22 +379,26 @@ def waste_part(run: Run) -> str:
     about = "" if waste.exact else "about "
     said = (
         f"{total.share:.1%} of {total.rollouts:.0f} rollouts and {about}{total.token_share:.1%} of "
-        f"{total.tokens:.0f} tokens had no gradient: all rewards of their group were equal."
+        f"{total.tokens:.0f} tokens had no gradient: their groups had zero variance."
     )
     rows = [
         (
             *(code(task.task_slug, 80), f"{task.share:.0%}", f"{task.idle} of {task.rollouts}"),
-            *(f"{task.idle_tokens:.0f}", str(task.all_good), str(task.all_bad)),
+            *(f"{task.idle_tokens:.0f}", str(task.all_solved), str(task.all_failed)),
         )
         for task in tasks[:WORST]
     ]
-    names = ("task", "no gradient", "rollouts", "tokens", "groups all good", "groups all bad")
-    worst = [f"The worst of {len(tasks)} such tasks:", table(names, rows)] if rows else []
+    names = ("task", "no gradient", "rollouts", "tokens", "groups all solved", "groups all failed")
+    worst = (
+        [f"The {len(rows)} most affected of {len(tasks)} tasks:", table(names, rows)]
+        if rows
+        else []
+    )
     return section("Waste", [said, *worst])
 
 
 def alarms_part(run: Run) -> str:
-    """What the detectors said, with evidence and advice."""
+    """Alarms with evidence and advice."""
     report = run.alarms
     listed = [*report.alarms, *report.left]
     parts = [_alarm(alarm, alarm in report.left) for alarm in listed[:MOST_LISTED]]
@@ -404,26 +408,26 @@ def alarms_part(run: Run) -> str:
         parts.append(f"None in {report.steps} steps.")
     if report.skipped:
         said = ", ".join(f"{code(one.name)} ({escaped(one.needs, 80)})" for one in report.skipped)
-        parts.append(f"Detectors without their data: {said}.")
+        parts.append(f"Not evaluated, metric not reported: {said}.")
     return section("Alarms", parts)
 
 
 def _alarm(alarm: Alarm, left: bool) -> str:
-    seen = f" (first seen at step {alarm.shown})" if alarm.shown != alarm.onset else ""
+    seen = f" (detected at step {alarm.shown})" if alarm.shown != alarm.onset else ""
     until = "now" if alarm.active else "–" if alarm.ended is None else f"step {alarm.ended}"
-    where = ", on steps that the head has left" if left else f", until {until}"
+    where = ", on steps no longer in the head's lineage" if left else f", until {until}"
     return (
         f"### {alarm.level}: {escaped(alarm.title, 80)}\n\n"
-        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.said)}.\n\n"
+        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.summary)}.\n\n"
         f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
     )
 
 
 def moves_part(run: Run, moves: Sequence[Move]) -> str:
-    """Where the head was set."""
+    """Moves of the head."""
     if not moves:
-        said = "Not set by hand, as far as this machine knows; steps move it too."
-        return section("Where the head was set", [said])
+        said = "No manual moves known on this machine. Training steps move the head too."
+        return section("Head history", [said])
     rows = [
         (
             *(moment(move.at), _called(run, move.before), _called(run, move.after)),
@@ -431,7 +435,7 @@ def moves_part(run: Run, moves: Sequence[Move]) -> str:
         )
         for move in moves[-MOST_LISTED:]
     ]
-    return section("Where the head was set", [table(("when", "from", "to", "by"), rows)])
+    return section("Head history", [table(("when", "from", "to", "by"), rows)])
 
 
 def kept_part(run: Run, notes: Mapping[str, str]) -> str:
@@ -456,29 +460,29 @@ def _called(run: Run, checkpoint_id: str | None) -> str:
 
 FILE = "report.md"
 BY_STEP = (
-    "By step. What a step reports of its rollouts (rewards, entropy, KL, lengths) was sampled "
-    "before its update, so it tells of the checkpoint before."
+    "By step. Metrics of a step's rollouts (rewards, entropy, KL, lengths) were sampled before its "
+    "update, so they describe the checkpoint before it."
 )
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What the service does not know."""
+    """Facts known on this machine only."""
 
     service: str = ""
-    """What it is called, e.g. ``HUD local``."""
+    """Display name of the service, e.g. ``HUD local``."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """The user's, by the checkpoint's id."""
+    """The user's notes, by checkpoint id."""
     moves: Sequence[Move] = ()
-    """Where the head was set, oldest first, as far as this machine knows."""
+    """Known moves of the head, oldest first."""
 
 
 def report_files(run: Run, kept: Kept, now: float) -> dict[str, str]:
     """The files of a report, by name: `FILE`, and its charts.
 
     Args:
-        run: The run, judged by the detectors.
-        kept: What this machine knows beside it.
+        run: The run with its alarms.
+        kept: Facts known on this machine only.
         now: Unix seconds.
     """
     pictures = charts(run)
@@ -510,7 +514,7 @@ def _head(run: Run, kept: Kept, now: float) -> str:
         ("checkpoints", str(len(tree))),
         ("steps of the head's lineage", str(run.series.length)),
         *_job(run),
-        ("from the lineage's first step to its last", _span(run)),
+        ("time from first to last step of the lineage", _span(run)),
     ]
     said = f"As of {moment(now)}" + (
         f", from {escaped(kept.service, 60)}." if kept.service else "."
@@ -524,7 +528,7 @@ def _job(run: Run) -> Iterator[tuple[str, str]]:
         return
     yield "job", f"{code(job.name or job.id)} {escaped(job.status, 40)}"
     if why := reason(job):
-        yield "why", escaped(why)
+        yield "reason", escaped(why)
     yield "steps", f"{job.step if job.step is not None else '–'} of {job.steps or '–'}"
     if job.created_at is not None:
         end = job.finished_at
@@ -533,7 +537,7 @@ def _job(run: Run) -> Iterator[tuple[str, str]]:
     if job.trained_tokens is not None:
         yield "trained tokens", spaced(job.trained_tokens)
     if is_active(job.status):
-        yield "note", "The run was going on when this was written."
+        yield "note", "The run was still active when this report was written."
 
 
 def _configuration(run: Run) -> str:

@@ -1,8 +1,8 @@
 """Rollouts by group: the traces of a job as training saw them.
 
 Only rollouts of one task in one step are compared with each other. Where the service
-says neither group nor step, as for a job that a client reports, there is no telling who
-is compared with whom, and no advantage.
+says neither group nor step, as for a job that a client reports, groups are unknown and
+rollouts have no advantage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from math import exp, log
 from statistics import fmean
 from typing import Any
 
-from hud_tui.rl.groups import group_advantages, has_signal, spread
+from hud_tui.rl.groups import group_advantages, has_signal, reward_std
 from hud_tui.wire import Trace, TraceEvent
 
-# A rollout's turns as two texts: what the task asked, and what the policy made of it.
+# A rollout's turns as two texts: the prompt, and the policy's answer.
 
 
 ASKING = frozenset({"system", "user_message"})
@@ -23,7 +23,7 @@ ASKING = frozenset({"system", "user_message"})
 
 
 def prompt_of(events: Sequence[TraceEvent]) -> str:
-    """What was asked before the policy said anything."""
+    """The text before the policy's first turn."""
     asked = []
     for event in events:
         if event.kind not in ASKING:
@@ -33,7 +33,7 @@ def prompt_of(events: Sequence[TraceEvent]) -> str:
 
 
 def answer_of(events: Sequence[TraceEvent]) -> str:
-    """What came after the prompt, tool calls and their results included."""
+    """The text after the prompt, including tool calls and their results."""
     first = next((at for at, event in enumerate(events) if event.kind not in ASKING), len(events))
     return "\n".join(text for event in events[first:] for text in _said(event) if text)
 
@@ -50,7 +50,7 @@ def _said(event: TraceEvent) -> list[str]:
     return [*said, f"error: {event.error}" if event.error else ""]
 
 
-# What a reward is made of, as an evaluation's result says it.
+# Subscores: the parts of a reward, from an evaluation's result.
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Subscore:
 
 
 def subscores(result: object) -> list[Subscore]:
-    """The parts of an evaluation's result, be they a list or a mapping; empty where it has none.
+    """The parts of an evaluation's result, be they a list or a mapping; empty if it has none.
 
     Source: the ``hud`` SDK's EvaluationResult (``subscores``: name, value, weight), and
     servers that send a mapping from name to number.
@@ -94,11 +94,11 @@ def _number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One trace, and how much better it did than its siblings."""
+    """One trace and its advantage."""
 
     trace: Trace
     advantage: float | None
-    """In the reward's unit; None where it has no reward, no group, or is not trained on."""
+    """In the reward's unit; None if it has no reward, no group, or is not trained on."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ class RolloutGroup:
     """Rollouts of one task, in the order of their indices."""
 
     task_slug: str
-    """Empty where the service does not say."""
+    """Empty if the service does not say."""
     heldout: bool
     rollouts: tuple[Rollout, ...]
     compared: bool
     """Whether these are one group of one step, so that they have advantages."""
     attempt: int = 1
-    """Which sampling of its step it is part of: a batch without spread is sampled again."""
+    """Which attempt at its step it belongs to, from 1: a zero-variance batch is sampled again."""
 
     @property
     def rewards(self) -> list[float]:
@@ -124,26 +124,26 @@ class RolloutGroup:
         return fmean(self.rewards) if self.rewards else None
 
     @property
-    def spread(self) -> float:
+    def std(self) -> float:
         """Standard deviation of the rewards; 0 for fewer than two."""
-        return spread(self.rewards)
+        return reward_std(self.rewards)
 
     @property
-    def teaches(self) -> bool:
-        """Whether the rewards differ, so that the group moves the policy."""
+    def has_signal(self) -> bool:
+        """Whether the rewards differ, so that the group has a gradient."""
         return self.compared and not self.heldout and has_signal(self.rewards)
 
 
 def rollout_groups(traces: Sequence[Trace]) -> list[RolloutGroup]:
-    """Group traces: the last attempt at a step first, and in each those that teach before flat
-    ones, held-out tasks last. O(N log N)."""
+    """Group traces: the last attempt at a step first; within it groups with signal, then
+    zero-variance ones, held-out tasks last. O(N log N)."""
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
         members.setdefault(_key(trace), []).append(trace)
     groups = [_group(traces) for traces in members.values()]
     return sorted(
         groups,
-        key=lambda group: (-group.attempt, group.heldout, group.compared and not group.teaches),
+        key=lambda group: (-group.attempt, group.heldout, group.compared and not group.has_signal),
     )
 
 
@@ -171,14 +171,14 @@ def _advantages(traces: list[Trace]) -> list[float | None]:
 
 # How the tokens of an answer are shaded: by logprob, by ratio or by advantage.
 #
-# Each token has a value in the measure's own unit and a place on the ramp, 0 … 1, which a
-# legend explains. A token whose value is not known has none.
+# Each token has a value in the measure's unit and a position on the colour ramp, 0 … 1, which
+# a legend explains. A token whose value is unknown has neither.
 
 
 SURE = 6.0
-"""A logprob this far below 0, in nats, is as unlikely as the ramp shows."""
+"""Logprob at the low end of the ramp, in nats below 0."""
 TWOFOLD = log(2.0)
-"""Log of the ratio at the ramp's end: twice as likely now as when it was sampled."""
+"""Log of the importance ratio at the ramp's end: a ratio of 2."""
 
 
 class Shade(StrEnum):
@@ -195,7 +195,7 @@ class Shaded:
 
     by: Shade
     values: Sequence[float | None]
-    """One a token: nats, a ratio, or a reward's unit."""
+    """One per token: nats, a ratio, or the reward's unit."""
     places: Sequence[float | None]
     """Where each lies on the ramp, 0 … 1."""
     ends: tuple[str, str]
@@ -209,11 +209,11 @@ def by_logprob(logprobs: Sequence[float]) -> Shaded:
 
 
 def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
-    """How much likelier each token is under the policy of now than when it was sampled.
+    """Importance ratio π/π_old of each token.
 
     Args:
-        now: Logprobs by now, shape (T,); None where they are not known.
-        sampled: Logprobs when it was sampled, shape (T,).
+        now: Logprobs under the current policy π, shape (T,); None if unknown.
+        sampled: Logprobs under the sampling policy π_old, shape (T,).
     """
     logs = [None if a is None or a != a or b != b else a - b for a, b in zip(now, sampled)]  # noqa: B905
     values = [None if each is None else exp(max(-50.0, min(50.0, each))) for each in logs]
@@ -225,11 +225,11 @@ def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
 
 
 def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:
-    """What each token is pushed by: its rollout's advantage, the same for all of them.
+    """The rollout's advantage, the same for all of its tokens.
 
     Args:
-        advantage: In the reward's unit; None where it is not trained on.
-        most: The largest of the group by amount, at the ramp's ends.
+        advantage: In the reward's unit; None if it is not trained on.
+        most: The group's largest absolute advantage, at the ramp's ends.
         tokens: How many there are.
     """
     place = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2

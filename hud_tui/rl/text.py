@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from math import inf, isfinite
 
-# How long ago something was, in at most five characters.
+# Ages in at most five characters.
 
 
 AGE_UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -23,8 +23,8 @@ STEP_S = 10
 
 
 def coarse(now: float) -> float:
-    """The moment that ages beside many rows are told of: all of them change together, and
-    seldom, so that a terminal is sent next to nothing while nothing happens."""
+    """`now` rounded for ages in lists: all of them change together and rarely, which saves
+    terminal output."""
     return now // STEP_S * STEP_S
 
 
@@ -33,7 +33,7 @@ def age(stamp: str | float | None, now: float) -> str:
 
     Args:
         stamp: ISO 8601, or Unix seconds.
-        now: Unix seconds. A moment that lies ahead, by another clock, is ``0 s`` ago.
+        now: Unix seconds. A time in the future, by another clock, counts as ``0 s`` ago.
     """
     then = seconds(stamp) if isinstance(stamp, str) else stamp
     if then is None:
@@ -44,14 +44,14 @@ def age(stamp: str | float | None, now: float) -> str:
 
 
 def seconds(stamp: str | None) -> float | None:
-    """An ISO 8601 time as Unix seconds; None where it is none."""
+    """An ISO 8601 time as Unix seconds; None if it is none."""
     try:
         return datetime.fromisoformat(stamp).timestamp() if stamp else None
     except ValueError:
         return None
 
 
-# Numbers of things, as people read them.
+# Formatting of counts.
 
 
 def spaced(number: int) -> str:
@@ -60,7 +60,7 @@ def spaced(number: int) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """So many of a thing, e.g. ``1 step`` or ``1 200 steps``."""
+    """A count with its unit, e.g. ``1 step`` or ``1 200 steps``."""
     return f"{spaced(number)} {thing}{'s' * (number != 1)}"
 
 
@@ -104,7 +104,7 @@ def write_loss_config(config: Mapping[str, float]) -> str:
 LIMIT = 20_000
 """Characters kept of one text; the rest is counted, not shown."""
 WHOLE = sys.maxsize
-"""For what is not shown but copied or written: all of it is kept."""
+"""Limit for text that is copied or written to a file, not shown: unlimited."""
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -135,12 +135,12 @@ def count_unsafe(text: str) -> int:
 
 
 def pictures(text: str) -> list[str]:
-    """What `clean` puts in place of each character that it replaces, in order."""
+    """The pictures that `clean` inserts, in order."""
     return [_picture(match) for match in _UNSAFE.finditer(text)]
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether it has half of a surrogate pair: UTF-8, so no request, can carry that."""
+    """Whether it contains a lone surrogate, which UTF-8 cannot encode."""
     return _SURROGATE.search(text) is not None
 
 

@@ -13,9 +13,9 @@ So a chain never indents, lanes never cross, and a lane's line always means "old
     ●  step-001
     ◇  base
 
-Rows are worked out by segment and asked for one at a time, so the cost of drawing does
-not depend on the size of the tree. A step that extends the newest branch costs O(1); one
-that opens, or goes on with, another branch costs O(branches).
+Rows are computed by segment and requested one at a time, so the cost of drawing does not
+depend on the size of the tree. A step on the newest branch costs O(1); one on another or a
+new branch costs O(branches).
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,22 +27,22 @@ from itertools import accumulate
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.filter import Predicate
 
-# Rows of the drawn tree, and how a straight run is cut into shown and folded pieces.
+# Rows of the drawn tree, and the pieces of a segment: shown or folded.
 
 
 NEAR = 8
 """Steps shown on either side of the head."""
 FOLD_MIN = 3
-"""A shorter run is shown: folding it would save nothing."""
+"""Shorter stretches are not folded: it would save nothing."""
 
 
 class Kind(StrEnum):
-    """What a row shows."""
+    """Kind of a row."""
 
     NODE = "node"
     FOLD = "fold"
     JOINT = "joint"
-    """Where a branch left the lane beside it; the row has no checkpoint of its own."""
+    """The point where a branch leaves the lane beside it; a row without a checkpoint."""
     BASE = "base"
 
 
@@ -52,7 +52,7 @@ class Row:
 
     kind: Kind
     lanes: str
-    """The lanes' glyphs, two cells a lane but one for the last."""
+    """Glyphs of the lanes: two cells per lane, one for the last."""
     served: tuple[bool, ...]
     """For each lane, whether its glyph lies on the head's lineage, shape (lanes,)."""
     newest: int
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Piece:
-    """Neighbours of one segment, by their index in it, that are all shown or one fold."""
+    """Consecutive nodes of a segment, by index, that are all shown or one fold."""
 
     low: int
     high: int
@@ -75,7 +75,7 @@ class Piece:
 
 
 def cut_pieces(length: int, shown: Iterable[tuple[int, int]]) -> list[Piece]:
-    """Cut indices 0 … length-1 into pieces, oldest first, folding what no range shows.
+    """Cut indices 0 … length-1 into pieces, oldest first, folding what is in no range.
 
     Args:
         length: Nodes in the segment, at least 1.
@@ -98,18 +98,18 @@ def cut_pieces(length: int, shown: Iterable[tuple[int, int]]) -> list[Piece]:
     return pieces
 
 
-# Segments: a checkpoint tree cut at its fork points into straight runs.
+# Segments: a checkpoint tree cut at its forks into chains without forks.
 #
-# A run of training is one long chain, so a tree of a hundred thousand checkpoints has a
-# handful of segments. What depends on the tree's shape is worked out by segment, and a
-# step that extends a branch costs the same at any size: it is appended to one list.
+# Training produces long chains, so a tree of a hundred thousand checkpoints has a handful of
+# segments. Layout is computed by segment, and a step that extends a branch is O(1): it is
+# appended to one list.
 #
 # A fork in the middle of a segment cuts it in two. The shorter part gets the new number,
-# so that a node changes its segment O(log N) times at most, however the tree grows.
+# so that a node changes its segment at most O(log N) times.
 
 
 class Segments:
-    """The segments of a growing tree. Nodes are known by their position, oldest first."""
+    """The segments of a growing tree. Nodes are identified by position, oldest first."""
 
     def __init__(self) -> None:
         self.nodes: list[list[int]] = []
@@ -121,7 +121,7 @@ class Segments:
         self.roots: set[int] = set()
         """The segments that grow from the base weights."""
         self.edition = 0
-        """Grows with every new or cut segment, not when one gets longer."""
+        """Incremented with every new or cut segment, not when one gets longer."""
         self._of: list[int] = []
         self._depths: list[int] = []
 
@@ -144,11 +144,11 @@ class Segments:
         return self._open(position, segment)
 
     def of(self, position: int) -> int:
-        """The segment that a node lies in."""
+        """The segment of a node."""
         return self._of[position]
 
     def index(self, position: int) -> int:
-        """A node's place in its segment, 0 the oldest."""
+        """A node's index in its segment, 0 the oldest."""
         return self._depths[position] - self._depths[self.nodes[self._of[position]][0]]
 
     def children(self, segment: int) -> set[int]:
@@ -233,12 +233,12 @@ class Segments:
             self._of[position] = segment
 
 
-# Strands: the segments of a tree in the order and the lanes in which they are drawn.
+# Strands: the segments in drawing order, with their lanes.
 
 
 @dataclass(frozen=True)
 class Strand:
-    """One segment's place in the drawing."""
+    """A segment with its lane in the drawing."""
 
     segment: int
     lane: int
@@ -282,7 +282,7 @@ def _forks(
     newest: list[int],
     lineage: set[int],
 ) -> list[Strand]:
-    """What grows from one segment, topmost first."""
+    """The strands that grow from one segment, topmost first."""
     forks = sorted(segments.children(below), key=lambda s: -newest[s])
     above = False  # whether the lane's line carries the lineage past this fork
     found: list[Strand] = []
@@ -293,7 +293,7 @@ def _forks(
     return found
 
 
-# Unfolded: the straight runs of a tree that are shown step by step.
+# Unfolded: the parts of segments that are shown step by step.
 
 
 Run = tuple[int, int]
@@ -303,7 +303,7 @@ Part = tuple[int, int]
 
 
 class Unfolded:
-    """Runs by position, and the same by segment. Every change tells the segments it concerns."""
+    """Unfolded runs by position and by segment. Every change returns the affected segments."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -311,27 +311,27 @@ class Unfolded:
         self._held: Run | None = None
         self._parts: dict[int, list[Part]] = {}
         self.edition = 0
-        """Grows with every change."""
+        """Incremented with every change."""
 
     @property
     def runs(self) -> list[Run]:
-        """What was unfolded, and is not only held."""
+        """Runs that the user unfolded, without the held one."""
         return [run for run in self._runs if run != self._held]
 
     def parts(self, segment: int) -> list[Part]:
-        """What is unfolded of a segment."""
+        """Unfolded parts of a segment."""
         return self._parts.get(segment, [])
 
     def recut(self) -> None:
-        """Segments were cut: the runs lie in others now."""
+        """Recompute the parts after segments were cut."""
         self._parts = self._cut()
 
     def add(self, oldest: int, newest: int) -> set[int]:
-        """Unfold one run more."""
+        """Unfold another run."""
         return self._set([*self._runs, (oldest, newest)])
 
     def only(self, runs: list[Run]) -> set[int]:
-        """Unfold these runs, and what is held."""
+        """Unfold exactly these runs, plus the held one."""
         return self._set([*runs, *([self._held] if self._held else [])])
 
     def all(self) -> set[int]:
@@ -343,7 +343,7 @@ class Unfolded:
         return self._set([])
 
     def fold(self, position: int) -> set[int] | None:
-        """Fold the runs that a node is in; None where it is in none."""
+        """Fold the runs that a node is in; None if it is in none."""
         segment, index = self._segments.of(position), self._segments.index(position)
         kept = [run for run in self._runs if not self._spans(run, segment, index)]
         return self._set(kept) if len(kept) < len(self._runs) else None
@@ -392,7 +392,7 @@ class Unfolded:
 
 
 class Lanes:
-    """The rows of a growing tree, and which of its straight runs are folded."""
+    """The rows of a growing tree, and which of its segments are folded."""
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -410,9 +410,9 @@ class Lanes:
         """Rows below each strand, counted from the bottom; the last entry is their sum."""
         self._edition = 0
         self.drawing = 0
-        """Grows with every change of what is folded: two drawings may have as many rows."""
+        """Incremented with every change of folding."""
         self.lanes = 1
-        """Lanes that the drawing is wide."""
+        """Width of the drawing in lanes."""
         self.branches = 0
         """Tips of the tree."""
 
@@ -479,7 +479,7 @@ class Lanes:
             self._refold({self.segments.of(p) for p in changed})
 
     def unfold(self, number: int) -> bool:
-        """Show every step of a folded row; False where the row is none."""
+        """Show every step of a folded row; False if the row is none."""
         row = self.row(number)
         if row.kind is not Kind.FOLD:
             return False
@@ -487,7 +487,7 @@ class Lanes:
         return True
 
     def fold(self, position: int) -> bool:
-        """Fold the unfolded run that a node is in; False where it is in none."""
+        """Fold the unfolded run that a node is in; False if it is in none."""
         changed = None if position == ROOT else self._unfolded.fold(position)
         self._refold(changed or set())
         return changed is not None
@@ -499,7 +499,7 @@ class Lanes:
 
     @property
     def edition(self) -> int:
-        """Grows with every change of what is unfolded."""
+        """Incremented with every change of unfolding."""
         return self._unfolded.edition
 
     def unfold_only(self, runs: list[tuple[int, int]]) -> None:
@@ -508,7 +508,7 @@ class Lanes:
 
     @property
     def all_open(self) -> bool:
-        """Whether no straight run is folded."""
+        """Whether nothing is folded."""
         return not any(piece.folded for pieces in self._pieces for piece in pieces)
 
     def hold(self) -> None:
@@ -524,7 +524,7 @@ class Lanes:
         self._refold(self._unfolded.all())
 
     def fold_all(self) -> None:
-        """Fold every straight run."""
+        """Fold every segment."""
         self._refold(self._unfolded.none())
 
     def _reordered(self, head: int | None, moved: set[int]) -> bool:
@@ -545,7 +545,7 @@ class Lanes:
         self._count(0)
 
     def _refold(self, segments: set[int]) -> None:
-        """Work out anew what these segments fold, and the rows above the lowest of them."""
+        """Recompute the pieces of these segments, and the rows above the lowest."""
         changed = len(self._strands)
         for place in (self._place[segment] for segment in segments):
             pieces = self._cut(self._strands[place])
@@ -563,7 +563,7 @@ class Lanes:
         self._starts[first:] = accumulate(heights, initial=self._starts[first])
 
     def _cut(self, strand: Strand) -> list[Piece]:
-        """Fold a segment, but for its ends, its marked nodes and what was unfolded."""
+        """Pieces of a segment: its ends, marked and unfolded nodes are shown, the rest folded."""
         segment = strand.segment
         last = len(self.segments.nodes[segment]) - 1
         shown = [(last, last), *self._unfolded.parts(segment)]

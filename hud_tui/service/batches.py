@@ -389,9 +389,9 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
         "reward_std": pstdev(rewards),
         "reward_min": min(rewards),
         "reward_max": max(rewards),
-        "frac_groups_zero_spread": len(flat) / len(groups),
-        "frac_groups_all_good": good / len(groups),
-        "frac_groups_all_bad": (len(flat) - good) / len(groups),
+        "frac_reward_zero_std": len(flat) / len(groups),
+        "frac_groups_all_solved": good / len(groups),
+        "frac_groups_all_failed": (len(flat) - good) / len(groups),
         **_of_endings(batches),
     }
 

@@ -34,7 +34,7 @@ class Refused(Exception):
         self.code = code
         """A machine's word for it, where the wire has one: ``context_length_exceeded``."""
         self.param = param or (_place(detail[0]) if isinstance(detail, list) and detail else None)
-        """The field that is to blame, e.g. ``messages.0.role``; None where it is none."""
+        """The field that is to blame, e.g. ``messages.0.role``; None if it is none."""
 
 
 def not_found(kind: str, name: object) -> Refused:
@@ -83,7 +83,7 @@ def free_bytes(data_dir: Path) -> int:
 
 
 def refusal(error: BaseException) -> Refused | None:
-    """507 where there is no room, 503 where it may work later, 500 for damage; None where it is
+    """507 where there is no room, 503 where it may work later, 500 for damage; None if it is
     no failure of the disk's."""
     if isinstance(error, DiskFull):
         return Refused(507, FULL)
@@ -305,7 +305,7 @@ def rollout_id(job_id: str, *place: object) -> str:
 
 
 def canonical(text: str) -> str | None:
-    """The canonical UUID of either spelling; None where it is neither."""
+    """The canonical UUID of either spelling; None if it is neither."""
     try:
         return str(UUID(text)) if len(text) in (32, 36) else None
     except ValueError:

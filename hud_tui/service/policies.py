@@ -407,5 +407,5 @@ class Temperatures:
     def find(
         self, prompt: Sequence[int], output: Sequence[int], logprobs: Sequence[float]
     ) -> float | None:
-        """The temperature of an answer; None where it was not sampled here, or long ago."""
+        """The temperature of an answer; None if it was not sampled here, or long ago."""
         return self._kept.get(digest(prompt, output, logprobs))

@@ -46,7 +46,7 @@ class Retention:
         """State paths that the engine could not thin."""
 
     async def disk(self, base: Base | None) -> Disk | None:
-        """What checkpoints of a base take; None where they are kept on a server."""
+        """What checkpoints of a base take; None if they are kept on a server."""
         if base is None or self._engine.about().server is not None:
             return None
         size = await self._store.read(checkpoints.measured, base.name) or base.state_bytes
@@ -94,7 +94,7 @@ class Retention:
                 log.warning("checkpoints could not be thinned: %s", why)
 
     async def _thin(self) -> bool:
-        """Thin one checkpoint by one stage; False where none may be."""
+        """Thin one checkpoint by one stage; False if none may be."""
         opened = self._policies.sources() | self._unreadable
         found = await self._store.read(checkpoints.next_to_thin, opened)
         if found is None:

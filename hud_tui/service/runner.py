@@ -122,7 +122,7 @@ class Runner:
         return status
 
     async def cancel(self, job_id: str) -> bool:
-        """Stop a run and wait for its end; False where it was not running."""
+        """Stop a run and wait for its end; False if it was not running."""
         found = self._runs.get(job_id)
         if found is None or job_id in self._unwritten:
             return False

@@ -436,7 +436,7 @@ class HudApp(App[None]):
         from hud_tui.rl.alarms.alarm import Level
 
         what = keyed("{app.alarms} shows what to do")
-        text = f"{notices.ALARM} {alarm.title} since step {alarm.onset}\n{alarm.said}\n{what}"
+        text = f"{notices.ALARM} {alarm.title} since step {alarm.onset}\n{alarm.summary}\n{what}"
         self.notify(
             clean(text, 400),
             severity="error" if alarm.level is Level.CRITICAL else "warning",

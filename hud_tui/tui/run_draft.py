@@ -14,7 +14,7 @@ from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.progress import Cost, Value, cost, like_seconds, max_tokens, parameters, write
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, verdict
-from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, judge
+from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.tui.screens.base import duration
@@ -96,10 +96,10 @@ class Trial:
     running: bool = False
     left_out: frozenset[str] = frozenset()
     """Slugs of tasks that are not to be submitted."""
-    by_spread: bool = False
+    by_std: bool = False
     """Whether the tasks with most spread come first."""
 
-    def heard(self, progress: Progress) -> Trial:
+    def observe(self, progress: Progress) -> Trial:
         """With what has come since."""
         return replace(
             self,
@@ -120,7 +120,7 @@ class Trial:
 
     def dead(self, tasks: Iterable[Task]) -> frozenset[str]:
         """Slugs of the tasks that were tried and teach nothing; one that failed is not judged."""
-        words = ("too easy", "too hard", "flat")
+        words = ("too easy", "too hard", "no signal")
         return frozenset(task.slug for task in tasks if self.label(task.slug) in words)
 
     def toggled(self, slugs: frozenset[str]) -> Trial:
@@ -137,19 +137,19 @@ class Trial:
         kept = [signal for slug, signal in self.signals.items() if slug not in self.left_out]
         if self.running or self.size is None or not kept:
             return []
-        return [judge(kept, self.size)]
+        return [check_signal(kept, self.size)]
 
     def order(self, tasks: Sequence[Task]) -> list[int]:
         """Places in the taskset, as the list shows them."""
         places = list(range(len(tasks)))
-        if self.by_spread:
+        if self.by_std:
             places.sort(key=lambda place: -self._spread(tasks[place].slug))
         return places
 
     def _spread(self, slug: str) -> float:
         """Tasks that were not tried come last."""
         signal = self.signals.get(slug)
-        return -1.0 if signal is None or signal.spread is None else signal.spread
+        return -1.0 if signal is None or signal.std is None else signal.std
 
     @property
     def bar(self) -> str:

@@ -304,7 +304,7 @@ class RunSession:
         """Tell what the user must know whatever is on the screen."""
         if self._recorder is not None:
             self._recorder.event(event)
-        if isinstance(event, HeadMoved) and (move := self.journal.heard(event)) is not None:
+        if isinstance(event, HeadMoved) and (move := self.journal.observe(event)) is not None:
             self._owner.head_moved_elsewhere(move)
         elif isinstance(event, JobChanged) and self._reconnected:
             self._reconnected, job = False, event.job

@@ -123,7 +123,7 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 """Nothing to a full cell, by eighths of its height."""
 LOCK = "⚿"
 """A model that is changed only by who types its name."""
-ALL_GOOD, ALL_BAD = "═", "┄"
+ALL_SOLVED, ALL_FAILED = "═", "┄"
 """Groups without spread, apart from each other and from any spread without colour too."""
 _TWINS = {
     **dict(zip("▁▂▃▄▅▆▇█", "_..:-=+#", strict=True)),
@@ -208,18 +208,18 @@ def eighth(share: float) -> str:
     return EIGHTHS[min(8, max(1, round(share * 8)))]
 
 
-def mark_glyph(spread: float, teaches: bool, all_good: bool, widest: float) -> str:
+def mark_glyph(spread: float, teaches: bool, all_solved: bool, widest: float) -> str:
     """A group in one cell: as high as its spread; a flat one has a line of its own.
 
     Args:
         spread: Of its rewards.
         teaches: Whether it has any.
-        all_good: Of a flat group, whether it was solved every time.
+        all_solved: Of a flat group, whether it was solved every time.
         widest: The spread of a full cell.
     """
     if teaches:
         return eighth(max(0.01, spread / widest))
-    return ALL_GOOD if all_good else ALL_BAD
+    return ALL_SOLVED if all_solved else ALL_FAILED
 
 
 def wants_ascii(environ: Mapping[str, str], encoding: str | None) -> bool:

@@ -10,7 +10,7 @@ import sys
 from time import perf_counter
 
 from hud_tui.rl.alarms.demos import healthy, row
-from hud_tui.rl.alarms.monitor import Watch
+from hud_tui.rl.alarms.monitor import DetectorSet
 from tests.bench.timing import best_s, floor_s
 
 STEPS, SMALL, REPEAT = 100_000, 2_000, 400
@@ -19,17 +19,17 @@ WHOLE, GROWTH = 1500.0, 2.0
 may take late in a long run than early in a short one."""
 
 
-def grown(steps: int) -> tuple[Watch, float]:
+def grown(steps: int) -> tuple[DetectorSet, float]:
     """The detectors after so many steps, and the seconds that took without making the steps."""
     lines = [healthy(step) for step in range(1, 301)]
     rows = [row(step, lines[step % 300]) for step in range(1, steps + 1)]
-    watch, start = Watch(steps=steps), perf_counter()
+    watch, start = DetectorSet(steps=steps), perf_counter()
     for one in rows:
         watch.read(one)
     return watch, perf_counter() - start
 
 
-def one_more_s(watch: Watch) -> float:
+def one_more_s(watch: DetectorSet) -> float:
     """Least seconds of REPEAT more steps, and of saying what is found."""
     lines = [healthy(step) for step in range(REPEAT)]
 

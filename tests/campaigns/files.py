@@ -62,7 +62,7 @@ RECORDING = (
     '{"kind": "event", "at": 2.5, "data": {"type": "head", "checkpoint_id": "c"}}\n'
 )
 CONFIG = (
-    '[alarms.zero_spread]\nwarn = 0.5\n[notify]\nbell = true\nlevel = "warn"\ncooldown_s = 60\n'
+    '[alarms.zero_variance]\nwarn = 0.5\n[notify]\nbell = true\nlevel = "warn"\ncooldown_s = 60\n'
     '[export]\ndirectory = "here"\n[safety]\nread_only = false\n[keys]\n"app.help" = ["f2"]\n'
 )
 KEPT = json.dumps(

@@ -68,7 +68,7 @@ async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyP
         asked = await terminal.prompt()
         assert "7 checkpoints of" in asked
         assert "the disk has room for at most 3 of 7 checkpoints" in asked
-        assert "beyond 10 GB in all" in asked
+        assert "beyond 10 GB in total" in asked
         terminal.type("n\n")
         assert await terminal.process.wait() == 2
 

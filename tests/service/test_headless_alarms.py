@@ -19,7 +19,7 @@ from tests.conftest import Served
 from tests.service.clients import documents
 from tests.service.headless import Command, commands
 
-EASY = "[alarms.zero_spread]\ninfo = 1e-9\nwarn = 2e-9\ncritical = 3e-9\nwarmup = 0\nhold = 1\n"
+EASY = "[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\ncritical = 3e-9\nwarmup = 0\nhold = 1\n"
 """Limits that the toy engine's groups are beyond from the first step on."""
 RUN = ("run", "arith", "-y", "--group-size", "2", "--steps")
 
@@ -64,7 +64,7 @@ async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
     assert (await hud(*RUN, "2", "--follow")).code == 0
     status = (await hud("status")).data
     assert names(status["skipped"]) != [kind.NAME for kind in DETECTORS]
-    [alarm] = [one for one in status["alarms"] if one["name"] == "zero_spread"]
+    [alarm] = [one for one in status["alarms"] if one["name"] == "zero_variance"]
     assert (alarm["active"], alarm["onset"]) == (True, 1)
     assert alarm["level"] in ("warn", "critical")
     assert alarm["before_id"] is None
@@ -90,14 +90,14 @@ async def test_a_followed_run_prints_its_alarms_and_fails_on_them(
     written(config, EASY)
     followed = await hud(*RUN, "2", "--follow")
     assert followed.code == 0
-    assert "zero_spread" in names([d["data"] for d in followed.documents if d["kind"] == "alarm"])
+    assert "zero_variance" in names([d["data"] for d in followed.documents if d["kind"] == "alarm"])
     written(config, "")
     assert (await hud(*RUN, "1", "--follow", "--fail-on", "critical")).code == 0
     await hud("fork", "arith-rl", "--name", "fresh", "-y")
     written(config, EASY.replace("warmup = 0", "warmup = 3"))
     failed = await hud(*RUN, "50", "-m", "fresh", "--follow", "--fail-on", "warn")
     assert (failed.code, failed.error["type"]) == (6, "alarm")
-    assert ": zero-spread groups since step " in failed.error["message"]
+    assert ": zero-variance groups since step " in failed.error["message"]
     assert failed.documents[-2]["kind"] == "alarm"
     job = (await hud("jobs")).data["jobs"][0]["id"]
     assert (await hud("jobs", job)).data["status"]["status"] in ("running", "succeeded")
@@ -136,7 +136,7 @@ async def test_watching_ends_with_an_alarm(hud: Command, config: Path) -> None:
     await hud(*RUN, "500")
     result = await hud("watch", "arith-rl", "--until", "alarm")
     assert (result.code, result.data["reason"]) == (0, "alarm")
-    assert "zero_spread" in names(result.data["alarms"])
+    assert "zero_variance" in names(result.data["alarms"])
     failed = await hud("watch", "arith-rl", "--fail-on", "warn")
     assert (failed.code, failed.error["type"]) == (6, "alarm")
 
@@ -177,7 +177,7 @@ def node(step: int, metrics: dict[str, float]) -> Checkpoint:
 def test_a_sentry_tells_each_alarm_once_and_again_when_it_gets_worse(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pathology, sentry = PATHOLOGIES["zero-spread"], AlarmPrinter(Thresholds(), None)
+    pathology, sentry = PATHOLOGIES["zero-variance"], AlarmPrinter(Thresholds(), None)
     sentry.begin(TreeRead(checkpoints=()), news=False)
     for step in range(1, 301):
         sentry.hear(CheckpointAdded(checkpoint=node(step, pathology.metrics(step))))

@@ -171,5 +171,5 @@ async def test_an_answer_that_names_no_model_sends_nothing(
         terminal.type("7\n")
         out = await terminal.ended()
     assert terminal.process.returncode == 2
-    assert json.loads(out)["error"]["message"] == "no model is called 7"
+    assert json.loads(out)["error"]["message"] == "no model named 7"
     assert [await client.known_job(model.id) for model in models] == [None, None]

@@ -109,9 +109,9 @@ def test_flat_groups_are_split_in_good_and_bad() -> None:
         return make_batch(trajectories(rewards), 2, "ppo")
 
     metrics = of_rewards([batch([1.0, 1.0, 0.0, 0.0]), batch([1.0, 0.0, 0.2, 0.2])])
-    assert metrics["frac_groups_zero_spread"] == 0.75
-    assert metrics["frac_groups_all_good"] == 0.25
-    assert metrics["frac_groups_all_bad"] == 0.5
+    assert metrics["frac_reward_zero_std"] == 0.75
+    assert metrics["frac_groups_all_solved"] == 0.25
+    assert metrics["frac_groups_all_failed"] == 0.5
 
 
 def test_passes_merge_by_what_they_are() -> None:

@@ -81,9 +81,9 @@ def of_groups(turns: list[Turn]) -> dict[str, float]:
             for turn in group:
                 turn.advantage = 0.0
     return {
-        "frac_groups_zero_spread": len(flat) / len(groups),
-        "frac_groups_all_good": sum(mean >= 0.5 for mean in flat) / len(groups),
-        "frac_groups_all_bad": sum(mean < 0.5 for mean in flat) / len(groups),
+        "frac_reward_zero_std": len(flat) / len(groups),
+        "frac_groups_all_solved": sum(mean >= 0.5 for mean in flat) / len(groups),
+        "frac_groups_all_failed": sum(mean < 0.5 for mean in flat) / len(groups),
     }
 
 

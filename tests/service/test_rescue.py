@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service.engines.tiny.engine import TinyEngine
@@ -56,9 +56,9 @@ async def test_the_rescue_solves_what_was_solved_before_the_update_that_spoilt_i
         job_id = await submit(http, model["id"], steps=steps, **given)
         assert (await ended(http, job_id))["status"] == "succeeded"
     nodes = Tree.of(Checkpoint.model_validate(row) for row in await tree(http, model["id"]))
-    lookout = Lookout()
-    lookout.follow(nodes)
-    alarm = next(one for one in lookout.report().alarms if one.name == "reward_collapse")
+    monitor = AlarmMonitor()
+    monitor.follow(nodes)
+    alarm = next(one for one in monitor.report().alarms if one.name == "reward_collapse")
     rescue = nodes.find(alarm.before_id)
     assert (alarm.onset, alarm.checkpoint_id) == (GOOD + 1, nodes[GOOD].id)
     assert rescue is not None

@@ -202,8 +202,8 @@ async def test_metrics_are_the_agreed_ones(http: httpx.AsyncClient) -> None:
     wanted = {
         "loss:sum", "reward_mean", "reward_std", "reward_min", "reward_max",
         "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
-        "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
-        "frac_groups_all_bad", "completion_length_mean", "completion_length_max",
+        "grad_norm", "learning_rate", "frac_reward_zero_std", "frac_groups_all_solved",
+        "frac_groups_all_failed", "completion_length_mean", "completion_length_max",
         "truncated_share", "tokens", "tokens_per_s", "rollout_s", "train_s",
         "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
         "trained/clip_fraction", "trained/entropy",

@@ -260,7 +260,7 @@ async def test_preflight_samples_and_says_which_tasks_teach(hud: Command, tmp_pa
     signal = result.data["signal"]
     assert (signal["rollouts"], signal["sampled"], signal["group_size"]) == (24, 6, 4)
     assert (signal["model"], signal["checkpoint"]) == ("arith-rl", None)
-    assert signal["teaches"].keys() == {"4", "8", "16"}
+    assert signal["with_signal"].keys() == {"4", "8", "16"}
     assert {len(task["rewards"]) for task in signal["tasks"]} == {4}
     assert signal["estimate"]["rollouts"] > 0
     assert signal["estimate"]["basis"]

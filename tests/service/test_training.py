@@ -58,13 +58,13 @@ async def test_a_checkpoint_says_what_its_step_was(http: httpx.AsyncClient) -> N
     assert node.num_tokens == sum(len(i["samples"][0]["output_token_ids"]) for i in inputs)
     assert [group.rewards for group in node.groups] == [[1.0, 0.0], [0.5, 0.5]]
     assert "trace_ids" not in row["groups"][0]
-    assert node.metrics["frac_groups_zero_spread"] == 0.5
+    assert node.metrics["frac_reward_zero_std"] == 0.5
     assert node.metrics["reward_std"] == pytest.approx(math.sqrt(0.125))
     wanted = {
         "loss:sum", "reward_mean", "reward_std", "reward_min", "reward_max",
         "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
-        "grad_norm", "learning_rate", "frac_groups_zero_spread", "frac_groups_all_good",
-        "frac_groups_all_bad", "completion_length_mean", "completion_length_max", "tokens",
+        "grad_norm", "learning_rate", "frac_reward_zero_std", "frac_groups_all_solved",
+        "frac_groups_all_failed", "completion_length_mean", "completion_length_max", "tokens",
         "train_s", "errored_share",
         "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
         "trained/clip_fraction", "trained/entropy",
@@ -112,7 +112,7 @@ async def test_a_batch_without_spread_takes_no_step(http: httpx.AsyncClient) -> 
     inputs = await payloads(http, model["id"], [1.0, 1.0, 0.0, 0.0])
     passed = (await pass_(http, model["id"], inputs, group_size=2)).json()
     assert passed["num_datums"] == 0
-    assert passed["metrics"]["frac_groups_zero_spread"] == 1.0
+    assert passed["metrics"]["frac_reward_zero_std"] == 1.0
     assert passed["metrics"]["num_datums_dropped"] == 4.0
     assert (passed["metrics"]["tokens"], "trained/entropy" in passed["metrics"]) == (0.0, False)
     assert passed["metrics"]["entropy"] > 0
@@ -153,7 +153,7 @@ async def test_what_a_step_was_refused_for_is_no_part_of_the_next(http: httpx.As
     assert (await optim(http, model["id"])).status_code == 200
     [node] = await tree(http, model["id"])
     assert (node["num_traces"], node["mean_reward"]) == (4, 0.75)
-    assert node["metrics"]["frac_groups_zero_spread"] == 0.5
+    assert node["metrics"]["frac_reward_zero_std"] == 0.5
 
 
 async def test_only_so_much_waits_for_a_step(

@@ -46,7 +46,7 @@ def metrics(step: int) -> dict[str, float]:
         "entropy": 0.3 + fall + 0.05 * noise(step + 5),
         "grad_norm": 0.8 + 0.4 * abs(noise(step + 6)),
         "learning_rate": 3e-4,
-        "frac_groups_zero_spread": max(0.0, 0.4 - 0.3 * fall + 0.1 * noise(step + 8)),
+        "frac_reward_zero_std": max(0.0, 0.4 - 0.3 * fall + 0.1 * noise(step + 8)),
         "completion_length_mean": 6 + 2 * sin(step / 40),
         "truncated_share": 0.02 * fall,
         "tokens_per_s": 41_000 + 3000 * noise(step + 9),

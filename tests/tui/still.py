@@ -110,7 +110,7 @@ def step(
         "entropy": 1.6 - reward,
         "clip_fraction": 0.05,
         "grad_norm": 0.8 + position % 3 / 10,
-        "frac_groups_zero_spread": reward / 4,
+        "frac_reward_zero_std": reward / 4,
         "completion_length_mean": 4 + reward,
     }
     return Checkpoint(

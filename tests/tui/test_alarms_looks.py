@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from hud_tui.events import TreeRead
 from hud_tui.rl.alarms.demos import PATHOLOGIES
-from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
@@ -24,7 +24,7 @@ SCENES: dict[str, tuple[str, tuple[int, int], list[str]]] = {
     "small": ("off-policy", SMALL, []),
     "over": ("gradient-explosion", USUAL, ["end"]),
     "acknowledged": ("off-policy", SMALL, ["a", "down", "A"]),
-    "tiny": ("zero-spread", TINY, []),
+    "tiny": ("zero-variance", TINY, []),
     "well": ("", SMALL, []),
 }
 
@@ -68,11 +68,11 @@ class AlarmStage(Stage):
     SESSION = JudgedSession
 
     def __init__(self, run: Run) -> None:
-        lookout = Lookout()
-        lookout.follow(run.tree, run.job)
-        super().__init__(replace(run, alarms=lookout.report()))
+        monitor = AlarmMonitor()
+        monitor.follow(run.tree, run.job)
+        super().__init__(replace(run, alarms=monitor.report()))
         watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
-        watch._lookout = lookout
+        watch._monitor = monitor
         assert isinstance(self.staged, JudgedSession)
         assert self.context is not None
         self.staged.watch = watch

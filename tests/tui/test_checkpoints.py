@@ -113,15 +113,15 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
         await flown.until(lambda: tree(flown).lanes.branches == 2)
         await flown.press("z")
         said = await flown.until_dialog()
-        assert "Training went on since: step-000008 grew from step-000003" in said
+        assert "Training has continued since: step-000008 descends from step-000003" in said
 
 
 async def test_what_cannot_be_done_says_why(served: Served) -> None:
     async with tree_of(served, 1) as (flown, model_id):
         for key, why in (
             ("u", "no parent to roll back to"),
-            ("z", "nothing to undo"),
-            ("Z", "nothing to do again"),
+            ("z", "Nothing to undo"),
+            ("Z", "Nothing to redo"),
         ):
             await flown.press(key)
             await flown.until(lambda why=why: why in note(flown))
@@ -180,7 +180,7 @@ async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
         assert await flown.head(model_id) == "step-000006"
         assert len(flown.net.sent) == 1
         await flown.press("z")
-        await flown.until(lambda: "nothing to undo" in note(flown))
+        await flown.until(lambda: "Nothing to undo" in note(flown))
 
 
 async def test_a_service_that_keeps_keys_says_that_it_did_not_happen(served: Served) -> None:
@@ -353,7 +353,7 @@ async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: 
         for typed, why in (
             ("reward>>x", "reward>>x: >x is not a number"),
             ("nometric>3", "nometric>3: no checkpoint has nometric"),
-            ("step>", "what to compare with is missing"),
+            ("step>", "no value after the operator"),
         ):
             await flown.press("slash", *typed, "enter")
             assert why in note(flown)

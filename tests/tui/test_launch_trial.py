@@ -65,11 +65,11 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
         await app.press("m")
         await tried(app)
         assert slugs(app) == ["even", "dead", "easy"]
-        assert [row[7] for row in rows(app)] == ["teaches", "too hard", "too easy"]
-        assert "1 of 3 sampled tasks teach" in said(app, "#findings")
+        assert [row[7] for row in rows(app)] == ["signal", "too hard", "too easy"]
+        assert "low signal: 1 of 3 tasks" in said(app, "#findings")
         await app.press("X")
         await app.until(lambda: slugs(app) == ["even", "✘ dead", "✘ easy"])
-        assert "1 of 1 sampled tasks teach" in said(app, "#findings")
+        assert "signal: 1 of 1 task " in said(app, "#findings")
         assert "2 left out" in said(app, "#summary")
         await app.press("o")
         await app.until(lambda: slugs(app) == ["✘ dead", "even", "✘ easy"])

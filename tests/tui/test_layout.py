@@ -240,7 +240,7 @@ def test_every_field_comes_back(state: Path) -> None:
         "view": "jobs",
         "pane": "groups",
         "face": "waste",
-        "order": "teaching first",
+        "order": "signal first",
     }
     odd |= {"unfolded": {"m": [["a", "b"]]}, "details": False, "full_pane": True}
     file.write_text(json.dumps({**asdict(Layout()), "model": "m", **odd, "more": 1}))

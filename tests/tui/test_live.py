@@ -208,8 +208,8 @@ async def test_o_sorts_the_groups() -> None:
         grid = stage.live.query_one(GroupGrid)
         assert "by task" in text_of(grid)
         await pilot.press("o")
-        assert grid.order is Order.TEACHES
-        assert "teaching first" in text_of(grid)
+        assert grid.order is Order.SIGNAL
+        assert "signal first" in text_of(grid)
         assert "all bad" not in text_of(grid).splitlines()[2]
         await pilot.press("g", "down", "down", "j", "pagedown")
         assert "┄ all bad" in text_of(grid)
@@ -224,8 +224,8 @@ async def test_groups_are_shown_as_rollouts_arrive() -> None:
         assert "12 groups × 8" in text_of(grid)
         stage.play(runs.sampling(run, 96))
         await pilot.pause()
-        assert "to come" not in text_of(grid)
-        assert "teach" in text_of(grid)
+        assert "pending" not in text_of(grid)
+        assert "with signal" in text_of(grid)
 
 
 async def test_the_strip_needs_room() -> None:
@@ -430,7 +430,7 @@ async def test_a_first_step_that_failed_is_not_said_to_be_sampled() -> None:
         assert "The first step is being sampled." in text_of(chart)
         stage.play(failed(begun, "no spread", 0))
         await pilot.pause()
-        assert "No steps: the run ended before its first." in text_of(chart)
+        assert "No steps: the run ended before its first step." in text_of(chart)
         assert "failed: no spread" in reason_of(stage)
 
 

@@ -152,7 +152,7 @@ async def test_an_empty_name_is_not_sent(served: Served) -> None:
         await app.press("F")
         await app.until_dialog()
         await app.press("delete", "enter")
-        await app.until(lambda: "type a name" in app.said("#dialog-problem"))
+        await app.until(lambda: "enter a name" in app.said("#dialog-problem"))
         assert app.net.sent == []
 
 

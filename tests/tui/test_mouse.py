@@ -252,7 +252,7 @@ async def test_launch_by_the_mouse_alone() -> None:
         await hand.click(hand.cell(tasks, 5, 3))
         assert tasks.cursor == 2
         await hand.click(hand.cell(tasks, 5, 0))
-        await hand.until(lambda: screen.draft.trial.by_spread)
+        await hand.until(lambda: screen.draft.trial.by_std)
         picker = screen.query_one("#reasoning_effort", Picker)
         before = picker.value
         await hand.click(hand.cell(picker, 4, 0))

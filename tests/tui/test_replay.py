@@ -43,9 +43,9 @@ async def played(client: HudClient) -> list[str]:
 
 
 async def test_a_recording_is_read_through_the_ordinary_client() -> None:
-    async with aclosing(replay_client(demo("zero-spread"), FAST)) as client:
+    async with aclosing(replay_client(demo("zero-variance"), FAST)) as client:
         assert client.settings.label == "replay"
-        assert [model.model_name for model in await client.models()] == ["demo/zero-spread"]
+        assert [model.model_name for model in await client.models()] == ["demo/zero-variance"]
         assert await client.jobs() == []
         assert await client.losses("demo") == []
         said = await played(client)
@@ -122,7 +122,7 @@ async def test_a_stream_goes_on_where_it_is_asked_to_whatever_time_has_passed() 
         assert await begin({"Last-Event-ID": place}) == (place, first)
 
 
-@pytest.mark.parametrize("name", ["zero-spread", "nan-loss", "reward-hacking"])
+@pytest.mark.parametrize("name", ["zero-variance", "nan-loss", "reward-hacking"])
 async def test_a_demo_raises_its_alarms_in_the_app(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

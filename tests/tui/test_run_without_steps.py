@@ -45,4 +45,4 @@ async def test_the_curve_says_why_there_is_none() -> None:
         assert "The first step is being sampled." in heading()
         gave_up = JobStatus(status="failed", id="j", step=0, error="too hard for this model")
         stage.play(replace(waits, job=gave_up))
-        await until(lambda: "the run ended before its first." in heading())
+        await until(lambda: "the run ended before its first step." in heading())

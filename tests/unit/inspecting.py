@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hud_tui.rl.alarms.alarm import Report
-from hud_tui.rl.alarms.monitor import Watch
+from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import Row, row_of
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
@@ -13,7 +13,7 @@ def inspect(
     rows: Iterable[Row], thresholds: Thresholds | None = None, steps: int | None = None
 ) -> Report:
     """What all detectors say of a whole series."""
-    watch = Watch(thresholds, steps)
+    watch = DetectorSet(thresholds, steps)
     for row in rows:
         watch.read(row)
     return watch.report()
@@ -21,9 +21,9 @@ def inspect(
 
 def inspect_lineage(
     tree: Tree, thresholds: Thresholds | None = None, steps: int | None = None
-) -> Watch:
+) -> DetectorSet:
     """The detectors after the whole lineage of a tree's head."""
-    watch = Watch(thresholds, steps)
+    watch = DetectorSet(thresholds, steps)
     for place, position in enumerate(tree.path(tree.head)):
         watch.read(row_of(place, tree[position]))
     return watch

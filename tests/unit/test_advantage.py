@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.groups import group_advantages, has_signal, spread
+from hud_tui.rl.groups import group_advantages, has_signal, reward_std
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 
@@ -38,7 +38,7 @@ def test_a_wider_gap_of_one_in_many_is_residue_by_the_group_s_deviation(
     rewards: list[float],
 ) -> None:
     largest = max(map(abs, rewards))
-    assert max(rewards) - min(rewards) > 1e-6 * largest > spread(rewards) > 0
+    assert max(rewards) - min(rewards) > 1e-6 * largest > reward_std(rewards) > 0
     assert group_advantages(rewards) == [0.0] * len(rewards)
 
 
@@ -66,7 +66,7 @@ def test_advantages_sum_to_zero(rewards: list[float]) -> None:
 @given(REWARDS, st.floats(-50, 50))
 def test_a_shift_of_all_rewards_changes_nothing(rewards: list[float], shift: float) -> None:
     moved = [reward + shift for reward in rewards]
-    if not 1e-10 < spread(rewards) < 1e-3:
+    if not 1e-10 < reward_std(rewards) < 1e-3:
         assert group_advantages(moved) == pytest.approx(group_advantages(rewards), abs=1e-9)
 
 

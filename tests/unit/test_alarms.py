@@ -12,7 +12,7 @@ from hud_tui.rl.alarms import statistics
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES, Pathology, healthy, noise, row
 from hud_tui.rl.alarms.detector import Detector
-from hud_tui.rl.alarms.monitor import DETECTORS, Watch
+from hud_tui.rl.alarms.monitor import DETECTORS, DetectorSet
 from hud_tui.rl.alarms.statistics import Row
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.rl.alarms.throughput import stall
@@ -70,7 +70,7 @@ def test_before_its_onset_a_pathology_trips_nothing(pathology: Pathology) -> Non
 
 @pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
 def test_an_onset_stays_where_it_is_as_the_run_goes_on(pathology: Pathology) -> None:
-    watch, onsets = Watch(steps=pathology.steps), dict[tuple[str, int], int]()
+    watch, onsets = DetectorSet(steps=pathology.steps), dict[tuple[str, int], int]()
     for one in pathology.rows():
         watch.read(one)
         for alarm in watch.report().alarms:
@@ -79,7 +79,7 @@ def test_an_onset_stays_where_it_is_as_the_run_goes_on(pathology: Pathology) -> 
 
 def test_a_run_read_at_once_and_one_that_is_followed_have_the_same_alarms() -> None:
     steps = PATHOLOGIES["off-policy"].rows()
-    watch = Watch()
+    watch = DetectorSet()
     for one in steps:
         watch.read(one)
         watch.report()
@@ -133,7 +133,7 @@ HARMLESS: dict[str, Change] = {
     ),
     "the loss is about 0, as it is in GRPO": lambda n: {"loss:sum": 1e-9 * noise(n)},
     "a third of the groups is flat for some steps": lambda n: (
-        {"frac_groups_zero_spread": 0.35} if n % 40 < 3 else {}
+        {"frac_reward_zero_std": 0.35} if n % 40 < 3 else {}
     ),
     "rewards are far from 0…1": lambda n: {
         "reward_mean": 100 * rising(n) - 300,
@@ -151,19 +151,19 @@ def test_what_looks_bad_and_is_not_trips_nothing(name: str) -> None:
 HARMFUL: dict[str, tuple[Change, str]] = {
     "residue is no spread": (
         lambda n: dict.fromkeys(FLAT, nan) | {"reward_std": 1e-7},
-        "zero_spread",
+        "zero_variance",
     ),
     "tinker's shares of all good and all bad": (
         lambda n: {
-            "frac_groups_zero_spread": nan,
-            "frac_groups_all_good": 0.1,
-            "frac_groups_all_bad": 0.7,
+            "frac_reward_zero_std": nan,
+            "frac_groups_all_solved": 0.1,
+            "frac_groups_all_failed": 0.7,
         },
-        "zero_spread",
+        "zero_variance",
     ),
     "prime-rl's share of groups that teach": (
         lambda n: dict.fromkeys(FLAT, nan) | {"frac_groups_mixed": 0.1},
-        "zero_spread",
+        "zero_variance",
     ),
     "rollouts dropped as too old": (lambda n: {"off_policy/dropped": 40.0}, "staleness"),
     "kl that grows step by step": (
@@ -178,7 +178,7 @@ HARMFUL: dict[str, tuple[Change, str]] = {
     "traces left out": (lambda n: {"errored_share": nan, "traces_without_samples": 30}, "errored"),
     "a reward that is infinite": (lambda n: {"reward_mean": inf if n == 200 else 0.5}, "non_fin"),
 }
-FLAT = ("frac_groups_zero_spread", "frac_groups_all_good", "frac_groups_all_bad")
+FLAT = ("frac_reward_zero_std", "frac_groups_all_solved", "frac_groups_all_failed")
 
 
 @pytest.mark.parametrize("name", HARMFUL)
@@ -191,17 +191,17 @@ def test_what_is_bad_is_seen_by_other_signs_too(name: str) -> None:
 def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]]) -> None:
     report = inspect([row(step, {"unknown": 1.0}) for step in range(1, 50)])
     assert report.alarms == ()
-    said = {skipped.name: skipped.said for skipped in report.skipped}
+    said = {skipped.name: skipped.summary for skipped in report.skipped}
     timed = {"throughput"}  # rows have times
     assert (kind.NAME in said) == (kind.NAME not in timed)
-    assert said.get(kind.NAME, kind.NEEDS).endswith(kind.NEEDS)
+    assert kind.NEEDS in said.get(kind.NAME, kind.NEEDS)
 
 
 def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
-    run = PATHOLOGIES["zero-spread"].rows()
-    off = read_thresholds({"zero_spread": {"enabled": False, "warn": 0.5, "critical": 1}})
+    run = PATHOLOGIES["zero-variance"].rows()
+    off = read_thresholds({"zero_variance": {"enabled": False, "warn": 0.5, "critical": 1}})
     assert inspect(run, off).alarms == ()
-    high = read_thresholds({"zero_spread": {"info": 0.98, "warn": 0.99, "critical": 1.5}})
+    high = read_thresholds({"zero_variance": {"info": 0.98, "warn": 0.99, "critical": 1.5}})
     assert inspect(run, high).alarms == ()
 
 
@@ -218,8 +218,8 @@ def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None
         for step in range(60)
     )
     found = {alarm.name: alarm for alarm in inspect_lineage(tree).report().alarms}
-    assert set(found) == {"kl_sampler", "zero_spread"}
-    assert found["zero_spread"].level is Level.WARN
+    assert set(found) == {"kl_sampler", "zero_variance"}
+    assert found["zero_variance"].level is Level.WARN
     assert (found["kl_sampler"].checkpoint_id, found["kl_sampler"].onset) == ("c9", 10)
     assert (found["kl_sampler"].shown_id, found["kl_sampler"].shown) == ("c10", 11)
 
@@ -271,7 +271,7 @@ METRICS = st.dictionaries(
 def test_no_data_makes_a_detector_raise(
     found: list[dict[str, float]], times: int, at: float | None
 ) -> None:
-    watch = Watch(steps=100)
+    watch = DetectorSet(steps=100)
     for place, metrics in enumerate(found * times):
         watch.read(Row(place, metrics, place + 1, f"c{place}", at))
     report = watch.report()
@@ -279,7 +279,7 @@ def test_no_data_makes_a_detector_raise(
     for alarm in report.alarms:
         assert 0 <= alarm.row < report.steps
         assert all(isfinite(one.value) for one in alarm.evidence)
-        assert alarm.said
+        assert alarm.summary
 
 
 @settings(deadline=None, max_examples=100)

@@ -69,10 +69,10 @@ def test_free_name(source: str, taken: list[str], free: str) -> None:
     ("name", "says"),
     [
         ("fine", ""),
-        (" ", "type a name"),
+        (" ", "enter a name"),
         ("x" * 101, "at most 100"),
-        ("a\x1bb", "seen"),
-        (" MIXED-rl", "already"),
+        ("a\x1bb", "printable"),
+        (" MIXED-rl", "exists"),
     ],
 )
 def test_name_problem(name: str, says: str) -> None:

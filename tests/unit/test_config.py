@@ -23,10 +23,10 @@ def test_without_a_file_all_is_as_it_comes(tmp_path: Path) -> None:
 
 
 def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
-    text = "[alarms.zero_spread]\nwarn = 0.6\n[alarms.reward_collapse]\nsigmas = 3\n"
+    text = "[alarms.zero_variance]\nwarn = 0.6\n[alarms.reward_collapse]\nsigmas = 3\n"
     found, usual = read_config(written(tmp_path, text)).alarms, Thresholds()
-    assert (found.zero_spread.warn, found.reward_collapse.sigmas) == (0.6, 3.0)
-    assert found.zero_spread.critical == usual.zero_spread.critical
+    assert (found.zero_variance.warn, found.reward_collapse.sigmas) == (0.6, 3.0)
+    assert found.zero_variance.critical == usual.zero_variance.critical
     assert found.reward_collapse.hold == usual.reward_collapse.hold == 10
     assert found.kl_sampler == usual.kl_sampler
 
@@ -34,12 +34,12 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[alarms.zero_spread]\nwarn = -1\n", "alarms.zero_spread.warn: "),
-        ("[alarms.zero_spread]\nwarn = 'high'\n", "alarms.zero_spread.warn: "),
-        ("[alarms.zero_spread]\nwarn = nan\n", "alarms.zero_spread.warn: "),
-        ("[alarms.zero_spread]\nwarn = 0.8\n", "alarms.zero_spread: .*info < warn < critical"),
-        ("[alarms.zero_spred]\nwarn = 0.8\n", "alarms.zero_spred: no such detector"),
-        ("[alarms.grad_norm]\nwarn = 0.8\n", "alarms.grad_norm.warn: not known"),
+        ("[alarms.zero_variance]\nwarn = -1\n", "alarms.zero_variance.warn: "),
+        ("[alarms.zero_variance]\nwarn = 'high'\n", "alarms.zero_variance.warn: "),
+        ("[alarms.zero_variance]\nwarn = nan\n", "alarms.zero_variance.warn: "),
+        ("[alarms.zero_variance]\nwarn = 0.8\n", "alarms.zero_variance: .*info < warn < critical"),
+        ("[alarms.zero_spred]\nwarn = 0.8\n", "alarms.zero_spred: unknown detector"),
+        ("[alarms.grad_norm]\nwarn = 0.8\n", "alarms.grad_norm.warn: unknown setting"),
         (
             "[alarms.grad_norm]\nhold = 0\n",
             "alarms.grad_norm.hold: expected 1 or more",

@@ -8,9 +8,9 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.head import (
     Act,
+    HeadMove,
     Journal,
     Move,
-    Wanted,
     to_parent,
     to_redo,
     to_selected,
@@ -101,38 +101,38 @@ def run(head: int | None) -> Run:
 
 
 def test_what_is_wanted() -> None:
-    assert to_selected(run(2), 1, folded=False) == Wanted("c1")
-    assert to_parent(run(2)) == Wanted("c1")
+    assert to_selected(run(2), 1, folded=False) == HeadMove("c1")
+    assert to_parent(run(2)) == HeadMove("c1")
     journal = Journal()
     journal.moved("c2", "c0")
-    assert to_undo(run(0), journal) == Wanted("c2", Act.UNDO)
-    journal.undid()
-    assert to_redo(journal) == Wanted("c0", Act.REDO)
+    assert to_undo(run(0), journal) == HeadMove("c2", Act.UNDO)
+    journal.mark_undone()
+    assert to_redo(journal) == HeadMove("c0", Act.REDO)
 
 
 def test_what_cannot_be_wanted_says_why() -> None:
     journal = Journal()
     for wish, why in (
-        (lambda: to_selected(run(2), 1, folded=True), "folded"),
+        (lambda: to_selected(run(2), 1, folded=True), "folds"),
         (lambda: to_selected(run(2), ROOT, folded=False), "base weights"),
         (lambda: to_parent(run(0)), "no parent"),
         (lambda: to_parent(run(None)), "nothing to roll back"),
-        (lambda: to_undo(run(2), journal), "nothing to undo"),
-        (lambda: to_redo(journal), "nothing to do again"),
+        (lambda: to_undo(run(2), journal), "Nothing to undo"),
+        (lambda: to_redo(journal), "Nothing to redo"),
     ):
         with pytest.raises(HudUsage, match=why):
             wish()
     journal.done.append(Move(None, "c0"))
-    with pytest.raises(HudUsage, match="Base weights"):
+    with pytest.raises(HudUsage, match="base weights"):
         to_undo(run(0), journal)
 
 
 def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
     assert undo_note(run(0), Move("c2", "c0")) == ""
-    assert "Training went on since: step-000003 grew from step-000001" in undo_note(
+    assert "Training has continued since: step-000003 descends from step-000001" in undo_note(
         run(2), Move(None, "c0")
     )
-    assert "moved elsewhere since it was set to step-000003: it is step-000001 now" in undo_note(
+    assert "it was set to step-000003 and is now step-000001" in undo_note(
         run(0), Move("c1", "c2")
     )
     assert undo_note(run(0), Move("c2", "c0", ours=False)).startswith("Somebody else")

@@ -12,7 +12,8 @@ DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)
 def test_it_names_the_checkpoints_and_the_bound() -> None:
     model = Model(id="1", model_name="m", disk=DISK)
     assert disk_use(model, 600) == (
-        "1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in all (now 83 MB) the oldest are thinned"
+        "1.2 GB: 600 checkpoints of 2.1 MB;"
+        " beyond 10 GB in total (now 83 MB) the oldest are thinned out"
     )
     assert disk_use(model, None) == ""
 
@@ -30,10 +31,10 @@ def test_a_run_of_no_named_length_takes_the_models_own() -> None:
     ("free", "limit", "steps", "level", "said"),
     [
         (15, 10**10, 60, "warning", "room for at most 7 of 60 checkpoints: 15 MB free"),
-        (15, 10**10, 7, "ok", "there is room"),
-        (125, 10**10, 60, "ok", "there is room"),
+        (15, 10**10, 7, "ok", "enough space"),
+        (125, 10**10, 60, "ok", "enough space"),
         (1, 10**10, 60, "failure", "room for at most 0 of 60 checkpoints: 1.0 MB free"),
-        (15, 90 * 10**6, 60, "ok", "there is room"),  # by then it is thinned: 7 MB are left to grow
+        (15, 90 * 10**6, 60, "ok", "enough space"),  # by then it is thinned: 7 MB are left to grow
         (1, 83 * 10**6, 60, "failure", "room for at most 0 of 60"),
     ],
 )
@@ -57,8 +58,8 @@ def test_a_run_on_a_server_says_what_goes_there_and_what_stays() -> None:
     state = EngineState(engine="tinker", server="http://host:1", saves_per_step=2)
     model = Model(id="1", model_name="m", engine=state)
     assert where_stored(model, 60, 640, 96) == [
-        ("server", "tinker @ host:1: prompts, completions and weights go there; it may cost money"),
-        ("tokens", "at most 61 440 sampled and as many trained on, besides the prompts"),
+        ("server", "tinker @ host:1: receives prompts, completions and weights; may cost money"),
+        ("tokens", "at most 61 440 sampled and as many trained, plus prompts"),
         (
             "stored",
             "120 checkpoints on the server, kept until deleted;"

@@ -57,8 +57,8 @@ NODES = [
 ]
 ALARM = Alarm(
     *(
-        "zero_spread",
-        "zero-spread groups",
+        "zero_variance",
+        "zero-variance groups",
         Level.WARN,
         True,
         9,
@@ -107,12 +107,12 @@ def test_the_report_says_what_the_run_did() -> None:
         "| best by held-out reward | `step-000039` (held-out 0.78, reward 0.975 of 4 rollouts) |",
         "| steps | 40 of 50 |",
         "| submitted | 2023-11-14 22:13 UTC, took 1 h 02 min |",
-        "| from the lineage's first step to its last | 0 min 39 s |",
+        "| time from first to last step of the lineage | 0 min 39 s |",
         "| `steps` | `50` |",
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
         "50.0% of 160 rollouts",
-        "### warn: zero-spread groups",
-        "Since step 10 (first seen at step 11), until now. share .587 (limit .500).",
+        "### warn: zero-variance groups",
+        "Since step 10 (detected at step 11), until now. share .587 (limit .500).",
         "→ Give harder tasks.",
         "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | by somebody else |",
         "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",
@@ -143,8 +143,8 @@ def test_no_hostile_text_is_a_link_a_heading_or_html() -> None:
     headings = [t.content for t, before in zip(tokens[1:], tokens, strict=False)
                 if before.type == "heading_open"]  # fmt: skip
     assert headings[1:] == [
-        *("Configuration", "Metrics", "Charts", "Waste", "Alarms", "warn: zero-spread groups"),
-        *("Where the head was set", "Notes and pins", "Lineage"),
+        *("Configuration", "Metrics", "Charts", "Waste", "Alarms", "warn: zero-variance groups"),
+        *("Head history", "Notes and pins", "Lineage"),
     ]
     rows = re.findall(r"^\|.*\|$", page, re.MULTILINE)
     widths = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
@@ -215,7 +215,7 @@ def test_lineages_are_told_run_by_run() -> None:
         "| `step-000002`",
         "| `step-000002`",
     ]
-    assert "on the way to the head" in lines[0]
+    assert "in the head's lineage" in lines[0]
     assert "the head is `step-000005`" in lines[2]
     many = list(lineage_lines(tree_of([-1] * 100)))
     assert many[0].startswith("40 of 100")

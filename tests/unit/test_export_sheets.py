@@ -126,7 +126,7 @@ def test_groups_have_a_row_each_with_all_rewards() -> None:
     [row] = read_json(
         groups_sheet(run_of(Checkpoint(id="a", step=1, is_active=True, groups=[group])))
     )["rows"]
-    assert (row["task_slug"], row["tokens"], row["teaches"]) == (HOSTILE, 7, True)
+    assert (row["task_slug"], row["tokens"], row["has_signal"]) == (HOSTILE, 7, True)
     assert [float(text) for text in row["rewards"].split()] == group.rewards
 
 

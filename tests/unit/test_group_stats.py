@@ -18,9 +18,9 @@ from hud_tui.service import batches
 )
 def test_groups_without_spread_are_good_or_bad(rewards: list[float], good: bool, bad: bool) -> None:
     stats = group_stats(rewards)
-    assert (stats.all_good, stats.all_bad) == (good, bad)
+    assert (stats.all_solved, stats.all_failed) == (good, bad)
 
 
 def test_the_middle_is_where_the_service_has_it() -> None:
     at = batches.GOOD
-    assert group_stats([at, at]).all_good
+    assert group_stats([at, at]).all_solved

@@ -33,7 +33,7 @@ def test_history_grows_with_the_lineage() -> None:
     history.follow(first)
     history.follow(first.fold(CheckpointAdded(checkpoint=node(3, 2, a=[1.0, 1.0]))))
     assert means(history, "a") == [0.5, 1.0]
-    assert [mark.spread for mark in history.of("a")] == [0.5, 0.0]
+    assert [mark.std for mark in history.of("a")] == [0.5, 0.0]
     assert means(history, "b") == [1.0]
     assert means(history, "unknown") == []
 
@@ -64,13 +64,13 @@ def rows_of(run: Run, order: Order = Order.TASK) -> GroupRows:
 def test_a_taken_step_shows_its_groups() -> None:
     shown = rows_of(grown(node(1, None, b=[0.0, 1.0], a=[1.0, 1.0], c=[0.0, 0.0])))
     assert [row.task_slug for row in shown.rows] == ["a", "b", "c"]
-    assert shown.summary == "3 groups × 2 · 1 all good · 1 all bad · 1 teach"
+    assert shown.summary == "3 groups × 2 · 1 all solved · 1 all failed · 1 with signal"
     assert shown.sampler == "base"
 
 
 def test_teaching_groups_come_first_where_asked() -> None:
     run = grown(node(1, None, a=[1.0, 1.0], b=[0.0, 1.0], c=[0.0, 0.0], d=[0.0, 1.0]))
-    shown = rows_of(run, Order.TEACHES)
+    shown = rows_of(run, Order.SIGNAL)
     assert [row.task_slug for row in shown.rows] == ["b", "d", "a", "c"]
 
 
@@ -80,7 +80,7 @@ def test_a_step_being_sampled_shows_what_has_come() -> None:
     assert len(shown.rows) == 12, "the step before sampled the same tasks: each has its row"
     came = {row.task_slug: len(row.rewards) for row in shown.rows if row.rewards}
     assert came == {runs.slug(0): 8, runs.slug(1): 5}
-    assert shown.summary.endswith("11 to come")
+    assert shown.summary.endswith("11 pending")
 
 
 def test_rows_hold_still_while_rollouts_arrive() -> None:

@@ -44,7 +44,7 @@ def test_relations(
 ) -> None:
     change = head_change(run_of(FORKED, head), f"c{target}")
     assert (change.relation, change.leaving, change.joining) == (relation, leaving, joining)
-    assert (change.parted.id if change.parted else None) == parted
+    assert (change.common.id if change.common else None) == parted
     assert change.then.id == f"c{target}"
     assert (change.now.id if change.now else None) == (None if head is None else f"c{head}")
 
@@ -52,7 +52,7 @@ def test_relations(
 def test_lineages_that_share_only_the_base_are_branches() -> None:
     change = head_change(run_of([-1, -1], 0), "c1")
     assert change.relation is Relation.BRANCH
-    assert (change.leaving, change.joining, change.parted) == (1, 1, None)
+    assert (change.leaving, change.joining, change.common) == (1, 1, None)
 
 
 @given(parents(), st.data())
@@ -118,7 +118,7 @@ def test_outcomes(before: int, after: int | None, answered: bool, done: bool, te
 def test_a_step_that_grew_from_the_new_head_proves_that_it_was_set() -> None:
     became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, 0], 3), "c0", False)
     assert became.done
-    assert became.text.endswith("head is step-000004, which grew from step-000001 · verified")
+    assert became.text.endswith("head is step-000004, trained on from step-000001 · verified")
 
 
 def test_a_step_that_grew_from_the_old_head_proves_nothing() -> None:
@@ -162,10 +162,10 @@ def moved(
 
 def test_the_journal_takes_down_foreign_moves_and_no_steps() -> None:
     journal = Journal()
-    assert journal.heard(moved("b", "a", "step")) is None
-    assert journal.heard(moved("b", "b")) is None
-    assert journal.heard(moved(None, "b")) is None
-    assert journal.heard(moved("c", "b")) == Move("b", "c", ours=False, at=1.0)
+    assert journal.observe(moved("b", "a", "step")) is None
+    assert journal.observe(moved("b", "b")) is None
+    assert journal.observe(moved(None, "b")) is None
+    assert journal.observe(moved("c", "b")) == Move("b", "c", ours=False, at=1.0)
     assert journal.done == [Move("b", "c", ours=False, at=1.0)]
 
 
@@ -173,27 +173,27 @@ def test_our_own_move_is_expected_once_and_for_a_while() -> None:
     now = 0.0
     journal = Journal(lambda: now)
     journal.expect("b")
-    assert journal.heard(moved("b", "a")) is None
-    assert journal.heard(moved("b", "a")) is not None
+    assert journal.observe(moved("b", "a")) is None
+    assert journal.observe(moved("b", "a")) is not None
     journal.expect("c")
     now = 61.0
-    assert journal.heard(moved("c", "b")) is not None
+    assert journal.observe(moved("c", "b")) is not None
 
 
 def test_the_service_says_what_our_move_left_whichever_comes_first() -> None:
     """Training takes a step between our last reading and the move."""
     journal = Journal()
     journal.expect("b")
-    journal.heard(moved("b", "a2"))
+    journal.observe(moved("b", "a2"))
     journal.moved("a1", "b")
     assert journal.done == [Move("a2", "b")]
     journal.expect("c")
     journal.moved("b", "c")
-    journal.heard(moved("c", "b2"))
+    journal.observe(moved("c", "b2"))
     assert journal.done == [Move("a2", "b"), Move("b2", "c")]
     journal.expect("d")
     journal.moved("c", "d")
-    journal.heard(moved("d", "b2", at=0.0))  # what a poll saw last is older than what we read
+    journal.observe(moved("d", "b2", at=0.0))  # what a poll saw last is older than what we read
     assert journal.done[-1] == Move("c", "d")
 
 
@@ -202,8 +202,8 @@ def test_undoing_leaves_the_moves_before_it_as_they_were() -> None:
     journal.moved("a", "b")
     journal.moved("b", "c")
     journal.expect("b", new=False)
-    journal.undid()
-    assert journal.heard(moved("b", "c")) is None
+    journal.mark_undone()
+    assert journal.observe(moved("b", "c")) is None
     assert (journal.done, journal.undone) == ([Move("a", "b")], [Move("b", "c")])
 
 
@@ -214,12 +214,12 @@ def test_undo_takes_back_the_last_move_then_the_one_before() -> None:
     targets = []
     while journal.done:
         targets.append(to_undo(run, journal).target)
-        journal.undid()
+        journal.mark_undone()
     assert targets == ["c3", "c2", "c1"]
     again = []
     while journal.undone:
         again.append(to_redo(journal).target)
-        journal.redid()
+        journal.mark_redone()
     assert again == ["c2", "c3", "c5"]
 
 
@@ -227,11 +227,11 @@ def test_undo_and_redo_walk_the_moves_and_a_new_one_forgets_the_undone() -> None
     journal = Journal()
     journal.moved("a", "b")
     journal.moved("b", "c")
-    journal.undid()
+    journal.mark_undone()
     assert (journal.done, journal.undone) == ([Move("a", "b")], [Move("b", "c")])
-    journal.redid()
+    journal.mark_redone()
     assert (journal.done[-1], journal.undone) == (Move("b", "c"), [])
-    journal.undid()
+    journal.mark_undone()
     journal.moved("b", "d")
     assert journal.undone == []
 

@@ -98,7 +98,7 @@ def test_without_the_envelope_the_scale_is_the_average_s() -> None:
 def test_a_branch_lies_over_the_steps_that_both_have() -> None:
     run, sight = runs.branched(60, 30, 40), ChartData()
     [left] = branches(run)
-    assert (left.name, left.steps, left.parted) == ("step-000060", 30, "step-000030")
+    assert (left.name, left.steps, left.common) == ("step-000060", 30, "step-000030")
     lens = ChartView(overlay=over_branch(run, left.tip), smoothing=0)
     own = sight.buckets(run, "reward_mean", lens, 80)
     other = sight.others(run, "reward_mean", lens, 80)

@@ -83,7 +83,7 @@ def test_a_job_is_found_by_how_its_id_begins() -> None:
         find_job("aaaa", jobs)
     assert "aaaa-bbbb (two), aaaa-cccc" in several.value.hint
     for short in ("aaa", "dddd", ""):
-        with pytest.raises(HudUsage, match="no job is called"):
+        with pytest.raises(HudUsage, match="no job named"):
             find_job(short, jobs)
 
 

@@ -101,8 +101,8 @@ def test_a_recording_of_no_known_date_is_played_without(tmp_path: Path, at: str)
 @pytest.mark.parametrize(
     "table",
     [
-        "[alarms.zero_spread]\nwarn = ",
-        "[alarms.zero_spread]\nwarmup = ",
+        "[alarms.zero_variance]\nwarn = ",
+        "[alarms.zero_variance]\nwarmup = ",
         "[notify]\ncooldown_s = ",
         "[export]\ndirectory = ",
         "[safety]\nread_only = ",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.rl.tasks.checks import Finding, check_older
+from hud_tui.rl.tasks.checks import Finding, check_legacy
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.rl.tasks.legacy import Variable, fill_rows, find_variables
 from hud_tui.rl.tasks.task import Task
@@ -22,7 +22,7 @@ def v4(url: str = "https://mcp.hud.ai/v3/mcp", **headers: str) -> Task:
 
 
 def levels(tasks: list[Task], *known: str, embedded: bool = False) -> dict[str, str]:
-    return {f.check: f.level for f in check_older(tasks, known, embedded)}
+    return {f.check: f.level for f in check_legacy(tasks, known, embedded)}
 
 
 def of(check: str, findings: list[Finding]) -> Finding:
@@ -30,7 +30,7 @@ def of(check: str, findings: list[Finding]) -> Finding:
 
 
 def test_rows_with_an_environment_are_not_asked() -> None:
-    assert check_older([read_row({"env": "e", "id": "s"})], (), embedded=True) == []
+    assert check_legacy([read_row({"env": "e", "id": "s"})], (), embedded=True) == []
 
 
 def test_a_remote_graded_row_passes_on_the_platform_and_not_here() -> None:
@@ -45,7 +45,7 @@ def test_a_gym_is_run_by_nobody() -> None:
 
 def test_a_row_that_nothing_grades_is_named() -> None:
     row = {"prompt": "Go.", "mcp_config": {"hud": {"url": "https://x.hud.ai"}}}
-    finding = of("graded", check_older([v4(), read_row(row, "t.json row 2")], (), False))
+    finding = of("graded", check_legacy([v4(), read_row(row, "t.json row 2")], (), False))
     assert (finding.level, finding.where) == ("failure", "t.json row 2")
 
 
@@ -57,7 +57,7 @@ NEAR = """
 
 @pytest.mark.parametrize("url", NEAR.split())
 def test_a_url_of_this_network_is_no_remote_one(url: str) -> None:
-    finding = of("remote", check_older([v4(url)], (), embedded=False))
+    finding = of("remote", check_legacy([v4(url)], (), embedded=False))
     assert (finding.level, finding.where) == ("failure", "t.json row 1")
 
 
@@ -68,13 +68,13 @@ def test_a_public_url_is_remote(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["file:///x", "not a url", "ftp://x.y/z", "hud.ai/mcp"])
 def test_a_url_of_no_website_is_named_as_one(url: str) -> None:
-    finding = of("remote", check_older([v4(url)], (), embedded=False))
+    finding = of("remote", check_legacy([v4(url)], (), embedded=False))
     assert "neither http nor https" in finding.message
 
 
 def test_a_server_that_is_started_here_is_not_remote() -> None:
     row: dict[str, Any] = {**v4().more, "mcp_config": {"box": {"command": "docker"}}}
-    finding = of("remote", check_older([read_row(row)], (), embedded=False))
+    finding = of("remote", check_legacy([read_row(row)], (), embedded=False))
     assert "box is started on this machine" in finding.message
 
 
@@ -85,7 +85,7 @@ def test_variables_are_listed_with_what_is_missing() -> None:
         Variable("OTHER", missing=True, default=False, tasks=1),
         Variable("REGION", missing=False, default=True, tasks=1),
     ]
-    finding = of("variables", check_older(tasks, {"KEY"}, embedded=False))
+    finding = of("variables", check_legacy(tasks, {"KEY"}, embedded=False))
     assert (finding.level, finding.where) == ("failure", "OTHER")
     assert levels(tasks, "KEY", "OTHER")["variables"] == "ok"
 
@@ -97,7 +97,7 @@ def test_a_default_of_one_row_does_not_help_another() -> None:
 
 
 def test_a_key_in_the_clear_is_named_by_its_place_and_never_shown() -> None:
-    finding = of("variables", check_older([v4(Authorization=f"Bearer {SECRET}")], (), False))
+    finding = of("variables", check_legacy([v4(Authorization=f"Bearer {SECRET}")], (), False))
     assert finding.where == "mcp_config.hud.headers.Authorization"
     assert SECRET not in repr(finding)
     assert levels([v4(Authorization="Bearer ${KEY}")], "KEY")["variables"] == "ok"
@@ -154,7 +154,7 @@ def test_a_url_with_a_variable_of_either_spelling_is_taken_to_be_remote() -> Non
 def test_a_key_beside_a_variable_or_as_its_default_is_in_the_clear(text: str) -> None:
     finding = of(
         "variables",
-        [f for f in check_older([v4(token=text)], ("KEY",), False) if f.level == "warning"],
+        [f for f in check_legacy([v4(token=text)], ("KEY",), False) if f.level == "warning"],
     )
     assert finding.where == "mcp_config.hud.headers.token"
     assert SECRET not in repr(finding)
@@ -174,6 +174,6 @@ def test_a_key_beside_a_variable_or_as_its_default_is_in_the_clear(text: str) ->
 )
 def test_a_key_within_a_text_is_in_the_clear_too(server: dict[str, Any], clear: bool) -> None:
     task = read_row({**v4().more, "mcp_config": {"box": server}}, "t.json row 1")
-    found = [f for f in check_older([task], ("KEY",), False) if f.check == "variables"]
+    found = [f for f in check_legacy([task], ("KEY",), False) if f.check == "variables"]
     assert ("warning" in {f.level for f in found}) == clear
     assert SECRET not in repr(found)

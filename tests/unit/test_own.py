@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.alarms.monitor import Lookout, rescue
+from hud_tui.rl.alarms.monitor import AlarmMonitor, last_good_checkpoint
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.compare import compare
 from hud_tui.rl.filter import parse
@@ -182,10 +182,10 @@ def test_a_filter_lists_a_checkpoint_once_its_rollouts_are_known() -> None:
 
 def newest_alarms(tree: Tree) -> dict[str, tuple[int, int, int]]:
     """The alarms' onset, the step that showed it, and the step to serve, by detector."""
-    lookout = Lookout()
-    lookout.follow(tree)
+    monitor = AlarmMonitor()
+    monitor.follow(tree)
     found = {}
-    for alarm in lookout.report().alarms:
+    for alarm in monitor.report().alarms:
         position = tree.find(alarm.before_id)
         assert position is not None
         found[alarm.name] = alarm.onset, alarm.shown, position + 1
@@ -229,21 +229,21 @@ def chain(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
 
 def test_a_rescue_passes_over_what_was_no_longer_good_and_what_has_expired() -> None:
     tree = chain([*[0.9] * 20, 0.3, 0.4, 0.1])
-    assert rescue(tree, 22) == 19
-    assert rescue(chain([*[0.9] * 20, 0.3], ["full"] * 19 + ["expired"]), 20) == 18
-    assert rescue(chain([None] * 5), 3) == 2
-    assert rescue(tree, 0) is None
+    assert last_good_checkpoint(tree, 22) == 19
+    assert last_good_checkpoint(chain([*[0.9] * 20, 0.3], ["full"] * 19 + ["expired"]), 20) == 18
+    assert last_good_checkpoint(chain([None] * 5), 3) == 2
+    assert last_good_checkpoint(tree, 0) is None
 
 
 def test_the_head_may_be_set_to_the_bad_update_and_the_alarm_stays_known() -> None:
-    tree, lookout = spoilt_run(), Lookout()
-    lookout.follow(tree)
-    lookout.follow(tree.with_head(f"c{BAD}"))
-    left = {alarm.name: alarm for alarm in lookout.report().left}
+    tree, monitor = spoilt_run(), AlarmMonitor()
+    monitor.follow(tree)
+    monitor.follow(tree.with_head(f"c{BAD}"))
+    left = {alarm.name: alarm for alarm in monitor.report().left}
     assert left["reward_collapse"].checkpoint_id == f"c{BAD}"
     assert left["reward_collapse"].before_id == f"c{GOOD}"
-    lookout.follow(tree)
-    report = lookout.report()
+    monitor.follow(tree)
+    report = monitor.report()
     ids = [alarm.id for alarm in (*report.alarms, *report.left)]
     assert len(ids) == len(set(ids))
 

@@ -155,7 +155,7 @@ def test_a_time_that_is_none_is_unknown() -> None:
         (None, "No steps yet."),
         (JobStatus(status="running", step=0), "The first step is being sampled."),
         (JobStatus(status="running", step=0, attempt=3), "sampled again, attempt 3"),
-        (JobStatus(status="failed", step=0), "No steps: the run ended before its first."),
+        (JobStatus(status="failed", step=0), "No steps: the run ended before its first step."),
         (JobStatus(status="failed", step=2), "No steps yet."),
     ],
 )

@@ -64,7 +64,7 @@ def test_nan_survives_too() -> None:
         (["{}\n"], "line 1: expected schema hud-tui-record/1, found none"),
         (['{"schema": "hud-tui-record/9"}\n'], "found hud-tui-record/9"),
         (["not json\n"], "line 1: not JSON"),
-        ([FIRST], "line 1: there is no model in it"),
+        ([FIRST], "line 1: no model in this recording"),
         ([FIRST, EVENT], "line 2: an event before any model"),
         ([FIRST, MODEL, "[1]\n"], "line 3: expected an object"),
         ([FIRST, MODEL, "{\n", EVENT], "line 3: not JSON"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_played_is_said(tmp_path: Path) -> None:
         ((None, str(tmp_path), 1.0), "directory"),
         ((None, str(tmp_path / "fine"), 0.0), "--speed 0"),
         ((None, str(tmp_path / "fine"), -1.0), "--speed -1"),
-        (("nope", None, 1.0), "--demo nope: there is no such demo"),
+        (("nope", None, 1.0), "--demo nope: no such demo"),
         (("stall", str(tmp_path / "fine"), 1.0), "--demo plays no file"),
     ]
     for asked, said in wrong:
@@ -159,7 +159,7 @@ def test_what_cannot_be_played_is_said(tmp_path: Path) -> None:
         (["--headless", "--demo", "stall"], "--demo is for the app"),
         (["--headless", "--record", "f"], "--record is for the app"),
         (["--headless", "replay", "f"], "replay is for the app"),
-        (["--demo", "nope"], "there is no such demo"),
+        (["--demo", "nope"], "no such demo"),
         (["replay", "/no/such/file"], "No such file"),
         (["--demo", "stall"], "the app needs a terminal"),
     ],

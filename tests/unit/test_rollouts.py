@@ -48,16 +48,16 @@ def test_groups_that_teach_come_first() -> None:
         trace(3, 1.0, step=1, task_slug="teaches", rollout=0),
     ]
     groups = rollout_groups(traces)
-    assert [(g.task_slug, g.teaches) for g in groups] == [("teaches", True), ("flat", False)]
+    assert [(g.task_slug, g.has_signal) for g in groups] == [("teaches", True), ("flat", False)]
     assert [(r.trace.id, r.advantage) for r in groups[0].rollouts] == [("t3", 0.5), ("t2", -0.5)]
 
 
 def test_without_group_or_step_there_is_no_advantage() -> None:
     [group] = rollout_groups([trace(0, 0.0), trace(1, 1.0)])
     assert not group.compared
-    assert not group.teaches
+    assert not group.has_signal
     assert [r.advantage for r in group.rollouts] == [None, None]
-    assert (group.mean, group.spread) == (0.5, 0.5)
+    assert (group.mean, group.std) == (0.5, 0.5)
 
 
 def test_a_group_id_makes_a_group_without_a_step() -> None:
@@ -132,7 +132,7 @@ def test_attempts_at_a_step_are_told_apart_the_last_one_first() -> None:
         attempt(2, 2, "add", 0.0), attempt(3, 2, "add", 1.0),
     ]  # fmt: skip
     groups = rollout_groups(traces)
-    assert [(group.attempt, group.teaches) for group in groups] == [(2, True), (1, False)]
+    assert [(group.attempt, group.has_signal) for group in groups] == [(2, True), (1, False)]
     headings = [row.cells[0].plain for row in trace_rows(groups, "") if row.heading]
     assert headings[0] == "attempt 2 of 2"
     assert headings[2] == "attempt 1 of 2: no spread, sampled again"

@@ -12,13 +12,13 @@ from hud_tui.rl.tasks.signal import (
     Pace,
     Size,
     TaskSignal,
+    check_signal,
     document,
     estimate,
     expected_share,
     histogram,
-    judge,
     recommended_size,
-    teaching,
+    with_signal,
     zero_gradient,
 )
 
@@ -65,11 +65,11 @@ def test_nothing_has_no_share(rewards: list[float], size: int) -> None:
 @pytest.mark.parametrize(
     ("rewards", "label"),
     [
-        ([0, 1, 0, 1], "teaches"),
-        ([0.1, 0.2], "teaches"),
+        ([0, 1, 0, 1], "signal"),
+        ([0.1, 0.2], "signal"),
         ([1, 1, 1, 1], "too easy"),
         ([0, 0, 0, 0], "too hard"),
-        ([0.2, 0.2, 0.2], "flat"),
+        ([0.2, 0.2, 0.2], "no signal"),
         ([1] * 99 + [0], "too easy"),
         ([], "failed"),
     ],
@@ -83,9 +83,9 @@ def test_a_task_s_figures_are_within_their_bounds(rewards: list[float]) -> None:
     one = task(*rewards)
     assert one.mean is not None
     assert min(rewards) - 1e-9 <= one.mean <= max(rewards) + 1e-9
-    assert one.spread is not None
-    assert 0 <= one.spread <= (max(rewards) - min(rewards)) / 2 + 1e-9
-    assert (one.spread < 1e-12) == (len(set(rewards)) == 1)
+    assert one.std is not None
+    assert 0 <= one.std <= (max(rewards) - min(rewards)) / 2 + 1e-9
+    assert (one.std < 1e-12) == (len(set(rewards)) == 1)
     assert sum(histogram(rewards, 7, 0.0, 1.0)) == len(rewards)
 
 
@@ -94,7 +94,7 @@ def test_means_are_of_what_is_known() -> None:
     assert (one.tokens, one.seconds) == (6, 1.0)
     assert one.truncated == pytest.approx(1 / 3)
     empty = task()
-    assert [empty.mean, empty.pass_rate, empty.spread, empty.tokens, empty.truncated] == [None] * 5
+    assert [empty.mean, empty.pass_rate, empty.std, empty.tokens, empty.truncated] == [None] * 5
     assert empty.zero_gradient(8) is None
 
 
@@ -133,24 +133,24 @@ EVEN, DEAD, SOLVED = task(0, 1, 0, 1, slug="even"), task(0, 0, 0, slug="dead"), 
     ],
 )
 def test_the_verdict_is_of_the_groups_with_gradient(tasks: list[TaskSignal], level: str) -> None:
-    finding = judge(tasks, SIZE)
+    finding = check_signal(tasks, SIZE)
     assert (finding.check, finding.level) == ("signal", level)
     assert finding.message
     assert bool(finding.fix) == (level != "ok")
 
 
 def test_dead_tasks_are_named() -> None:
-    finding = judge([EVEN, DEAD, SOLVED, EVEN, EVEN], SIZE)
+    finding = check_signal([EVEN, DEAD, SOLVED, EVEN, EVEN], SIZE)
     assert finding.where == "dead, s"
-    assert finding.message.startswith("3 of 5 sampled tasks teach at group size 8: 60% of")
-    assert [one.slug for one in teaching([EVEN, DEAD], 8)] == ["even"]
+    assert finding.message.startswith("signal: 3 of 5 tasks at group size 8; 60% of groups")
+    assert [one.slug for one in with_signal([EVEN, DEAD], 8)] == ["even"]
 
 
 def test_a_run_costs_as_its_rollouts_did() -> None:
     tasks = [TaskSignal("t", (Outcome(1, 10), Outcome(0, 20)))]
     found = estimate(tasks, SIZE, Pace(16, 2.0))
     assert (found.rollouts, found.tokens, found.seconds) == (5760, 86400, 720.0)
-    assert found.basis.startswith("60 steps of 12 tasks × 8 rollouts; tokens as in 2 rollouts")
+    assert found.basis.startswith("60 steps of 12 tasks × 8 rollouts; tokens as in 2 sampled")
     assert "16 rollouts in 2.0 s just now" in found.basis
     before = estimate(tasks, SIZE, Pace(16, 2.0, "2026-11-21T10:00:00+00:00"))
     assert (before.seconds, "in 2.0 s on 2026-11-21" in before.basis) == (720.0, True)
@@ -162,6 +162,6 @@ def test_a_run_costs_as_its_rollouts_did() -> None:
 def test_the_document_has_every_task_the_one_with_most_spread_first() -> None:
     found = document([DEAD, EVEN], SIZE, None, {"model": "m"})
     assert [row["slug"] for row in found["tasks"]] == ["even", "dead"]
-    assert found["teaches"] == {"4": 1, "8": 1, "16": 1}
+    assert found["with_signal"] == {"4": 1, "8": 1, "16": 1}
     assert found["tasks"][0]["zero_gradient"]["4"] == 0.125
     assert found["recommended_group_size"] == 4

@@ -65,10 +65,10 @@ def test_a_failure_of_the_trial_blocks_until_the_dead_are_out() -> None:
 
 def test_tasks_are_ordered_by_their_spread_those_not_tried_last() -> None:
     assert TRIED.order(TASKS) == [0, 1, 2, 3, 4]
-    by_spread = Trial(SIGNALS, TRIED.size, by_spread=True)
-    assert by_spread.order(TASKS) == [0, 1, 2, 3, 4]
+    by_std = Trial(SIGNALS, TRIED.size, by_std=True)
+    assert by_std.order(TASKS) == [0, 1, 2, 3, 4]
     turned = TASKS[::-1]
-    assert [turned[place].slug for place in by_spread.order(turned)] == [
+    assert [turned[place].slug for place in by_std.order(turned)] == [
         "even", "easy", "dead", "held", "new",
     ]  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_rows_say_what_was_seen() -> None:
     assert task_columns(Trial()) == TASK_COLUMNS
     assert task_columns(TRIED) == COLUMNS
     even, dead, easy, new, held = cells(TRIED.toggled(frozenset({"dead"})))
-    assert even[:8] == ["even", "█      █", ".50", ".50", "1%", "0%", "5", "teaches"]
+    assert even[:8] == ["even", "█      █", ".50", ".50", "1%", "0%", "5", "signal"]
     assert (dead[0], dead[7]) == ("✘ dead", "left out")
     assert easy[7] == "too easy"
     assert new[1:8] == [""] * 7
@@ -94,7 +94,7 @@ def test_bars(rewards: list[float], shape: str) -> None:
 
 
 def test_the_bar_says_how_far_it_is() -> None:
-    heard = Trial(size=TRIED.size, running=True).heard(
+    heard = Trial(size=TRIED.size, running=True).observe(
         Progress(5, 20, tuple(SIGNALS.values()), Pace(6, 1.0))
     )
     assert heard.signals == SIGNALS

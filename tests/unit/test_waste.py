@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved
-from hud_tui.rl.groups import RESIDUE, SMALLEST, StepMarks, Waste, has_signal, spread
+from hud_tui.rl.groups import RESIDUE, SMALLEST, StepMarks, Waste, has_signal, reward_std
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs
@@ -49,8 +49,8 @@ def test_tasks_that_taught_nothing_come_first() -> None:
     assert waste.follow(run)
     assert [task.task_slug for task in waste.tasks()] == ["c", "b", "a"]
     [c, b, a] = waste.tasks()
-    assert (c.groups, c.all_good, c.all_bad, c.rollouts, c.idle) == (2, 2, 0, 5, 5)
-    assert (b.all_good, b.all_bad, b.share, b.idle_tokens) == (0, 2, 1.0, 24)
+    assert (c.groups, c.all_solved, c.all_failed, c.rollouts, c.idle) == (2, 2, 0, 5, 5)
+    assert (b.all_solved, b.all_failed, b.share, b.idle_tokens) == (0, 2, 1.0, 24)
     assert (a.idle, a.share) == (0, 0.0)
     assert waste.exact
 
@@ -101,12 +101,12 @@ def test_a_long_run_is_counted_a_part_at_a_time() -> None:
 )
 def test_a_quick_look_at_rewards_finds_what_the_deviation_says(rewards: list[float]) -> None:
     largest = max(map(abs, rewards), default=0.0)
-    assert has_signal(rewards) == (spread(rewards) > RESIDUE * max(SMALLEST, largest))
+    assert has_signal(rewards) == (reward_std(rewards) > RESIDUE * max(SMALLEST, largest))
 
 
 def test_a_step_s_groups_stand_best_first() -> None:
     marks = StepMarks().of(node(1, 0, a=FLAT, b=SOLVED, c=MIXED, d=[]))
-    assert [(mark.mean, mark.teaches, mark.all_good) for mark in marks] == [
+    assert [(mark.mean, mark.has_signal, mark.all_solved) for mark in marks] == [
         (1.0, False, True),
         (0.5, True, False),
         (0.0, False, False),

@@ -1,4 +1,4 @@
-"""What a detector says: alarms with their evidence, and detectors that lack their data."""
+"""Alarms with their evidence, detectors that could not run, and the report of both."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from hud_tui.rl.metrics import short
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of an alarm."""
 
     INFO = "info"
     WARN = "warn"
@@ -24,91 +24,91 @@ RANKS = {Level.INFO: 1, Level.WARN: 2, Level.CRITICAL: 3}
 
 @dataclass(frozen=True)
 class Evidence:
-    """One number that a detector judged by."""
+    """One number behind an alarm."""
 
     name: str
     value: float
     limit: float | None = None
-    """What it is held against; None where it is only told."""
+    """The threshold it is compared with; None if it is context only."""
 
     def __str__(self) -> str:
-        held = "" if self.limit is None else f" (limit {short(self.limit)})"
-        return f"{self.name} {short(self.value)}{held}"
+        limit = "" if self.limit is None else f" (limit {short(self.limit)})"
+        return f"{self.name} {short(self.value)}{limit}"
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One time that a detector went off."""
+    """One episode of one detector."""
 
     name: str
-    """The detector's, as in the config file: ``entropy_collapse``."""
+    """The detector's name, as in the config file: ``entropy_collapse``."""
     title: str
     level: Level
-    """The worst it reached."""
+    """Highest level reached."""
     active: bool
-    """Whether it holds at the newest step."""
+    """Whether it still holds at the newest step."""
     row: int
-    """The update it began with: the row of the head's lineage, from 0. Where the numbers are
-    of rollouts, that is the update before the step that first showed it: its weights
-    sampled them."""
+    """Row of the update it began with, in the head's lineage, from 0. For metrics of rollouts
+    this is the update before the step that first showed it, because its weights sampled
+    those rollouts."""
     onset: int
-    """That update's step, as its checkpoint counts."""
+    """Step number of that update."""
     checkpoint_id: str | None
-    """What that update made."""
+    """Checkpoint made by that update."""
     before_id: str | None
-    """The last checkpoint before that update whose own numbers were good (see
-    `hud_tui.rl.alarms.monitor`); None where there is none."""
+    """The last checkpoint before that update whose own metrics were healthy (see
+    `hud_tui.rl.alarms.monitor.last_good_checkpoint`); None if there is none."""
     shown: int
-    """The step whose numbers showed it first."""
+    """The step whose metrics showed it first."""
     shown_id: str | None
     """That step's checkpoint."""
     raised: int
-    """The step at which it had held long enough to be said."""
+    """The step at which it had held long enough to be raised."""
     ended: int | None
-    """The step at which it was over; None while it holds."""
+    """The step at which it ended; None while it holds."""
     evidence: tuple[Evidence, ...]
     meaning: str
     advice: str
 
     @property
     def id(self) -> str:
-        """The same for as long as the alarm lasts, whatever is read anew."""
+        """Stable for as long as the alarm lasts, also when the tree is read again."""
         return f"{self.name}@{self.checkpoint_id or self.onset}"
 
     @property
-    def said(self) -> str:
-        """Its numbers in a line."""
+    def summary(self) -> str:
+        """The evidence in one line."""
         return " · ".join(map(str, self.evidence))
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A detector that has nothing to judge by."""
+    """A detector without its data."""
 
     name: str
     needs: str
-    """The metric it lacks, or why what there is says nothing."""
+    """The metric that is not reported."""
 
     @property
-    def said(self) -> str:
-        return f"skipped: needs {self.needs}"
+    def summary(self) -> str:
+        return f"not evaluated: metric {self.needs} not reported"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What all detectors say of one lineage."""
+    """Result of all detectors on one lineage."""
 
     alarms: tuple[Alarm, ...] = ()
-    """Active ones first, the worst of them first; then those that ended, newest first."""
+    """Active alarms, most severe first; then ended ones, newest first."""
     skipped: tuple[Skipped, ...] = ()
     steps: int = 0
-    """How many steps of the lineage were judged."""
+    """Steps of the lineage that were evaluated."""
     left: tuple[Alarm, ...] = ()
-    """Alarms of steps that the head has left for another lineage."""
+    """Alarms on steps that are no longer in the head's lineage."""
     waiting: int = 0
-    """How many steps are still to be judged."""
+    """Steps not evaluated yet."""
     quiet: frozenset[str] = frozenset()
-    """Ids of alarms that somebody has acknowledged or snoozed."""
+    """Ids of acknowledged and snoozed alarms."""
 
     @property
     def active(self) -> tuple[Alarm, ...]:
@@ -116,16 +116,16 @@ class Report:
 
     @property
     def loud(self) -> tuple[Alarm, ...]:
-        """Active ones that nobody has acknowledged or snoozed, the worst first."""
+        """Active alarms that are neither acknowledged nor snoozed, most severe first."""
         return tuple(alarm for alarm in self.active if alarm.id not in self.quiet)
 
     @property
     def onsets(self) -> frozenset[str]:
-        """Ids of what the first bad updates made, of alarms that are over and left too."""
+        """Ids of the checkpoints at which alarms began, including ended and left ones."""
         known = (alarm.checkpoint_id for alarm in (*self.alarms, *self.left))
         return frozenset(id_ for id_ in known if id_ is not None)
 
 
 def ordered(alarms: list[Alarm]) -> tuple[Alarm, ...]:
-    """Alarms in the order in which they are listed."""
+    """Alarms in display order."""
     return tuple(sorted(alarms, key=lambda a: (not a.active, -a.level.rank * a.active, -a.row)))

@@ -1,4 +1,4 @@
-"""Curves of runs that go well, and the noise on them: the same numbers every time."""
+"""Demo runs: a healthy run and one for each pathology, with deterministic noise."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
 STEP_S = 2.0
-"""Seconds of a usual step."""
+"""Seconds per step."""
 
 
 def noise(seed: int) -> float:
-    """A number in [−1, 1] that looks random and never changes."""
+    """Deterministic pseudo-random number in [−1, 1]."""
     mixed = (seed * 2_654_435_761 + 1_013_904_223) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 2_246_822_519) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 13)) * 3_266_489_917) & 0xFFFFFFFF
@@ -25,20 +25,17 @@ def noise(seed: int) -> float:
 
 
 def after(step: int, onset: int, steps: float) -> float:
-    """How far something has come that begins at `onset`: from 0 towards 1 in about `steps`."""
+    """Progress of a change that begins at `onset`: from 0 towards 1 in about `steps`."""
     return 0.0 if step < onset else 1 - exp(-(step - onset + 1) / steps)
 
 
 def learnt(step: int) -> float:
-    """A mean reward that rises from .3 towards .8."""
+    """Mean reward of a healthy run: rises from .3 towards .8."""
     return 0.8 - 0.5 * exp(-step / 90)
 
 
 def healthy(step: int) -> dict[str, float]:
-    """The metrics of a step of a run that learns as it should, from step 1.
-
-    A held-out reward comes with every fifth step, and no metric is without noise.
-    """
+    """Metrics of a step of a healthy run, from step 1; a held-out reward every fifth step."""
     reward = learnt(step) + 0.03 * noise(step)
     found = {
         "reward_mean": reward,
@@ -53,8 +50,8 @@ def healthy(step: int) -> dict[str, float]:
         "entropy": 0.5 + 0.7 * exp(-step / 120) + 0.04 * noise(step + 31),
         "grad_norm": 0.8 + 0.25 * noise(step + 37),
         "learning_rate": 3e-4,
-        "frac_groups_zero_spread": 0.15 + 0.06 * noise(step + 41),
-        "frac_groups_all_good": 0.09 + 0.03 * noise(step + 43),
+        "frac_reward_zero_std": 0.15 + 0.06 * noise(step + 41),
+        "frac_groups_all_solved": 0.09 + 0.03 * noise(step + 43),
         "completion_length_mean": 60 + 6 * sin(step / 30) + 4 * noise(step + 47),
         "truncated_share": 0.01 + 0.01 * noise(step + 53),
         "staleness_mean": 1 + 0.5 * noise(step + 59),
@@ -66,18 +63,19 @@ def healthy(step: int) -> dict[str, float]:
         "num_traces": 96.0,
         "num_tokens": 5800.0,
     }
-    found["frac_groups_all_bad"] = found["frac_groups_zero_spread"] - found["frac_groups_all_good"]
+    zero_variance = found["frac_reward_zero_std"]
+    found["frac_groups_all_failed"] = zero_variance - found["frac_groups_all_solved"]
     if step % 5 == 0:
         found["heldout_reward"] = learnt(step) - 0.04 + 0.02 * noise(step + 83)
     return found
 
 
 def with_heldout(step: int, heldout: float, others: Mapping[str, float]) -> dict[str, float]:
-    """Other metrics, and a held-out reward where the step has one."""
+    """`others`, plus a held-out reward at every fifth step."""
     return {**others, "heldout_reward": heldout} if step % 5 == 0 else dict(others)
 
 
-# Faults: what differs from a healthy run, step by step, in each way to go wrong.
+# Faults: the metrics that differ from a healthy run.
 
 
 def entropy_collapse(step: int) -> Mapping[str, float]:
@@ -87,9 +85,9 @@ def entropy_collapse(step: int) -> Mapping[str, float]:
     return with_heldout(step, 0.62 + 0.02 * noise(step), found)
 
 
-def zero_spread(step: int) -> Mapping[str, float]:
+def zero_variance(step: int) -> Mapping[str, float]:
     bad = 0.06 + 0.86 * after(step, 120, 20) + 0.02 * noise(step)
-    return {"frac_groups_zero_spread": bad + 0.05, "frac_groups_all_bad": bad}
+    return {"frac_reward_zero_std": bad + 0.05, "frac_groups_all_failed": bad}
 
 
 def saturation(step: int) -> Mapping[str, float]:
@@ -97,9 +95,9 @@ def saturation(step: int) -> Mapping[str, float]:
     reward = min(1.0, learnt(step) + 0.22 * after(step, 100, 30))
     found = {
         "reward_mean": reward,
-        "frac_groups_zero_spread": good + 0.03,
-        "frac_groups_all_good": good,
-        "frac_groups_all_bad": 0.03,
+        "frac_reward_zero_std": good + 0.03,
+        "frac_groups_all_solved": good,
+        "frac_groups_all_failed": 0.03,
     }
     return with_heldout(step, reward - 0.04, found)
 
@@ -150,8 +148,8 @@ def dead_reward(step: int) -> Mapping[str, float]:
     if step < 100:
         return {}
     found = {"reward_mean": 0.0, "reward_std": 0.0, "reward_max": 0.0, "grad_norm": 0.0}
-    groups = {"frac_groups_zero_spread": 1.0, "frac_groups_all_bad": 1.0}
-    return with_heldout(step, 0.0, found | groups | {"frac_groups_all_good": 0.0})
+    groups = {"frac_reward_zero_std": 1.0, "frac_groups_all_failed": 1.0}
+    return with_heldout(step, 0.0, found | groups | {"frac_groups_all_solved": 0.0})
 
 
 def forgetting(step: int) -> Mapping[str, float]:
@@ -188,39 +186,37 @@ def slow_steps(step: int) -> Mapping[str, float]:
     return {"rollout_s": 0.7 * STEP_S * slower, "train_s": 0.3 * STEP_S}
 
 
-# Pathologies: runs that go wrong in ways that have names, as curves.
-#
-# Each is healthy until its onset, and trips the detectors that it names.
+# Pathologies: named failures. Each is healthy until its onset and trips the detectors it names.
 
 
 Curves = Callable[[int], Mapping[str, float]]
-"""A step, from 1, to what differs from a healthy run in it; NaN where that is meant."""
+"""Maps a step, from 1, to the metrics that differ from a healthy run."""
 BEGAN = 1_780_000_000.0
-"""When the runs begin, Unix seconds."""
+"""Start of the runs, Unix seconds."""
 
 
 @dataclass(frozen=True)
 class Pathology:
-    """One way to go wrong."""
+    """One named failure."""
 
     name: str
     about: str
-    """What happens, in a sentence."""
+    """Description in a sentence."""
     trips: tuple[str, ...]
-    """The detectors that must go off; others may follow."""
+    """Detectors that must raise an alarm; others may follow."""
     onset: int
     """The step at which it begins."""
     differs: Curves
     steps: int = 300
     silent_from: int | None = None
-    """The step after which nothing comes any more."""
+    """The last step that sends anything; None: all do."""
 
     def metrics(self, step: int) -> dict[str, float]:
-        """A step's metrics, from 1."""
+        """Metrics of a step, from 1."""
         return healthy(step) | dict(self.differs(step))
 
     def rows(self, steps: int | None = None) -> list[Row]:
-        """The run as detectors read it."""
+        """The run as rows for detectors."""
         count = steps or self.steps
         return [row(step, self.metrics(step)) for step in range(1, count + 1)]
 
@@ -232,42 +228,42 @@ def row(step: int, metrics: Mapping[str, float]) -> Row:
 _ALL = (
     Pathology(
         "entropy-collapse",
-        "Entropy falls to nothing and the reward stands still.",
+        "Entropy collapses and the reward is flat.",
         ("entropy_collapse",),
         150,
         entropy_collapse,
     ),
     Pathology(
-        "zero-spread",
-        "More and more groups are never solved, so they teach nothing.",
-        ("zero_spread",),
+        "zero-variance",
+        "More and more groups are never solved: zero variance, no gradient.",
+        ("zero_variance",),
         120,
-        zero_spread,
+        zero_variance,
     ),
     Pathology(
         "saturation",
         "Nearly all groups are solved every time.",
-        ("zero_spread",),
+        ("zero_variance",),
         100,
         saturation,
     ),
     Pathology(
         "kl-blowup",
-        "The policy runs away from its reference.",
+        "The KL to the reference blows up.",
         ("kl_reference",),
         140,
         kl_blow_up,
     ),
     Pathology(
         "off-policy",
-        "Rollouts grow stale, ratios drift, and the clip cuts most of them.",
+        "Rollouts become stale, importance ratios drift, most tokens are clipped.",
         ("kl_sampler", "staleness", "clip_fraction"),
         130,
         off_policy,
     ),
     Pathology(
         "length-hack",
-        "Rollouts grow because length is paid, until they are cut off.",
+        "Rollouts grow because length is rewarded, until they are truncated.",
         ("length_blow_up", "truncation"),
         110,
         length_hack,
@@ -281,7 +277,7 @@ _ALL = (
     ),
     Pathology(
         "gradient-explosion",
-        "The gradient doubles every step or two, and the reward with it falls.",
+        "The gradient norm doubles every step or two, and the reward falls.",
         ("grad_norm",),
         170,
         gradient_explosion,
@@ -290,43 +286,43 @@ _ALL = (
     Pathology(
         "dead-reward",
         "Every rollout gets 0 from one step on: the grader is broken.",
-        ("zero_spread", "zero_gradient", "reward_collapse"),
+        ("zero_variance", "zero_gradient", "reward_collapse"),
         100,
         dead_reward,
     ),
     Pathology(
         "forgetting",
-        "What is not trained on is forgotten.",
+        "The held-out reward collapses: the policy forgets.",
         ("heldout_collapse",),
         150,
         forgetting,
     ),
     Pathology(
         "reward-collapse",
-        "The reward falls back to where it began.",
+        "The reward falls back to its initial level.",
         ("reward_collapse",),
         180,
         reward_collapse,
     ),
     Pathology(
         "format-dominates",
-        "The format bonus is most of what tells rollouts apart.",
+        "The format bonus makes up most of the reward's variance.",
         ("component_dominance",),
         1,
         format_dominates,
     ),
     Pathology(
         "broken-environment",
-        "Rollouts end in errors.",
+        "Rollouts end in errors: the environment is broken.",
         ("errored_rollouts",),
         140,
         broken_environment,
     ),
-    Pathology("plateau", "The reward stands still early.", ("reward_plateau",), 60, plateau),
+    Pathology("plateau", "The reward becomes flat early.", ("reward_plateau",), 60, plateau),
     Pathology("slow-steps", "Steps take three times as long.", ("throughput",), 150, slow_steps),
     Pathology(
         "stall",
-        "A run that is said to run says nothing any more.",
+        "A running job sends nothing any more.",
         ("stall",),
         200,
         lambda step: {},
@@ -334,14 +330,14 @@ _ALL = (
     ),
 )
 PATHOLOGIES = {pathology.name: pathology for pathology in _ALL}
-HEALTHY = Pathology("healthy", "A run that goes well.", (), 1, lambda step: {})
+HEALTHY = Pathology("healthy", "A healthy run.", (), 1, lambda step: {})
 
 
-# Demo: a pathology as the events of a run, to be played like a recording.
+# Demo: a pathology as the events of a run, played like a recording.
 
 
 TASKS, SIZE = 12, 8
-"""Groups of a step, and rollouts of a group."""
+"""Groups per step, and rollouts per group."""
 MODEL = "demo"
 
 
@@ -350,19 +346,19 @@ def demo_names() -> list[str]:
 
 
 def demo(name: str, ended: float | None = None) -> Recording:
-    """The run that goes wrong in this way.
+    """A pathology, or the healthy run, as a recording.
 
     Args:
         name: One of `demo_names`.
-        ended: Unix seconds at which all its steps are over; None dates it the same every time.
+        ended: Unix seconds of the last step; None for fixed times.
 
     Raises:
-        HudUsage: There is no such way.
+        HudUsage: There is no demo of this name.
     """
     pathology = HEALTHY if name == HEALTHY.name else PATHOLOGIES.get(name)
     if pathology is None:
         names = ", ".join(demo_names())
-        raise HudUsage(f"--demo {one_line(name, 40)}: there is no such demo", f"one of {names}")
+        raise HudUsage(f"--demo {one_line(name, 40)}: no such demo", f"one of {names}")
     began = BEGAN if ended is None else ended - pathology.steps * STEP_S
     model = Model(id=MODEL, model_name=f"demo/{name}", is_trainable=True, created_at=_iso(began))
     moments = [Moment(0.0, MODEL, TreeRead(checkpoints=()))]
@@ -419,9 +415,9 @@ def _job(pathology: Pathology, step: int, began: float) -> JobChanged:
 
 
 def _groups(step: int, metrics: dict[str, float]) -> list[Group]:
-    """Groups whose shares without spread are about those of the metrics."""
-    good = round(TASKS * metrics["frac_groups_all_good"])
-    bad = round(TASKS * metrics["frac_groups_all_bad"])
+    """Groups with about the shares of zero variance that the metrics report."""
+    good = round(TASKS * metrics["frac_groups_all_solved"])
+    bad = round(TASKS * metrics["frac_groups_all_failed"])
     return [
         Group(task_slug=f"task-{task:02d}", rewards=_rewards(step, task, good, bad, metrics))
         for task in range(TASKS)

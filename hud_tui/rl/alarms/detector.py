@@ -1,4 +1,4 @@
-"""Detector: reads rows, judges each, and keeps what its gate let through."""
+"""Detector: grades each step by severity; a gate turns severities into alarm episodes."""
 
 from abc import ABC, abstractmethod
 from array import array
@@ -21,25 +21,25 @@ from hud_tui.rl.alarms.statistics import (
 from hud_tui.rl.alarms.thresholds import Limits, Tuning
 from hud_tui.rl.metrics import of_weights
 
-# Context: how the run itself is doing, which tells a bad sign from a good one.
+# Context: the state of the run, by which a detector tells learning from failure.
 #
-# Entropy falls while a policy learns; it is a collapse when it falls and nothing is learnt.
+# Entropy falls while a policy learns; it is a collapse only if the reward does not rise.
 
 
 LAG, MOST_LAG = 30, 300
-"""Steps over which a trend is judged: a fifth of the run, within these bounds."""
+"""Bounds of the window of a trend, in steps: a fifth of the run, at least LAG, at most MOST_LAG."""
 CLIMB, CLIMB_SIGMAS = 0.05, 0.5
-"""A rise of this share of all that the curve has ever moved is a climb; or one of so many
-robust standard deviations of its noise."""
+"""A rise counts as climbing from this share of the curve's whole range, or from so many robust
+standard deviations of its noise."""
 SOLVED = 0.9
-"""Of the greatest reward there is: no more to be learnt, and no harm in entropy near 0."""
+"""Share of the maximum reward from which the taskset counts as solved: low entropy is harmless."""
 
 
 class Trend:
-    """Where a metric is going."""
+    """Smoothed value of a metric, and whether it rises."""
 
     def __init__(self, weight: float, every: int = 1) -> None:
-        """`every` is how many steps lie between two of its values, about."""
+        """`every`: approximate number of steps between two values of the metric."""
         self.ema, self._every = Ema(weight), every
         self._past, self._noise = array("d"), Window(64)
         self._low = self._high = nan
@@ -54,14 +54,14 @@ class Trend:
 
     @property
     def before(self) -> float:
-        """What it was where the trend is judged from; NaN while that is too short ago."""
+        """Smoothed value at the start of the trend's window; NaN if there are too few steps."""
         n = len(self._past)
         lag = max(LAG // self._every, min(MOST_LAG // self._every, n // 5))
         return self._past[n - 1 - lag] if n > lag else nan
 
     @property
     def climbing(self) -> bool:
-        """Whether it has risen lately; False where there is too little to tell."""
+        """Whether it rose within the window; False if there are too few steps."""
         gain, moved = self.value - self.before, self._high - self._low
         noise = CLIMB_SIGMAS * self._noise.sigma
         return gain > 1e-9 * abs(self.value) and (gain > noise or gain > CLIMB * moved)
@@ -77,14 +77,14 @@ class Trend:
 
 @dataclass
 class Context:
-    """Read before the detectors, row by row."""
+    """State of the run as of the newest row; updated before the detectors."""
 
     steps: int | None = None
-    """How many the run will have; None where unknown."""
+    """Total steps of the run; None if unknown."""
     reward: Trend = field(default_factory=lambda: Trend(0.9))
     heldout: Trend = field(default_factory=lambda: Trend(0.7, every=5))
     ceiling: float = nan
-    """The greatest reward of any rollout so far; 1 at least where all rewards are in 0…1."""
+    """Highest reward of any rollout so far; at least 1 if all rewards are in 0…1."""
     place: int = -1
 
     def read(self, row: Row) -> None:
@@ -98,39 +98,38 @@ class Context:
 
     @property
     def solved(self) -> bool:
-        """Whether the reward is near the greatest there is."""
+        """Whether the mean reward is near the maximum."""
         value = self.reward.value
         return value > 0 and value >= SOLVED * self.ceiling
 
     def remaining(self, otherwise: int) -> int:
-        """Steps that the run still has."""
+        """Steps left in the run; `otherwise` if the total is unknown."""
         return otherwise if self.steps is None else max(0, self.steps - self.place - 1)
 
     def _raise_ceiling(self, row: Row, reward: float) -> None:
-        greatest, spread = REWARD_MAX.read(row), REWARD_STD.read(row)
-        if greatest is None:  # two deviations above the mean, as far as rewards go
-            greatest = max(1.0 if 0 <= reward <= 1 else reward, reward + 2 * (spread or 0.0))
+        greatest, std = REWARD_MAX.read(row), REWARD_STD.read(row)
+        if greatest is None:  # estimate: two standard deviations above the mean
+            greatest = max(1.0 if 0 <= reward <= 1 else reward, reward + 2 * (std or 0.0))
         self.ceiling = greatest if not self.ceiling > greatest else self.ceiling
 
 
-# Gate: when a stream of severities is an alarm, and when it is over.
+# Gate: when a stream of severities raises an alarm, and when the alarm ends.
 #
-# A severity is a number on one scale for all detectors: 1 is the limit of info, 2 that of
-# warn, 3 that of critical, and between them it is in proportion. The gate lets nothing
-# through while a detector warms up, wants a level to hold for some steps, keeps an alarm
-# until it has been clearly below its limit for some steps (hysteresis), and after its end
-# keeps quiet for a while (cool-down) unless it gets worse than it was.
+# A severity is a number on one scale for all detectors: 1 is the limit of info, 2 of warn,
+# 3 of critical, linear in between. The gate raises nothing during warm-up, requires a level
+# to hold for some steps, ends an alarm after some steps clearly below its limit
+# (hysteresis), and raises it again only after a cool-down, unless it is more severe.
 
 
 SLACK = 0.15
-"""How far below its limit a severity must be to count as over."""
+"""How far below its limit a severity must be to count towards the end of an alarm."""
 MOST = 100
-"""Episodes kept of one detector, the newest."""
+"""Newest episodes kept per detector."""
 
 
 @dataclass
 class Episode:
-    """From an alarm's onset to its end; rows of the lineage."""
+    """One alarm from onset to end, as rows of the lineage."""
 
     level: Level
     onset: int
@@ -141,7 +140,7 @@ class Episode:
 
 @dataclass
 class _Streak:
-    """Steps in a row at a level; those in the slack below it neither count nor break it."""
+    """Consecutive steps at a level; steps within SLACK below it neither count nor reset it."""
 
     began: int = 0
     count: int = 0
@@ -151,25 +150,25 @@ class _Streak:
 class Gate:
     tuning: Tuning
     levels: tuple[Level, ...]
-    """Those that the detector has, the least first."""
+    """Levels that the detector uses, lowest first."""
     episodes: list[Episode] = field(default_factory=list)
     seen: int = 0
     _streaks: dict[Level, _Streak] = field(default_factory=dict)
     _calm: int = 0
-    """Steps in a row below the least level, while an alarm holds."""
+    """Consecutive steps below the lowest level while an alarm holds."""
 
     @property
     def active(self) -> Episode | None:
-        """The episode that holds now."""
+        """The current episode, if an alarm holds."""
         last = self.episodes[-1] if self.episodes else None
         return last if last is not None and last.ended is None else None
 
     def push(self, row: int, severity: float) -> bool:
-        """Take in one step's severity; whether an alarm was raised by it, or got worse."""
+        """Add one step's severity; return whether it raised an alarm or its level."""
         self.seen += 1
         if self.seen <= self.tuning.warmup:
             return False
-        if not severity >= self.levels[0].rank - SLACK:  # NaN is calm too
+        if not severity >= self.levels[0].rank - SLACK:  # also NaN
             self._streaks.clear()
             self._relax(row)
             return False
@@ -178,7 +177,7 @@ class Gate:
         return bool(reached) and self._raise(reached[-1], row)
 
     def _holds(self, level: Level, row: int, severity: float) -> bool:
-        """Whether a level has been reached for long enough."""
+        """Whether a level has held for `tuning.hold` steps."""
         if not severity >= level.rank - SLACK:
             self._streaks.pop(level, None)
             return False
@@ -216,21 +215,21 @@ class Gate:
 
 T = TypeVar("T", bound=Tuning)
 BELOW_CRITICAL = 2.8
-"""The severity of what is bad enough to warn of and is not critical, whatever its size."""
+"""Severity cap for what is worth a warning and never critical."""
 BELOW_WARN = 1.8
-"""The severity of what is not to be warned of, in a detector without a level of info."""
+"""Severity cap for what is not worth a warning, in a detector without an info level."""
 
 
 class Detector(ABC, Generic[T]):
-    """One kind of alarm. It is pure: what it says follows from its thresholds and its rows."""
+    """One kind of alarm. Deterministic: the result depends on thresholds and rows only."""
 
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
     NEEDS: ClassVar[str]
-    """The metric without which it says nothing, under HUD's name."""
+    """The metric that it requires, by its canonical key."""
     READS: ClassVar[Role]
-    """The metric that it judges by. Where that is of rollouts, what it shows was done by the
-    update before (`hud_tui.rl.metrics.of_weights`)."""
+    """The metric that it evaluates. A metric of rollouts shows the effect of the update before
+    (`hud_tui.rl.metrics.of_weights`)."""
     MEANING: ClassVar[str]
     ADVICE: ClassVar[str]
 
@@ -243,15 +242,15 @@ class Detector(ABC, Generic[T]):
         return (*([Level.INFO] if has_info else []), Level.WARN, Level.CRITICAL)
 
     @abstractmethod
-    def judge(self, row: Row, context: Context) -> float | None:
-        """The row's severity (see `hud_tui.rl.alarms.detector`); None where it tells nothing."""
+    def evaluate(self, row: Row, context: Context) -> float | None:
+        """The row's severity (1 info, 2 warn, 3 critical); None if it lacks the metric."""
 
     @abstractmethod
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        """The numbers that the last row was judged by."""
+        """The numbers behind the last row's severity."""
 
     def onset(self, episode: Episode) -> int:
-        """The row that showed it first; by default where its level was first reached."""
+        """The row that showed it first; by default the first at its level."""
         return episode.onset
 
     def meaning(self) -> str:
@@ -261,24 +260,24 @@ class Detector(ABC, Generic[T]):
         return self.ADVICE
 
     def read(self, row: Row, context: Context) -> None:
-        """Take in the next row."""
-        severity = self.judge(row, context)
+        """Evaluate the next row."""
+        severity = self.evaluate(row, context)
         if severity is not None and self.gate.push(row.place, severity):
             episode = self.gate.episodes[-1]
-            episode.evidence = self._told(context)
+            episode.evidence = self._finite_evidence(context)
             episode.onset = min(episode.onset, self.onset(episode))
 
     def alarms(self, context: Context, row_at: Callable[[int], Row]) -> list[Alarm]:
-        """Its episodes as alarms.
+        """The episodes as alarms.
 
         Args:
             context: As of the last row.
-            row_at: The row at a place, for step numbers and checkpoints.
+            row_at: Row by index, for step numbers and checkpoints.
         """
         return [self._alarm(episode, context, row_at) for episode in self.gate.episodes]
 
     def skipped(self) -> Skipped | None:
-        """Why it has said nothing, where it could not."""
+        """The metric it lacks, if it never saw it; else None."""
         return None if self.gate.seen else Skipped(self.NAME, self.NEEDS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
@@ -297,10 +296,10 @@ class Detector(ABC, Generic[T]):
             shown_id=shown.checkpoint_id,
             raised=row_at(episode.raised).step,
             ended=None if episode.ended is None else row_at(episode.ended).step,
-            evidence=(episode.ended is None and self._told(context)) or episode.evidence,
+            evidence=(episode.ended is None and self._finite_evidence(context)) or episode.evidence,
             meaning=self.meaning(),
             advice=self.advice(),
         )
 
-    def _told(self, context: Context) -> tuple[Evidence, ...]:
+    def _finite_evidence(self, context: Context) -> tuple[Evidence, ...]:
         return tuple(e for e in self.evidence(context) if isfinite(e.value))

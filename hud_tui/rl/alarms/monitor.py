@@ -1,7 +1,7 @@
-"""Lookout: the detectors over the lineage of a model's head, wherever the head goes.
+"""AlarmMonitor: runs the detectors over the lineage of a model's head.
 
-A run that grows is read on; when the head is set elsewhere, its lineage is read anew, and
-the alarms of the steps that were left are kept apart.
+New steps are added as the run grows. When the head moves to another branch, its lineage is
+evaluated from the start and the alarms of the steps left behind are kept separately.
 """
 
 from array import array
@@ -32,7 +32,7 @@ from hud_tui.rl.alarms.reward import (
     RewardCollapse,
     RewardPlateau,
     Truncation,
-    ZeroSpread,
+    ZeroVariance,
 )
 from hud_tui.rl.alarms.statistics import Row, Window, bounded, row_of
 from hud_tui.rl.alarms.thresholds import Thresholds
@@ -42,42 +42,42 @@ from hud_tui.rl.head import refusal
 from hud_tui.rl.own_numbers import Own
 from hud_tui.wire import Checkpoint, JobStatus
 
-# Watch: every detector over one lineage, step by step as it grows.
+# DetectorSet: every detector over one lineage, step by step as it grows.
 #
-# What it says follows from the thresholds and the lineage alone, so a run that is read at
-# once and one that is followed live have the same alarms.
+# The result depends on the thresholds and the lineage only, so a finished run and one that
+# is followed live have the same alarms.
 
 
 DETECTORS: tuple[type[Detector[Any]], ...] = (
-    *(ZeroSpread, RewardCollapse, RewardPlateau, EntropyCollapse, SamplerDrift, ReferenceDrift),
+    *(ZeroVariance, RewardCollapse, RewardPlateau, EntropyCollapse, SamplerDrift, ReferenceDrift),
     *(ClipFraction, GradientNorm, ZeroGradient, NonFinite, LengthBlowUp, Truncation),
     *(StaleRollouts, ErroredRollouts, ComponentDominance, HeldoutGap, HeldoutCollapse, Throughput),
 )
-"""All that judge rows; `hud_tui.rl.alarms.throughput` judges by the clock."""
+"""All detectors that evaluate rows; `stall` is evaluated by the clock."""
 MOST_STEP = 2**62
-"""Beyond this a step's number is a mistake of the service's, and is taken for this."""
+"""Larger step numbers are errors of the service and are clamped to this."""
 RECENT = 20
-"""Steps whose pace is the run's pace."""
+"""Newest steps that give the median seconds per step."""
 
 
-class Watch:
-    """The detectors, fed with rows in order."""
+class DetectorSet:
+    """All enabled detectors; reads rows in order."""
 
     def __init__(self, thresholds: Thresholds | None = None, steps: int | None = None) -> None:
-        """`steps` is how many the run will have, where that is known."""
+        """`steps`: total steps of the run, if known."""
         self.thresholds = thresholds or Thresholds()
         self.context = Context(steps)
         tunings = {kind: getattr(self.thresholds, kind.NAME) for kind in DETECTORS}
         self._detectors = [kind(tuning) for kind, tuning in tunings.items() if tuning.enabled]
         self._steps, self._ids = array("q"), list[str | None]()
-        """Step and checkpoint of each row; its metrics are not kept."""
+        """Step and checkpoint id of each row; metrics are not kept."""
         self._pace, self._at = Window(RECENT), nan
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def read(self, row: Row) -> None:
-        """Take in the next row; its place is the number of rows before it."""
+        """Evaluate the next row; its index is the number of rows before it."""
         self._steps.append(max(-MOST_STEP, min(row.step, MOST_STEP)))
         self._ids.append(row.checkpoint_id)
         self.context.read(row)
@@ -96,7 +96,7 @@ class Watch:
         return self._row_at(len(self) - 1) if len(self) else None
 
     def report(self, *more: Alarm) -> Report:
-        """What all detectors say, as of the last row; with alarms that are no detector's."""
+        """The result of all detectors as of the last row, plus the alarms given."""
         alarms = list(more)
         for detector in self._detectors:
             alarms += detector.alarms(self.context, self._row_at)
@@ -114,32 +114,31 @@ class Watch:
         return Row(place, {}, self._steps[place], self._ids[place])
 
 
-# Rescue: what to serve once an update has spoilt a policy.
+# The checkpoint to roll back to after an update that damaged the policy.
 #
-# The last checkpoint before the update is not always good: an alarm may be raised late, and
-# its onset be found a step or two late. So each is asked for its own numbers, newest first,
-# and taken where they are near the level that the run had before.
+# The last checkpoint before the update is not always good: the onset of an alarm may be
+# found a step or two late. So checkpoints are tested newest first, and the first whose own
+# rewards are near the run's level before the update is taken.
 
 
 LEVEL = 20
-"""Checkpoints before the update whose own numbers are the run's level."""
+"""Checkpoints before the update whose own rewards give the run's level."""
 MOST = 60
-"""Checkpoints that are looked at."""
+"""Checkpoints that are tested."""
 SIGMAS, LEAST = 2.0, 0.05
-"""Near the level is no further below it than so many robust standard deviations, or than
-this share of it."""
+"""Near the level: at most so many robust standard deviations, or this share of it, below."""
 
 
-def rescue(tree: Tree, update: int) -> int | None:
-    """The last checkpoint before an update whose own numbers were good.
+def last_good_checkpoint(tree: Tree, update: int) -> int | None:
+    """The last checkpoint before an update whose own rewards were healthy.
 
     Args:
         tree: Holds the update's checkpoint.
         update: Its position.
 
     Returns:
-        Its position. Where none is known to be good, the newest that can still be served;
-        None where the update was the lineage's first.
+        Its position. If none is known to be healthy, the newest that can still be served;
+        None if the update was the first of the lineage.
     """
     line = list(islice(tree.lineage(tree.parent(update)), MOST))
     owns = [tree.own(position) for position in line]
@@ -151,13 +150,13 @@ def rescue(tree: Tree, update: int) -> int | None:
 
 
 def _is_good(own: Own, reward: float, heldout: float) -> bool:
-    """Whether all that is known of it is at its floor or above."""
-    told = ((own.reward, reward), (own.heldout, heldout))
-    return own.known and not any(value is not None and value < floor for value, floor in told)
+    """Whether every known reward of a checkpoint is at least its floor."""
+    known = ((own.reward, reward), (own.heldout, heldout))
+    return own.known and not any(value is not None and value < floor for value, floor in known)
 
 
 def _floor(values: Sequence[float | None]) -> float:
-    """The least that is near the level of the newest values; NaN where none is known."""
+    """Lowest reward near the level of the newest values; NaN if there are none."""
     window = Window(LEVEL)
     for value in islice((v for v in values if v is not None), LEVEL):
         window.push(value)
@@ -167,113 +166,113 @@ def _floor(values: Sequence[float | None]) -> float:
 
 
 ALL = 1_000_000_000
-"""More rows than any run has: read them all at once."""
+"""More rows than any run has: evaluate all at once."""
 MOST_LEFT = 100
-"""Alarms of left lineages that are kept, the newest."""
+"""Newest alarms kept of steps that left the head's lineage."""
 
 
-class Lookout:
-    """Reads what is new of the head's lineage, as much at a time as it is told to."""
+class AlarmMonitor:
+    """Evaluates the head's lineage incrementally, a bounded number of rows per call."""
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self.thresholds = thresholds or Thresholds()
-        self._watch = Watch(self.thresholds)
-        self._waiting = deque[Checkpoint]()
-        """What is still to be read, oldest first."""
-        self._aim: str | None = None
-        """The checkpoint that reading ends with."""
+        self._set = DetectorSet(self.thresholds)
+        self._pending = deque[Checkpoint]()
+        """Checkpoints not evaluated yet, oldest first."""
+        self._target: str | None = None
+        """Id of the head that `_pending` leads to."""
         self._left: dict[str, Alarm] = {}
         self._tree = Tree()
-        self._rescues: dict[tuple[str, int], str | None] = {}
-        """What to serve, by the update that an alarm began with and the tree's edition."""
+        self._last_good: dict[tuple[str, int], str | None] = {}
+        """Cache of `last_good_checkpoint`, by the alarm's checkpoint id and the tree's edition."""
 
     def follow(self, tree: Tree, job: JobStatus | None = None, most: int = ALL) -> bool:
-        """Read on towards the tree's head; whether there is something new to report.
+        """Evaluate new steps of the head's lineage; return whether the report changed.
 
         Args:
-            tree: Whose head's lineage to judge.
-            job: The run that trains it; its length is what entropy is projected to.
-            most: Rows to read at most; call again for the others.
+            tree: The tree whose head's lineage is evaluated.
+            job: The run that trains it; its length bounds the projection of entropy.
+            most: Maximum number of rows; call again for the rest.
         """
-        restarted = self._aim_at(tree)
+        restarted = self._queue_new(tree)
         self._tree = tree
-        self._watch.context.steps = _length(tree, job)
-        count = min(most, len(self._waiting))
+        self._set.context.steps = _length(tree, job)
+        count = min(most, len(self._pending))
         for _ in range(count):
-            self._watch.read(row_of(len(self._watch), self._waiting.popleft()))
+            self._set.read(row_of(len(self._set), self._pending.popleft()))
         return restarted or count > 0
 
     @property
     def behind(self) -> int:
-        """Rows that are still to be read."""
-        return len(self._waiting)
+        """Rows not evaluated yet."""
+        return len(self._pending)
 
     def report(self, silent_s: float | None = None) -> Report:
-        """What the detectors say.
+        """Alarms, detectors without data, and progress.
 
         Args:
-            silent_s: Seconds since the last event of a run that trains; None where none does.
+            silent_s: Seconds since the last event of an active run; None if none is active.
         """
         late = None
         if silent_s is not None:
-            watch = self._watch
+            watch = self._set
             late = stall(watch.last, silent_s, watch.pace, self.thresholds.stall)
-        report = self._watch.report(*([late] if late else []))
-        alarms = tuple(self._with_rescue(alarm) for alarm in report.alarms)
+        report = self._set.report(*([late] if late else []))
+        alarms = tuple(self._with_last_good(alarm) for alarm in report.alarms)
         again = {alarm.id for alarm in alarms}
         left = tuple(alarm for id_, alarm in self._left.items() if id_ not in again)
         return replace(report, alarms=alarms, left=left, waiting=self.behind)
 
-    def _with_rescue(self, alarm: Alarm) -> Alarm:
-        """The alarm with the last checkpoint before it whose own numbers were good."""
+    def _with_last_good(self, alarm: Alarm) -> Alarm:
+        """The alarm with the checkpoint to roll back to."""
         position = self._tree.find(alarm.checkpoint_id)
         if position is None or alarm.checkpoint_id is None or alarm.before_id is None:
             return alarm
-        if alarm.before_id == alarm.checkpoint_id:  # nothing was done: the run is silent
+        if alarm.before_id == alarm.checkpoint_id:  # stalled: no update to roll back
             return alarm
         key = alarm.checkpoint_id, self._tree.edition
-        if key not in self._rescues:
-            found = rescue(self._tree, position)
-            self._rescues[key] = None if found is None else self._tree[found].id
-        return replace(alarm, before_id=self._rescues[key])
+        if key not in self._last_good:
+            found = last_good_checkpoint(self._tree, position)
+            self._last_good[key] = None if found is None else self._tree[found].id
+        return replace(alarm, before_id=self._last_good[key])
 
-    def _aim_at(self, tree: Tree) -> bool:
-        """Find what is to be read; whether the lineage is another one than before."""
+    def _queue_new(self, tree: Tree) -> bool:
+        """Queue the new rows; return whether the head moved to another lineage."""
         head = None if tree.head is None else tree[tree.head].id
-        if head == self._aim:
+        if head == self._target:
             return False
         fresh, known = self._walk(tree)
-        self._aim = head
+        self._target = head
         if known:
-            self._waiting.extend(fresh)
+            self._pending.extend(fresh)
             return False
         self._leave(tree)
-        self._watch, self._waiting = Watch(self.thresholds), fresh
-        self._rescues.clear()
+        self._set, self._pending = DetectorSet(self.thresholds), fresh
+        self._last_good.clear()
         return True
 
     def _walk(self, tree: Tree) -> tuple[deque[Checkpoint], bool]:
-        """What follows what was read or waits, oldest first; all, and False, if nothing does."""
-        target = len(self._watch) + len(self._waiting)
+        """New rows, oldest first, and whether the lineage extends the known one."""
+        target = len(self._set) + len(self._pending)
         fresh = deque[Checkpoint]()
         for position in tree.lineage(tree.head):
-            if target and tree.depth(position) == target and tree[position].id == self._aim:
+            if target and tree.depth(position) == target and tree[position].id == self._target:
                 return fresh, True
             fresh.appendleft(tree[position])
         return fresh, not target
 
     def _leave(self, tree: Tree) -> None:
-        """Keep the alarms that steps showed which are not on the new lineage."""
+        """Keep the alarms of steps that are not in the new lineage."""
         stays = {tree[position].id for position in tree.lineage(tree.head)}
         for alarm in self.report().alarms:
             if alarm.shown_id not in stays:
                 self._left[alarm.id] = replace(alarm, active=False)
-        for gone in list(self._left)[:-MOST_LEFT]:
-            del self._left[gone]
+        for id_ in list(self._left)[:-MOST_LEFT]:
+            del self._left[id_]
 
 
 def _length(tree: Tree, job: JobStatus | None) -> int | None:
-    """Steps that the head's lineage will have when the run that trains it is done."""
+    """Length of the head's lineage at the end of the run that trains it."""
     if job is None or job.step is None or job.steps is None or tree.head is None:
         return None
     return max(0, tree.depth(tree.head) - job.step) + job.steps

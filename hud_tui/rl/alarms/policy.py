@@ -1,4 +1,4 @@
-"""Detectors of the policy: how sure it is, and how far it has gone from its reference."""
+"""Detectors of the update and the policy: gradient, loss, off-policy drift, entropy, KL."""
 
 from math import isfinite, log, nan
 
@@ -36,27 +36,27 @@ from hud_tui.rl.alarms.thresholds import (
     Staleness,
 )
 
-# Detectors of the update itself: its size, and whether it is a number at all.
+# The update: gradient norm and non-finite values.
 
 
 SIZE, LEAST = 64, 16
-"""Steps that the usual norm is of, and how many there must be."""
+"""Window of the median norm in steps, and its minimum number of values."""
 ADAPT = 50
-"""Norms out of line in a row that are the new usual."""
+"""Consecutive outliers after which the window starts over."""
 
 
 class GradientNorm(Detector[GradNorm]):
-    """A gradient that stands out of the usual ones, or is none."""
+    """A gradient norm far above its running median, or not finite."""
 
     NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
     READS = GRAD_NORM
     MEANING = (
-        "The gradient is far larger than usual, or not a number: one such step can undo many. "
-        "Typical causes are a few rollouts with extreme ratios or rewards."
+        "The gradient norm is far above its median, or not finite: one such step can undo many. "
+        "Typical causes are a few rollouts with extreme importance ratios or rewards."
     )
     ADVICE = (
-        "Clip the gradient norm, lower the learning rate, look at the step's rollouts; set the "
-        "head to the last checkpoint before it if the reward fell since."
+        "Clip the gradient norm, lower the learning rate, read the step's rollouts; roll back to "
+        "the last checkpoint before it if the reward has fallen since."
     )
 
     def __init__(self, tuning: GradNorm) -> None:
@@ -64,7 +64,7 @@ class GradientNorm(Detector[GradNorm]):
         self._window, self._outliers, self._norm, self._limit = Window(SIZE), 0, nan, nan
         self._lost = 0
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         raw = GRAD_NORM.raw(row)
         if raw is None or (not isfinite(raw) and not took_update(row)):
             return None
@@ -80,7 +80,7 @@ class GradientNorm(Detector[GradNorm]):
         middle = self._window.median
         if len(self._window) < LEAST or not middle > 0:
             return 0.0
-        sigma = max(self._window.sigma, 0.05 * middle)  # a steady norm is not exact
+        sigma = max(self._window.sigma, 0.05 * middle)  # floor for a nearly constant norm
         tuning = self.tuning
         self._limit = max(middle + tuning.sigmas * sigma, tuning.ratio * middle)
         if norm > tuning.explosion * middle:
@@ -88,7 +88,7 @@ class GradientNorm(Detector[GradNorm]):
         return min(2 * norm / self._limit, BELOW_CRITICAL)
 
     def _adapt(self, norm: float, severity: float) -> None:
-        """The usual is of norms that are in line; what stays out of line becomes the usual."""
+        """Add norms below the warn limit to the window; start over after ADAPT outliers."""
         self._outliers = self._outliers + 1 if severity >= 2 else 0
         if self._outliers >= ADAPT:
             self._window, self._outliers = Window(SIZE), 0
@@ -98,24 +98,24 @@ class GradientNorm(Detector[GradNorm]):
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
             Evidence("gradient norm", self._norm, self._limit),
-            Evidence("usual", self._window.median),
-            Evidence("steps that are not finite", float(self._lost), 0.0),
+            Evidence("median", self._window.median),
+            Evidence("non-finite steps", float(self._lost), 0.0),
         )
 
 
 class ZeroGradient(Detector[Limits]):
-    """Steps whose gradient is exactly 0."""
+    """Optimizer steps whose gradient is exactly 0."""
 
     NAME, TITLE, NEEDS = "zero_gradient", "steps without gradient", "grad_norm"
     READS = GRAD_NORM
-    MEANING = "Optimizer steps are taken with a gradient of exactly 0: they change nothing."
-    ADVICE = "See the groups: without spread in their rewards there is no gradient."
+    MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
+    ADVICE = "Check the groups: a zero-variance group has no gradient."
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._share = Ema(0.95)
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         norm = GRAD_NORM.read(row)
         if norm is None:
             return None
@@ -126,17 +126,17 @@ class ZeroGradient(Detector[Limits]):
 
 
 class NonFinite(Detector[Finite]):
-    """A loss or a reward that is no number, in a step that was trained."""
+    """A NaN or infinite loss or reward in a step that changed the weights."""
 
     NAME, TITLE, NEEDS = "non_finite", "NaN or infinite", "loss:sum or reward_mean"
     READS = LOSS
     MEANING = (
-        "The loss or the mean reward is NaN or infinite in a step that changed the weights: "
-        "they may be spoilt, and everything trained from them with them."
+        "The loss or the mean reward is NaN or infinite in a step that changed the weights: they "
+        "may be corrupted, and so is every checkpoint trained from them."
     )
     ADVICE = (
-        "Stop the run, set the head to the last checkpoint before it, and look for a division "
-        "by a zero spread, an overflow of a ratio, or a grader that returns NaN."
+        "Cancel the run, roll back to the last checkpoint before it, and look for a division by "
+        "a zero standard deviation, an overflowing ratio, or a grader that returns NaN."
     )
 
     def __init__(self, tuning: Finite) -> None:
@@ -146,33 +146,33 @@ class NonFinite(Detector[Finite]):
     def _levels(self) -> tuple[Level, ...]:
         return (Level.CRITICAL,)
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         values = [role.raw(row) for role in (LOSS, REWARD)]
         known = [value for value in values if value is not None]
         if not known or not took_update(row):
-            return None  # a row of an evaluation alone is padded with NaN
+            return None  # a row of an evaluation only is padded with NaN
         bad = any(not isfinite(value) for value in known)
         self._count += bad
         return 3.0 if bad else 0.0
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        return (Evidence("steps that are not finite", float(self._count), 0.0),)
+        return (Evidence("non-finite steps", float(self._count), 0.0),)
 
 
-# Detectors of rollouts that are not of the policy that is trained on them.
+# Off-policy drift: rollouts sampled by another policy than the trained one.
 
 
 class SamplerDrift(Detector[SamplerKl]):
-    """The policy that is trained is not the one that sampled."""
+    """The trained policy differs from the sampling policy."""
 
     NAME, TITLE, NEEDS = "kl_sampler", "off-policy drift", "kl_sample_train"
     READS = KL_SAMPLER
     MEANING = (
-        "The policy that is trained gives the sampled tokens other probabilities than the one "
-        "that sampled them: rollouts are stale, or sampler and trainer compute differently."
+        "Trainer and sampler assign different probabilities to the sampled tokens: rollouts are "
+        "stale, or the two use different weights or precision."
     )
     ADVICE = (
-        "Train on fresher rollouts, take fewer updates a batch, lower the learning rate; check "
+        "Train on fresher rollouts, take fewer updates per batch, lower the learning rate; check "
         "that sampler and trainer use the same weights and precision."
     )
 
@@ -180,7 +180,7 @@ class SamplerDrift(Detector[SamplerKl]):
         super().__init__(tuning)
         self._kl, self._smooth, self._growing = nan, Ema(0.5), 0
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         kl = KL_SAMPLER.read(row)
         if kl is None:
             return None
@@ -196,27 +196,27 @@ class SamplerDrift(Detector[SamplerKl]):
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
-            Evidence("kl sample-train", self._kl, self.tuning.warn),
+            Evidence("KL (sampler ‖ trainer)", self._kl, self.tuning.warn),
             Evidence("steps of growth", float(self._growing), float(self.tuning.growing)),
         )
 
 
 class ClipFraction(Detector[Limits]):
-    """Too many updates run into the clip."""
+    """Too many tokens are clipped."""
 
     NAME, TITLE, NEEDS = "clip_fraction", "clip fraction", "clip_fraction"
     READS = CLIP
     MEANING = (
-        "A large share of tokens has an importance ratio beyond the clip: their gradient is cut "
-        "off, and each step moves the policy further than it should."
+        "A large share of tokens has an importance ratio outside the clip bounds: their gradient "
+        "is zero, and each step moves the policy too far."
     )
-    ADVICE = "Lower the learning rate, or take fewer updates a batch. Healthy is .05 to .15."
+    ADVICE = "Lower the learning rate, or take fewer updates per batch. Healthy: .05 to .15."
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._clip, self._low, self._high = Ema(0.8), nan, nan
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         clip = CLIP.read(row)
         if clip is None:
             return None
@@ -227,24 +227,24 @@ class ClipFraction(Detector[Limits]):
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         ratio = self._low / self._high if self._high > 0 else nan
         return (
-            Evidence("clipped (ema)", self._clip.value, self.tuning.warn),
-            Evidence("low to high", ratio, 3.0),
+            Evidence("clip fraction EMA(0.8)", self._clip.value, self.tuning.warn),
+            Evidence("clipped low / high", ratio, 3.0),
         )
 
 
 class StaleRollouts(Detector[Staleness]):
-    """Rollouts sampled by a policy of many steps ago."""
+    """Rollouts sampled many steps before they are trained on."""
 
     NAME, TITLE, NEEDS = "staleness", "stale rollouts", "staleness_mean"
     READS = STALENESS
-    MEANING = "Rollouts are trained on many steps after they were sampled: the ratios drift."
+    MEANING = "Rollouts are trained on many steps after they were sampled: importance ratios drift."
     ADVICE = "Sample faster or train slower: more samplers, smaller batches in flight."
 
     def __init__(self, tuning: Staleness) -> None:
         super().__init__(tuning)
         self._age = self._dropped = nan
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         age = STALENESS.read(row)
         if age is None:
             return None
@@ -257,32 +257,32 @@ class StaleRollouts(Detector[Staleness]):
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
-            Evidence("steps of age, mean", self._age, self.tuning.warn),
+            Evidence("mean staleness, steps", self._age, self.tuning.warn),
             Evidence("dropped", self._dropped, self.tuning.dropped),
         )
 
 
 class EntropyCollapse(Detector[Entropy]):
-    """Entropy on its way to nothing while the reward does not climb."""
+    """Entropy falls towards 0 while the reward does not rise."""
 
     NAME, TITLE, NEEDS = "entropy_collapse", "entropy collapse", "entropy"
     READS = ENTROPY
     MEANING = (
-        "The policy is getting sure of itself without getting better: it stops exploring, its "
-        "groups lose their spread, and soon nothing is left to learn from."
+        "Entropy falls and the reward does not rise: the policy stops exploring, its groups lose "
+        "their variance, and with it the learning signal."
     )
     ADVICE = (
-        "Lower the learning rate or raise the temperature, and go on from the last checkpoint "
-        "before it began; what has collapsed does not come back by itself."
+        "Roll back to the last checkpoint before it and resume with a lower learning rate or a "
+        "higher temperature; collapsed entropy does not recover by itself."
     )
 
     def __init__(self, tuning: Entropy) -> None:
         super().__init__(tuning)
         self._entropy, self._start, self._lag = Ema(0.9), Early(10), Lag(LAG)
         self._left = nan
-        """Steps until the floor, as it goes now."""
+        """Steps until the floor at the current rate."""
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         entropy = ENTROPY.read(row)
         if entropy is None:
             return None
@@ -301,27 +301,28 @@ class EntropyCollapse(Detector[Entropy]):
         return min(severity, BELOW_WARN) if healthy else severity
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        limit = self.tuning.floor * self._start.value
         return (
-            Evidence("entropy (ema)", self._entropy.value, self.tuning.floor * self._start.value),
-            Evidence("at the start", self._start.value),
-            Evidence("steps to the limit", self._left),
+            Evidence("entropy EMA(0.9)", self._entropy.value, limit),
+            Evidence("initial", self._start.value),
+            Evidence("steps until collapse", self._left),
             Evidence("mean reward", context.reward.value),
-            Evidence("before", context.reward.before),
+            Evidence("mean reward, earlier", context.reward.before),
         )
 
 
 class ReferenceDrift(Detector[ReferenceKl]):
-    """The policy goes far from where it started."""
+    """The policy drifts far from the reference."""
 
-    NAME, TITLE, NEEDS = "kl_reference", "KL to the reference", "kl_reference"
+    NAME, TITLE, NEEDS = "kl_reference", "KL to reference", "kl_reference"
     READS = KL_REFERENCE
     MEANING = (
-        "The policy is far from the reference model: it may have found answers that the grader "
-        "likes and nobody else does, and it forgets what it could."
+        "The policy is far from the reference model: it may exploit the grader, and it forgets "
+        "abilities of the reference."
     )
     ADVICE = (
-        "Raise the KL penalty or lower the learning rate, read the rollouts with the highest "
-        "reward, and go on from the last checkpoint before it began."
+        "Read the rollouts with the highest reward; roll back to the last checkpoint before it "
+        "and resume with a higher KL penalty or a lower learning rate."
     )
 
     def __init__(self, tuning: ReferenceKl) -> None:
@@ -329,12 +330,12 @@ class ReferenceDrift(Detector[ReferenceKl]):
         self._kl, self._early, self._lag = Ema(0.8), Early(20), Lag(10)
         self._zeros = 0
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         kl = KL_REFERENCE.read(row)
         if kl is None:
             return None
         if kl == 0 and not self.gate.seen:
-            self._zeros += 1  # without a penalty it is not measured, which is no good sign
+            self._zeros += 1  # not measured without a KL penalty
             return None
         smooth, early = self._kl.push(kl), self._early.push(kl)
         rising = smooth > self._lag.push(smooth)
@@ -346,6 +347,6 @@ class ReferenceDrift(Detector[ReferenceKl]):
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
-            Evidence("kl to the reference (ema)", self._kl.value, self.tuning.warn),
+            Evidence("KL to reference EMA(0.8)", self._kl.value, self.tuning.warn),
             Evidence("early median", self._early.value),
         )

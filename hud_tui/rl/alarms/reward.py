@@ -1,4 +1,4 @@
-"""The detector of one part of the reward that drowns the others."""
+"""Detectors of the reward: components, collapse, plateau, held-out gap, groups and rollouts."""
 
 import re
 from array import array
@@ -8,8 +8,8 @@ from math import nan
 from hud_tui.rl.alarms.alarm import Evidence, Skipped
 from hud_tui.rl.alarms.detector import BELOW_CRITICAL, BELOW_WARN, Context, Detector, Episode
 from hud_tui.rl.alarms.statistics import (
-    ALL_BAD,
-    ALL_GOOD,
+    ALL_FAILED,
+    ALL_SOLVED,
     ENTROPY,
     ERRORED,
     HELDOUT,
@@ -20,7 +20,7 @@ from hud_tui.rl.alarms.statistics import (
     REWARD_STD,
     TRACES,
     TRUNCATED,
-    ZERO_SPREAD,
+    ZERO_VARIANCE,
     Early,
     Ema,
     Lag,
@@ -36,12 +36,12 @@ from hud_tui.rl.alarms.thresholds import Collapse, Limits, Plateau
 _PART = re.compile(r"^(?:rewards?|reward_component|critic/rewards)/([^/]{1,80})(?:/(mean|std))?$")
 _WHOLE = frozenset({"total", "mean", "std", "min", "max"})
 _AUXILIARY = re.compile(r"format|length|len_|style|penalty|bonus|brevity|verbos|syntax", re.I)
-"""Parts that only help; that correctness dominates is as it should be."""
+"""Auxiliary reward components; correctness is expected to dominate."""
 WEIGHT = 0.99
 
 
 class _Part:
-    """One part's variance: between rollouts where that is told, else between steps."""
+    """Variance of one component: within steps if its std is reported, else between steps."""
 
     def __init__(self) -> None:
         self._mean, self._between, self._within = Ema(WEIGHT), Ema(WEIGHT), Ema(WEIGHT)
@@ -55,28 +55,28 @@ class _Part:
 
     @property
     def variance(self) -> float:
-        told = self._within if self._within.seen else self._between
-        return max(0.0, told.value) if told.seen else 0.0
+        source = self._within if self._within.seen else self._between
+        return max(0.0, source.value) if source.seen else 0.0
 
 
 class ComponentDominance(Detector[Limits]):
-    """An auxiliary part of the reward makes up most of its variance."""
+    """An auxiliary reward component makes up most of the reward's variance."""
 
-    NAME, TITLE = "component_dominance", "one reward part dominates"
-    NEEDS = "reward/<part> for two parts or more"
+    NAME, TITLE = "component_dominance", "one reward component dominates"
+    NEEDS = "reward/<component> for two or more components"
     READS = REWARD
     MEANING = (
-        "Most of what tells a good rollout from a bad one is an auxiliary part of the reward "
-        "(format, length, style), so that is what is learnt."
+        "Most of the reward's variance comes from an auxiliary component (format, length, style), "
+        "so the policy optimises that component."
     )
-    ADVICE = "Give that part a smaller weight, or end it once it is learnt."
+    ADVICE = "Lower the weight of that component, or remove it once it is learned."
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._parts: dict[str, _Part] = {}
         self._share = nan
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         for name, value, is_std in parts_of(row):
             self._parts.setdefault(name, _Part()).push(value, is_std)
         if len(self._parts) < 2:
@@ -88,11 +88,11 @@ class ComponentDominance(Detector[Limits]):
         return grade(self._share, self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        return (Evidence("share of the variance", self._share, self.tuning.warn),)
+        return (Evidence("share of variance", self._share, self.tuning.warn),)
 
 
 def parts_of(row: Row) -> Iterator[tuple[str, float, bool]]:
-    """A row's reward parts: name, value, and whether the value is a standard deviation."""
+    """A row's reward components: name, value, and whether the value is a standard deviation."""
     for key, raw in row.metrics.items():
         if not key.startswith(("reward", "critic/rewards")):
             continue
@@ -101,36 +101,36 @@ def parts_of(row: Row) -> Iterator[tuple[str, float, bool]]:
             yield found[1], value, found[2] == "std"
 
 
-# Detectors of the reward: collapse, plateau, and what is only rewarded in training.
+# Collapse, forgetting, plateau and held-out gap.
 
 
 BLOCKS = 40
-"""Parts of a plateau whose slope is looked at."""
+"""Blocks of steps whose means give the slope."""
 LOOK, LOOK_SHARE = 10, 0.02
-"""Steps from one look for a plateau to the next: so many, or this share of the run."""
+"""Steps between two tests for a plateau: at least LOOK, or this share of the run."""
 
 
 class RewardCollapse(Detector[Collapse]):
-    """A reward that fell clearly below its best."""
+    """The reward fell clearly below its peak."""
 
     NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
     READS = REWARD
-    MEANING = "The reward has fallen clearly below the best that this run had reached."
+    MEANING = "The mean reward has fallen clearly below the peak of this run."
     ADVICE = (
-        "Set the head to the last checkpoint before it and go on with a lower learning rate; "
-        "compare its rollouts with today's to see what was lost."
+        "Roll back to the last checkpoint before it and resume with a lower learning rate; "
+        "compare its rollouts with current ones to see what was lost."
     )
     WEIGHT, SETTLED = 0.9, 10
-    """Of the moving average; and values after which its peak counts."""
+    """Weight of the moving average; number of values from which its peak counts."""
 
     def __init__(self, tuning: Collapse) -> None:
         super().__init__(tuning)
         self._ema, self._start, self._noise = Ema(self.WEIGHT), Early(5), Window(64)
         self._peak, self._peak_step, self._need = nan, 0, nan
         self._near = self._last_good = 0
-        """The last row whose average, and whose value, was near the peak."""
+        """Last rows whose moving average, and whose value, were near the peak."""
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         value = self.READS.read(row)
         if value is None:
             return None
@@ -151,7 +151,7 @@ class RewardCollapse(Detector[Collapse]):
         return self._fall(smooth)
 
     def _fall(self, smooth: float) -> float:
-        """2 where it has fallen as far as to warn, 3 where it is back at its start."""
+        """Severity: 2 at the warn limit, 3 if the reward is back at its initial level."""
         fall, gained = self._peak - smooth, self._peak - self._start.value
         if fall < self._need:
             return 2 * fall / self._need
@@ -159,51 +159,52 @@ class RewardCollapse(Detector[Collapse]):
         return 2 + min(1.0, fall / whole)
 
     def onset(self, episode: Episode) -> int:
-        """The row after it was last near its peak: an average falls later than what it is of,
-        and one value may be near the peak by chance."""
+        """The row after the reward was last near its peak. The moving average lags behind the
+        values, and a single value may be near the peak by chance: the earlier row counts."""
         near = min(self._near, self._last_good)
         return near + 1 if near < episode.raised else episode.onset
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        name = f"{self.NEEDS} EMA({self.WEIGHT:g})"
         return (
-            Evidence(f"{self.NEEDS} (ema)", self._ema.value, self._peak - self._need),
+            Evidence(name, self._ema.value, self._peak - self._need),
             Evidence("peak", self._peak),
-            Evidence("at step", float(self._peak_step)),
-            Evidence("at the start", self._start.value),
+            Evidence("peak at step", float(self._peak_step)),
+            Evidence("initial", self._start.value),
         )
 
 
 class HeldoutCollapse(RewardCollapse):
-    """Tasks that are never trained on get worse: the policy forgets."""
+    """The held-out reward fell clearly below its peak: forgetting."""
 
     NAME, TITLE, NEEDS = "heldout_collapse", "forgetting", "heldout_reward"
     READS = HELDOUT
-    MEANING = "The held-out reward has fallen clearly below its best: what was learnt is lost."
+    MEANING = "The held-out reward has fallen clearly below its peak: the policy forgets."
     ADVICE = (
-        "Set the head to the last checkpoint before it; train on a wider mix of tasks, with a "
-        "lower learning rate or a KL penalty."
+        "Roll back to the last checkpoint before it; train on a wider mix of tasks, with a lower "
+        "learning rate or a KL penalty."
     )
     WEIGHT, SETTLED = 0.7, 3
 
 
 class RewardPlateau(Detector[Plateau]):
-    """No slope in the last part of the run, although there is more to be had."""
+    """No slope of the reward in the last part of the run, below the maximum reward."""
 
     NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
     READS = REWARD
     MEANING = (
-        "The reward has not moved for a good part of the run. Where entropy or KL move "
-        "meanwhile, the policy is changing without getting better."
+        "The mean reward has been flat for a large part of the run. If entropy or KL change "
+        "meanwhile, the policy drifts without improving."
     )
-    ADVICE = "See how many groups still have spread; give other tasks, or end the run here."
+    ADVICE = "Check how many groups still give signal; change the tasks, or stop the run here."
 
     def __init__(self, tuning: Plateau) -> None:
         super().__init__(tuning)
         self._rewards, self._entropy, self._kl = array("d"), array("d"), array("d")
-        self._next, self._began, self._drift, self._moved = 2 * BLOCKS, 0, nan, nan
+        self._next, self._began, self._slope, self._moved = 2 * BLOCKS, 0, nan, nan
         self._places = array("q")
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         reward = REWARD.read(row)
         if reward is None:
             return None
@@ -225,8 +226,8 @@ class RewardPlateau(Detector[Plateau]):
         middle = sum(means) / len(means)
         line = [middle + slope * (i - (len(means) - 1) / 2) for i in range(len(means))]
         noise = sorted(abs(m - at) for m, at in zip(means, line, strict=True))[len(means) // 2]
-        self._drift, self._began = slope * (len(means) - 1), self._places[first]
-        if context.solved or abs(self._drift) > max(self.tuning.gain * abs(middle), 1.5 * noise):
+        self._slope, self._began = slope * (len(means) - 1), self._places[first]
+        if context.solved or abs(self._slope) > max(self.tuning.gain * abs(middle), 1.5 * noise):
             return 0.0
         self._moved = max(_change(self._entropy[first:]), _change(self._kl[first:]))
         return 3.0 if self._moved > self.tuning.moving else 2.0
@@ -239,36 +240,36 @@ class RewardPlateau(Detector[Plateau]):
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
-            Evidence("drift of the reward", self._drift),
+            Evidence("reward slope", self._slope),
             Evidence("mean reward", context.reward.value),
-            Evidence("entropy or KL moved by", self._moved, self.tuning.moving),
+            Evidence("change of entropy or KL", self._moved, self.tuning.moving),
         )
 
 
 class HeldoutGap(Detector[Limits]):
-    """The reward in training runs away from that on tasks that are never trained on."""
+    """The training reward rises above the held-out reward."""
 
-    NAME, TITLE, NEEDS = "heldout_gap", "train and held-out part", "heldout_reward"
+    NAME, TITLE, NEEDS = "heldout_gap", "held-out gap", "heldout_reward"
     READS = HELDOUT
     MEANING = (
-        "Training tasks are rewarded better than held-out ones: the policy memorises, or it has "
-        "found what the grader pays for without doing the task (reward hacking)."
+        "The reward on training tasks is higher than on held-out tasks: the policy memorises, or "
+        "exploits the grader without solving the task (reward hacking)."
     )
     ADVICE = (
-        "Read the rollouts with the highest reward; tighten the grader, add tasks, and go back "
-        "to the last checkpoint before the gap opened."
+        "Read the rollouts with the highest reward; fix the grader, add tasks, and roll back to "
+        "the last checkpoint before the gap opened."
     )
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._gap = Ema(0.5)
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         if HELDOUT.read(row) is None or not context.reward.known:
             return None
         gap = self._gap.push(context.reward.value - context.heldout.value)
         severity = grade(gap, self.tuning)
-        if context.heldout.climbing:  # it is behind, and follows
+        if context.heldout.climbing:  # lower, but improving
             return min(severity, BELOW_WARN)
         return severity
 
@@ -276,12 +277,12 @@ class HeldoutGap(Detector[Limits]):
         return (
             Evidence("gap", self._gap.value, self.tuning.warn),
             Evidence("mean reward", context.reward.value),
-            Evidence("held-out", context.heldout.value),
+            Evidence("held-out reward", context.heldout.value),
         )
 
 
 def _change(values: "array[float]") -> float:
-    """Relative change from the first fifth to the last; 0 where it is not known."""
+    """Relative change from the first fifth to the last; 0 if there are too few values."""
     known = [value for value in values if value == value]
     if len(known) < 10:
         return 0.0
@@ -290,22 +291,22 @@ def _change(values: "array[float]") -> float:
     return abs(last - first) / max(abs(first), 1e-9)
 
 
-# Detectors of the groups and rollouts that a step is trained on.
+# Groups and rollouts that a step is trained on.
 
 
 RESIDUE = 1e-3
-"""A standard deviation below this is rounding, not spread (NVIDIA-NeMo/RL#4161)."""
+"""A standard deviation below this is rounding error (NVIDIA-NeMo/RL#4161)."""
 
 
-class ZeroSpread(Detector[Limits]):
-    """Groups whose rewards are all equal: their advantages are 0, so they teach nothing."""
+class ZeroVariance(Detector[Limits]):
+    """Groups whose rewards are all equal: their advantages are 0, so they have no gradient."""
 
-    NAME, TITLE = "zero_spread", "zero-spread groups"
-    NEEDS = "frac_groups_zero_spread"
-    READS = ZERO_SPREAD
+    NAME, TITLE = "zero_variance", "zero-variance groups"
+    NEEDS = "frac_reward_zero_std"
+    READS = ZERO_VARIANCE
     MEANING = (
-        "Many groups have rewards that are all equal, so they carry no gradient: the rollouts "
-        "are paid for and teach nothing."
+        "In many groups all rewards are equal, so they have no gradient: their rollouts cost "
+        "time and tokens without any learning signal."
     )
     ADVICE = ""
 
@@ -313,8 +314,8 @@ class ZeroSpread(Detector[Limits]):
         super().__init__(tuning)
         self._flat, self._good, self._bad = Ema(0.7), Ema(0.7), Ema(0.7)
 
-    def judge(self, row: Row, context: Context) -> float | None:
-        good, bad = ALL_GOOD.read(row), ALL_BAD.read(row)
+    def evaluate(self, row: Row, context: Context) -> float | None:
+        good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
         flat = _share(row)
         if flat is None:
             return None
@@ -326,49 +327,49 @@ class ZeroSpread(Detector[Limits]):
 
     @property
     def _too_easy(self) -> bool:
-        """Whether most flat groups are solved: that is the end of learning, not harm."""
+        """Whether most zero-variance groups are solved: the taskset is learned."""
         return self._good.value > self._bad.value
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
-            Evidence("groups without spread", self._flat.value, self.tuning.warn),
-            Evidence("all good", self._good.value),
-            Evidence("all bad", self._bad.value),
+            Evidence("zero-variance groups", self._flat.value, self.tuning.warn),
+            Evidence("all solved", self._good.value),
+            Evidence("all failed", self._bad.value),
         )
 
     def advice(self) -> str:
         if self._too_easy:
-            return "Most of them are solved every time: give harder tasks, or leave these out."
+            return "Most of them are solved every time: add harder tasks, or exclude these."
         return (
-            "Most of them are never solved: give easier tasks, a larger group, or leave these "
-            "out. Preflight's sampling shows which tasks teach."
+            "Most of them are never solved: add easier tasks, use a larger group size, or exclude "
+            "these. Sampling in preflight shows which tasks give signal."
         )
 
 
 def _share(row: Row) -> float | None:
-    """The share of groups without spread, by whatever says it."""
-    flat, mixed, spread = ZERO_SPREAD.read(row), MIXED.read(row), REWARD_STD.read(row)
-    good, bad = ALL_GOOD.read(row), ALL_BAD.read(row)
+    """Share of zero-variance groups, from any metric that gives it."""
+    flat, mixed, std = ZERO_VARIANCE.read(row), MIXED.read(row), REWARD_STD.read(row)
+    good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
     if flat is not None:
         return flat
     if good is not None and bad is not None:
         return good + bad
     if mixed is not None:
         return 1 - mixed
-    return None if spread is None else float(spread < RESIDUE)
+    return None if std is None else float(std < RESIDUE)
 
 
 class Truncation(Detector[Limits]):
-    """Rollouts cut off at the token limit; not while their share falls by itself."""
+    """Rollouts cut off at the token limit; no warning while their share falls."""
 
     NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
     READS = TRUNCATED
     MEANING = (
-        "Rollouts are cut off before they end, so they are graded on an answer that is not "
-        "finished, and length is punished or rewarded by accident."
+        "Rollouts are cut off at max_tokens and graded on an incomplete answer, so length is "
+        "penalised or rewarded by accident."
     )
     ADVICE = (
-        "Raise max_tokens, or penalise length; if it began at once, set the head to the last "
+        "Raise max_tokens, or penalise length; if it began suddenly, roll back to the last "
         "checkpoint before it and lower the learning rate."
     )
 
@@ -376,7 +377,7 @@ class Truncation(Detector[Limits]):
         super().__init__(tuning)
         self._share, self._lag = Ema(0.8), Lag(10)
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         share = TRUNCATED.read(row)
         if share is None:
             return None
@@ -395,16 +396,16 @@ class ErroredRollouts(Detector[Limits]):
     NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
     READS = ERRORED
     MEANING = (
-        "Rollouts fail instead of being graded. What is left of their groups is a biased "
-        "sample, and a partial group must not be trained on."
+        "Rollouts fail instead of being graded. The rest of their group is a biased sample, and "
+        "a partial group must not be trained on."
     )
-    ADVICE = "Read the failed rollouts in Jobs; mend the environment before going on."
+    ADVICE = "Read the failed rollouts in Jobs; fix the environment before resuming."
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._share = nan
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         shares = [share for share in (ERRORED.read(row), _lost(row)) if share is not None]
         if not shares:
             return None
@@ -416,6 +417,6 @@ class ErroredRollouts(Detector[Limits]):
 
 
 def _lost(row: Row) -> float | None:
-    """Traces that could not be trained on, by those that were."""
+    """Traces without samples, relative to the trained ones."""
     lost, kept = LEFT_OUT.read(row), TRACES.read(row)
     return lost / kept if lost is not None and kept is not None and kept > 0 else None

@@ -1,4 +1,4 @@
-"""Running statistics that robust detectors need, each a few operations a step."""
+"""Running statistics for the detectors, a few operations per step; rows and roles of metrics."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -14,15 +14,15 @@ from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint
 
 HUGE = 1e100
-"""Larger numbers are taken for this, so that no square or sum overflows."""
+"""Larger numbers are clamped to this, so that no square or sum overflows."""
 NORMAL_IQR = 1.349
 """Interquartile range of a normal distribution, in standard deviations."""
 
 
 def grade(value: float, limits: Limits) -> float:
-    """A value's severity: 1, 2 and 3 at the limits of info, warn and critical.
+    """Severity of a value: 1, 2 and 3 at the limits of info, warn and critical, linear between.
 
-    Where there is no limit for info, the way up to the warning is in proportion from 0.
+    Without an info limit it is linear from 0 to the warn limit.
     """
     if value >= limits.warn:
         return 2 + (value - limits.warn) / (limits.critical - limits.warn)
@@ -32,7 +32,7 @@ def grade(value: float, limits: Limits) -> float:
 
 
 def bounded(value: float | None) -> float | None:
-    """A finite number within ±HUGE; None for what is no number."""
+    """The value clamped to ±HUGE; None for NaN, infinities and None."""
     if value is None or -HUGE < value < HUGE:
         return value
     return max(-HUGE, min(HUGE, value)) if isfinite(value) else None
@@ -54,7 +54,7 @@ class Ema:
 
 
 class Early:
-    """The median of the first values: what a run started from."""
+    """Median of the first `size` values: the level at the start of a run."""
 
     def __init__(self, size: int) -> None:
         self.size, self.value = size, nan
@@ -70,7 +70,7 @@ class Early:
 
 
 class Window:
-    """The last values in order of arrival and of size."""
+    """The last `size` values, sorted: median and robust standard deviation."""
 
     def __init__(self, size: int) -> None:
         self._recent: deque[float] = deque(maxlen=size)
@@ -80,7 +80,7 @@ class Window:
         return len(self._sorted)
 
     def push(self, value: float) -> None:
-        """Values are finite: NaN has no place in an order."""
+        """Add a finite value; NaN cannot be sorted."""
         if len(self._recent) == self._recent.maxlen:
             del self._sorted[bisect_left(self._sorted, self._recent[0])]
         self._recent.append(value)
@@ -93,25 +93,25 @@ class Window:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation estimated from the quartiles, which outliers do not move."""
+        """Standard deviation estimated from the interquartile range, robust to outliers."""
         n = len(self._sorted)
         return (self._sorted[(3 * n - 1) // 4] - self._sorted[n // 4]) / NORMAL_IQR if n else nan
 
 
 class Lag:
-    """What a value was some steps ago."""
+    """The value some steps ago."""
 
     def __init__(self, steps: int) -> None:
         self._past: deque[float] = deque(maxlen=steps + 1)
 
     def push(self, value: float) -> float:
-        """The value `steps` pushes before; NaN where there were fewer."""
+        """The value `steps` pushes earlier; NaN if there were fewer."""
         self._past.append(value)
         return self._past[0] if len(self._past) == self._past.maxlen else nan
 
 
 class Correlation:
-    """Pearson's correlation of two streams, weighted towards the newest."""
+    """Exponentially weighted Pearson correlation of two streams."""
 
     def __init__(self, weight: float) -> None:
         self._means = Ema(weight), Ema(weight)
@@ -122,13 +122,13 @@ class Correlation:
         dx, dy = x - self._means[0].push(x), y - self._means[1].push(y)
         xx, yy = self._moments[0].push(dx * dx), self._moments[1].push(dy * dy)
         xy = self._moments[2].push(dx * dy)
-        spread = sqrt(xx) * sqrt(yy)
-        self.value = xy / spread if spread > 0 else nan
+        scale = sqrt(xx) * sqrt(yy)
+        self.value = xy / scale if scale > 0 else nan
         return self.value
 
 
 def theil_sen(values: Sequence[float]) -> float:
-    """The median slope of all pairs, per place. O(n²): give it some dozens of values.
+    """Theil–Sen estimator: median slope of all pairs, per index. O(n²): for dozens of values.
 
     Source: Sen 1968, Estimates of the regression coefficient based on Kendall's tau.
     """
@@ -138,17 +138,16 @@ def theil_sen(values: Sequence[float]) -> float:
 
 
 def block_means(values: Sequence[float], blocks: int) -> list[float]:
-    """Means of at most `blocks` equal parts, in order; values beyond whole parts are left out."""
+    """Means of at most `blocks` equal parts, in order; a remainder at the start is dropped."""
     size = max(1, len(values) // blocks)
     count = min(blocks, len(values) // size)
     start = len(values) - count * size
     return [sum(values[i : i + size]) / size for i in range(start, len(values), size)]
 
 
-# Rows: one training step each, its metrics under the vocabulary's keys.
+# Rows: one training step each, its metrics under canonical keys.
 #
-# A metric that is missing and one that is NaN are two things: a step without a held-out
-# reward is as it should be, one whose loss is NaN is not.
+# Missing and NaN differ: a step without a held-out reward is normal, a NaN loss is not.
 
 
 @dataclass(frozen=True)
@@ -156,34 +155,34 @@ class Row:
     """One step of a lineage."""
 
     place: int
-    """In the lineage, from 0."""
+    """Index in the lineage, from 0."""
     metrics: Mapping[str, float]
     step: int
     checkpoint_id: str | None = None
     at: float | None = None
-    """When it was taken, Unix seconds."""
+    """Time of the step, Unix seconds."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """A metric that detectors read, by the vocabulary's key."""
+    """A metric that detectors read, by its canonical key."""
 
     key: str
 
     def raw(self, row: Row) -> float | None:
-        """The value as it came, NaN and infinities included; None where it is missing."""
+        """The reported value, including NaN and infinities; None if missing."""
         return row.metrics.get(self.key)
 
     def read(self, row: Row) -> float | None:
-        """The value where it is a number."""
+        """The value if it is a finite number, else None."""
         return bounded(row.metrics.get(self.key))
 
 
 REWARD, REWARD_STD, REWARD_MAX = Role("reward_mean"), Role("reward_std"), Role("reward_max")
 HELDOUT = Role("heldout_reward")
 LOSS, GRAD_NORM, LEARNING_RATE = Role("loss:sum"), Role("grad_norm"), Role("learning_rate")
-ZERO_SPREAD, MIXED = Role("frac_groups_zero_spread"), Role("frac_groups_mixed")
-ALL_GOOD, ALL_BAD = Role("frac_groups_all_good"), Role("frac_groups_all_bad")
+ZERO_VARIANCE, MIXED = Role("frac_reward_zero_std"), Role("frac_groups_mixed")
+ALL_SOLVED, ALL_FAILED = Role("frac_groups_all_solved"), Role("frac_groups_all_failed")
 ENTROPY = Role("entropy")
 KL_SAMPLER, KL_REFERENCE = Role("kl_sample_train"), Role("kl_reference")
 CLIP = Role("clip_fraction")
@@ -194,32 +193,32 @@ ERRORED, LEFT_OUT = Role("errored_share"), Role("traces_without_samples")
 TRACES = Role("num_traces")
 STEP_S, ROLLOUT_S, TRAIN_S = Role("step_s"), Role("rollout_s"), Role("train_s")
 UPDATES = (GRAD_NORM, LEARNING_RATE, ENTROPY, TRACES)
-"""One of these is a number in every row that an optimizer step made."""
+"""Every row made by an optimizer step has at least one of these."""
 
 
 def took_update(row: Row) -> bool:
-    """Whether an optimizer step made this row; one of an evaluation alone has no loss."""
+    """Whether an optimizer step made this row; a row of an evaluation only has no loss."""
     return any(role.read(row) is not None for role in UPDATES)
 
 
 def row_of(place: int, checkpoint: Checkpoint) -> Row:
-    """A checkpoint as the row at this place of its lineage."""
+    """A checkpoint as the row at index `place` of its lineage."""
     metrics = metrics_of(checkpoint)
-    if checkpoint.groups and ZERO_SPREAD.key not in metrics:
+    if checkpoint.groups and ZERO_VARIANCE.key not in metrics:
         metrics = {**metrics, **_of_groups(checkpoint)}
     at = seconds(checkpoint.created_at)
     return Row(place, metrics, checkpoint.step or place + 1, checkpoint.id, at)
 
 
 def _of_groups(checkpoint: Checkpoint) -> dict[str, float]:
-    """The shares of groups without spread, where only the rewards themselves are given."""
+    """Shares of zero-variance groups, computed from the groups' rewards."""
     known = [[r for r in group.rewards if isfinite(r)] for group in checkpoint.groups]
     stats = [group_stats(rewards) for rewards in known if rewards]
     if not stats:
         return {}
     shares = {
-        ZERO_SPREAD: sum(not one.teaches for one in stats),
-        ALL_GOOD: sum(one.all_good for one in stats),
-        ALL_BAD: sum(one.all_bad for one in stats),
+        ZERO_VARIANCE: sum(not one.has_signal for one in stats),
+        ALL_SOLVED: sum(one.all_solved for one in stats),
+        ALL_FAILED: sum(one.all_failed for one in stats),
     }
     return {role.key: count / len(stats) for role, count in shares.items()}

@@ -1,4 +1,4 @@
-"""Detectors of what rollouts cost: their length, and the time of a step."""
+"""Detectors of length and time: length blow-up, slower steps, stalled runs."""
 
 from math import nan
 
@@ -22,17 +22,17 @@ from hud_tui.rl.alarms.thresholds import Length, Limits, Stall
 
 
 class LengthBlowUp(Detector[Length]):
-    """Rollouts that grow because length pays; growing with the held-out reward is fine."""
+    """Rollouts grow with the reward while the held-out reward does not rise."""
 
     NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
     READS = LENGTH
     MEANING = (
-        "Rollouts grow, the reward grows with their length, and tasks that are never trained "
-        "on do not get better: the policy is paid for length."
+        "Rollouts get longer, the reward correlates with length, and the held-out reward does "
+        "not rise: the policy is rewarded for length."
     )
     ADVICE = (
-        "Look at the longest rollouts with the highest reward; penalise length in the grader, "
-        "and set the head to the last checkpoint before it began."
+        "Read the longest rollouts with the highest reward; penalise length in the grader, and "
+        "roll back to the last checkpoint before it."
     )
 
     def __init__(self, tuning: Length) -> None:
@@ -40,7 +40,7 @@ class LengthBlowUp(Detector[Length]):
         self._length, self._start, self._with_reward = Ema(0.9), Early(10), Correlation(0.98)
         self._truncated = nan
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         length, reward = LENGTH.read(row), REWARD.read(row)
         if length is None:
             return None
@@ -62,8 +62,8 @@ class LengthBlowUp(Detector[Length]):
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         limit = self._start.value * (1 + self.tuning.growth)
         return (
-            Evidence("length (ema)", self._length.value, limit),
-            Evidence("at the start", self._start.value),
+            Evidence("mean length EMA(0.9)", self._length.value, limit),
+            Evidence("initial", self._start.value),
             Evidence("correlation with reward", self._with_reward.value, self.tuning.correlation),
             Evidence("held-out reward", context.heldout.value),
             Evidence("truncated", self._truncated, self.tuning.truncated),
@@ -71,14 +71,14 @@ class LengthBlowUp(Detector[Length]):
 
 
 class Throughput(Detector[Limits]):
-    """Steps that take longer than they did."""
+    """Steps take longer than at the start of the run."""
 
     NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
     READS = STEP_S
-    MEANING = "A step takes much longer than at the start of the run: it will cost more time."
+    MEANING = "A step takes much longer than at the start of the run."
     ADVICE = (
-        "See whether rollouts grew longer (length), the environment slowed down, or another "
-        "run shares the machine."
+        "Check whether rollouts got longer, the environment slowed down, or another run shares "
+        "the machine."
     )
 
     def __init__(self, tuning: Limits) -> None:
@@ -86,7 +86,7 @@ class Throughput(Detector[Limits]):
         self._early, self._recent = Early(20), Window(9)
         self._before: float | None = None
 
-    def judge(self, row: Row, context: Context) -> float | None:
+    def evaluate(self, row: Row, context: Context) -> float | None:
         step_s = self._seconds(row)
         if step_s is None or step_s <= 0:
             return None
@@ -95,11 +95,11 @@ class Throughput(Detector[Limits]):
         return grade(ratio, self.tuning) if ratio == ratio else 0.0
 
     def _seconds(self, row: Row) -> float | None:
-        """Of this step, as the trainer says, else since the one before."""
+        """Step time as reported; otherwise the time since the previous step."""
         before, self._before = self._before, row.at if row.at is not None else self._before
-        told = STEP_S.read(row)
-        if told is not None:
-            return told
+        step_s = STEP_S.read(row)
+        if step_s is not None:
+            return step_s
         rollout, train = ROLLOUT_S.read(row), TRAIN_S.read(row)
         if rollout is not None and train is not None:
             return rollout + train
@@ -109,29 +109,29 @@ class Throughput(Detector[Limits]):
         recent, early = self._recent.median, self._early.value
         ratio = recent / early if early else nan
         return (
-            Evidence("seconds a step", recent),
-            Evidence("at the start", early),
+            Evidence("seconds per step", recent),
+            Evidence("initial", early),
             Evidence("ratio", ratio, self.tuning.warn),
         )
 
 
-# Stall: a run that has gone silent. It is judged by the clock, not by the rows.
+# Stall: a run that sends nothing. Evaluated by the clock, not by rows.
 
 
-MEANING = "The run is said to be running, and nothing has come from it for far longer than usual."
+MEANING = "The run's status is running, but it has sent nothing for far longer than a usual step."
 ADVICE = (
-    "Look at the job's state and its newest rollouts; if they hang, cancel the run and resume it."
+    "Check the job's status and its newest rollouts; if they hang, cancel the run and resume it."
 )
 
 
 def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall) -> Alarm | None:
-    """The alarm of a run without news; None while all is well.
+    """The alarm of a silent run; None if it is not stalled.
 
     Args:
         last: The newest step; None before the first.
         silent_s: Seconds since the run's last event.
-        step_s: Its usual step; None before two steps.
-        tuning: From when on it is said.
+        step_s: Median seconds per step; None before two steps.
+        tuning: The thresholds.
     """
     if not tuning.enabled or silent_s < tuning.floor_s:
         return None
@@ -141,10 +141,10 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
     if severity < 2:
         return None
     place, step = (0, 0) if last is None else (last.place, last.step)
-    known = None if last is None else last.checkpoint_id
+    checkpoint_id = None if last is None else last.checkpoint_id
     evidence = [Evidence("seconds without an event", silent_s)]
     if step_s:
-        evidence.append(Evidence("usual step, seconds", step_s))
+        evidence.append(Evidence("median seconds per step", step_s))
         evidence.append(Evidence("ratio", silent_s / step_s, tuning.warn))
     return Alarm(
         name="stall",
@@ -153,10 +153,10 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         active=True,
         row=place,
         onset=step,
-        checkpoint_id=known,
-        before_id=known,
+        checkpoint_id=checkpoint_id,
+        before_id=checkpoint_id,
         shown=step,
-        shown_id=known,
+        shown_id=checkpoint_id,
         raised=step,
         ended=None,
         evidence=tuple(evidence),

@@ -1,4 +1,4 @@
-"""Checks of the model that a run is to train.
+"""Preflight: checks of rows, model and services before a run is submitted.
 
 Source: ``hud rl run`` (hud 0.5) takes a model that is trainable, ready and not public; the
 ``hud`` SDK 0.6.21 samples a trainable one through its openai_compatible agent only.
@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_variable
-from hud_tui.rl.tasks.task import NAMED, Task, digest, judge_of, places
+from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import count_unsafe, one_line
 from hud_tui.wire import JobParameters, JobStatus, Model
 
-# Preflight: what would spoil a run, found before anything is spent.
+# Preflight: problems of a run, found before it costs anything.
 #
-# Each check is a function from what was looked up to findings; nothing is looked up here.
+# Each check is a pure function from data to findings; this module does no I/O.
 #
 # Source: the order and the rules of ``hud rl run`` (hud 0.5): rows load, a model that is
 # trainable and not shared, each environment exists, each scenario is among its own.
@@ -55,19 +55,19 @@ Level = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found."""
+    """Result of one check."""
 
     check: Check
     level: Level
     message: str
     where: str = ""
-    """Rows or names concerned, e.g. ``tasks.jsonl line 3``."""
+    """Affected rows or names, e.g. ``tasks.jsonl line 3``."""
     fix: str = ""
-    """What to do about it."""
+    """How to fix it."""
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The same order whenever they came: of the checks, then of the places."""
+    """Findings in a deterministic order: by check, then by place."""
     order = {check: number for number, check in enumerate(get_args(Check))}
     return sorted(
         findings, key=lambda one: (order[one.check], _counted(one.where), _counted(one.message))
@@ -81,13 +81,13 @@ def _counted(text: str) -> list[tuple[int, str]]:
 
 
 def verdict(findings: Iterable[Finding]) -> Level:
-    """The worst level of all."""
+    """The most severe level."""
     levels = {finding.level for finding in findings}
     return "failure" if "failure" in levels else "warning" if "warning" in levels else "ok"
 
 
 def check_rows(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether there is anything to train on: rows at all, and rows that are not held out."""
+    """Whether there are rows, and rows that are not held out."""
     if not tasks:
         fix = "add rows, or choose another taskset"
         return [Finding("rows", "failure", "the taskset is empty", fix=fix)]
@@ -110,20 +110,20 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def check_fields(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether rows have fields that nothing reads: mostly one that is misspelt."""
+    """Whether rows have unknown fields, usually misspelled ones."""
     holders: dict[str, list[Task]] = {}
     for task in tasks:
         for name in task.unknown:
             holders.setdefault(one_line(name, 40), []).append(task)
-    fix = "remove it, or correct its name; what a task says beside its args goes into columns"
+    fix = "remove or rename it; further data of a task belongs into columns"
     return [
-        Finding("fields", "warning", f"no form of task row has {name}", places(rows), fix)
+        Finding("fields", "warning", f"unknown field {name}", places(rows), fix)
         for name, rows in list(holders.items())[:NAMED]
     ]
 
 
 def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether each task can be told from the others."""
+    """Whether slugs are unique."""
     counts = Counter(task.slug for task in tasks)
     twice = {slug for slug, count in counts.items() if count > 1}
     if not twice:
@@ -142,22 +142,22 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
         tasks: The tasks of this environment.
     """
     if not isinstance(offered, list):
-        message = f"{one_line(env)} does not list its scenarios, so they are not checked"
+        message = f"scenarios not checked: {one_line(env)} does not list them"
         return [Finding("scenarios", "warning", message, one_line(env))]
     known = {str(name).removeprefix(f"{env}:") for name in offered}
     unknown = [task for task in tasks if task.scenario not in known]
     wanted = {task.scenario for task in tasks}
     if not unknown:
-        message = f"{one_line(env)} has {count(len(wanted), 'scenario')} of {len(wanted)} asked for"
+        message = f"{one_line(env)} has {count(len(wanted), 'scenario')} of {len(wanted)} required"
         return [Finding("scenarios", "ok", message, one_line(env))]
     message = f"{one_line(env)} has no {names(sorted(wanted - known))}"
-    fix = f"it has {names(sorted(known))}" if known else "it has no scenarios at all"
+    fix = f"it has {names(sorted(known))}" if known else "it has no scenarios"
     return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
 
 def missing_environment(env: str, tasks: Sequence[Task], close: str = "") -> Finding:
-    """The failure for an environment that does not exist; `close` says what may be meant."""
-    message = f"no environment is called {one_line(env)}"
+    """The failure for an unknown environment; `close` suggests similar names."""
+    message = f"no environment named {one_line(env)}"
     fix = close or "correct env in those rows, or deploy that environment"
     return Finding("environments", "failure", message, places(tasks), fix)
 
@@ -165,7 +165,7 @@ def missing_environment(env: str, tasks: Sequence[Task], close: str = "") -> Fin
 def check_args(
     env: str, schemas: Mapping[str, Mapping[str, Any]], tasks: Sequence[Task]
 ) -> list[Finding]:
-    """Whether each task's args fit its scenario, where that publishes a schema.
+    """Whether each task's args are valid for its scenario, if that publishes a schema.
 
     Args:
         env: The environment's name.
@@ -173,16 +173,17 @@ def check_args(
         tasks: The tasks of this environment.
     """
     checked = [task for task in tasks if task.scenario in schemas]
-    judges = {name: judge_of(schemas[name]) for name in {task.scenario for task in checked}}
-    judged = [(task, judges[task.scenario](task.args)) for task in checked]
-    wrong = [(task, problem) for task, problem in judged if problem]
+    validators = {name: validator(schemas[name]) for name in {task.scenario for task in checked}}
+    checked_args = [(task, validators[task.scenario](task.args)) for task in checked]
+    wrong = [(task, problem) for task, problem in checked_args if problem]
     if not checked:
         return []
     if not wrong:
-        return [Finding("args", "ok", f"args fit in {one_line(env)}", one_line(env))]
+        return [Finding("args", "ok", f"args are valid in {one_line(env)}", one_line(env))]
     first, problem = wrong[0]
-    message = f"{count(len(wrong), 'task')} of {one_line(env)} cannot be asked: {problem}"
-    fix = f"see what {one_line(first.scenario)} takes and correct those rows"
+    have = "has" if len(wrong) == 1 else "have"
+    message = f"{count(len(wrong), 'task')} of {one_line(env)} {have} invalid args: {problem}"
+    fix = f"check the args of {one_line(first.scenario)} and fix those rows"
     return [Finding("args", "failure", message, places([task for task, _ in wrong]), fix)]
 
 
@@ -191,7 +192,7 @@ def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
     name none, are left out."""
     found: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.is_older:
+        if task.is_legacy:
             continue
         found.setdefault(task.env, []).append(task)
     return found
@@ -221,7 +222,7 @@ def check_model(model: Model) -> list[Finding]:
 
 
 def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:
-    """Whether it can be trained now; empty where the service does not say.
+    """Whether it can be trained now; empty if the service does not say.
 
     Args:
         model: Its row of the catalog.
@@ -230,29 +231,29 @@ def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:
     name, status = one_line(model.model_name), (model.model_extra or {}).get("status")
     if job is not None:
         which = one_line(job.id or job.name or "", 60)
-        message = f"a run trains {name} already: {which or job.status}"
-        fix = "wait for its end, or end it: hud-tui jobs JOB --cancel"
+        message = f"a run already trains {name}: {which or job.status}"
+        fix = "wait until it ends, or cancel it: hud-tui jobs JOB --cancel"
         return [Finding("ready", "warning", message, which, fix)]
     if status == "ready":
         return [Finding("ready", "ok", f"{name} is ready", name)]
     if not isinstance(status, str):
         return []
     message = f"{name} is {one_line(status, 40)}, not ready"
-    return [Finding("ready", "failure", message, name, "wait until it is, or choose another")]
+    return [Finding("ready", "failure", message, name, "wait until it is ready, or choose another")]
 
 
 def check_tokens(model: Model) -> list[Finding]:
-    """Whether its agent type can record the tokens that it samples, which are trained on."""
+    """Whether its agent type records the sampled token ids, which training needs."""
     name, kind = one_line(model.model_name), model.sdk_agent_type
     if kind == "openai_compatible":
         return [Finding("tokens", "ok", "its agent type records token ids", name)]
-    message = f"the agent type is {one_line(kind or 'not stated', 40)}"
-    fix = "choose a model whose sdk_agent_type is openai_compatible: only its token ids are kept"
+    message = f"the agent type is {one_line(kind or 'unknown', 40)}"
+    fix = "choose a model whose sdk_agent_type is openai_compatible: only that records token ids"
     return [Finding("tokens", "failure" if kind else "warning", message, name, fix)]
 
 
 def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
-    """Whether the service defines what a run is asked for; empty where it does.
+    """Whether the service supports the run's parameters; empty if it does.
 
     HUD's reference has reasoning_effort only; the embedded service, which publishes what a run
     starts from, takes the rest.
@@ -262,7 +263,7 @@ def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
         return []
     listed = ", ".join(name for name in JobParameters.model_fields if name in given)
     message = f"HUD defines reasoning_effort only; it may refuse or ignore {listed}"
-    return [Finding("model", "warning", message, listed, "leave that out")]
+    return [Finding("model", "warning", message, listed, "remove it")]
 
 
 def is_shared(model: Model) -> bool:
@@ -271,24 +272,24 @@ def is_shared(model: Model) -> bool:
     return public or (model.base_model is not None and model.forked_from is None)
 
 
-# What preflight asks of rows up to v4: that something grades them, and that they can be run.
+# Checks of rows up to v4: grading, gyms, variables, keys, remote MCP servers.
 #
 # Source: the ``hud`` SDK 0.4, whose remote training wanted MCP servers with remote URLs.
 
 
 PRIVATE = ("localhost", ".local", ".internal", ".localhost")
-"""Ends of host names that only this machine or its network knows."""
+"""Suffixes of host names that are local to a machine or network."""
 
 
-def check_older(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
-    """All checks of rows up to v4; empty where there is none.
+def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
+    """All checks of rows up to v4; empty if there is none.
 
     Args:
         tasks: Of any form.
         known: Names of the variables that are set here.
         embedded: Whether the embedded service is to run them.
     """
-    older = [task for task in tasks if task.is_older]
+    older = [task for task in tasks if task.is_legacy]
     if not older:
         return []
     findings = [*graded(older), *_variables(older, known), *_keys(older)]
@@ -297,10 +298,10 @@ def check_older(tasks: Sequence[Task], known: Collection[str], embedded: bool) -
 
 def _embedded(tasks: Sequence[Task]) -> list[Finding]:
     message = (
-        f"{count(len(tasks), 'task')} in the form of hud 0.4 or before; the embedded service runs"
-        " environments with scenarios only"
+        f"{count(len(tasks), 'task')} in the legacy form of hud 0.4 or older; the embedded service"
+        " runs environments with scenarios only"
     )
-    fix = "write them as rows of an environment, or run them on HUD"
+    fix = "convert them to rows of an environment, or run them on HUD"
     return [Finding("environments", "failure", message, places(tasks), fix)]
 
 
@@ -308,8 +309,8 @@ def graded(tasks: Sequence[Task]) -> list[Finding]:
     """Whether something grades every task; of rows up to v4."""
     blind = [task for task in tasks if not task.scenario]
     if not blind:
-        return [Finding("graded", "ok", "every task says what grades it")]
-    message = f"nothing grades {count(len(blind), 'task')}: their rewards would all be equal"
+        return [Finding("graded", "ok", "every task has a grader")]
+    message = f"no grader in {count(len(blind), 'task')}: all rewards would be equal"
     fix = "name a call in evaluate_tool (v4) or evaluate (v1 to v3)"
     return [Finding("graded", "failure", message, places(blind), fix)]
 
@@ -318,8 +319,10 @@ def _gyms(tasks: Sequence[Task]) -> list[Finding]:
     gyms = [task for task in tasks if task.form == "v3"]
     if not gyms:
         return []
-    message = f"{count(len(gyms), 'task')} in a gym of hud 0.3 or before, which nothing runs now"
-    fix = "write them as rows of an environment"
+    message = (
+        f"{count(len(gyms), 'task')} in a gym of hud 0.3 or older, which is no longer supported"
+    )
+    fix = "convert them to rows of an environment"
     return [Finding("environments", "failure", message, places(gyms), fix)]
 
 
@@ -329,29 +332,29 @@ def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:
     if not asked:
         return []
     if not missing:
-        message = f"{count(len(asked), 'variable')} of the MCP servers set, or with a default"
+        message = f"{count(len(asked), 'variable')} of the MCP servers set or with default"
         return [Finding("variables", "ok", message, names([v.name for v in asked]))]
-    message = f"not set here and without a default: {names(missing)}"
+    message = f"not set and without default: {names(missing)}"
     fix = f"export {one_line(missing[0], 60)}=…, or put it into .env; $$ is a dollar sign"
     return [Finding("variables", "failure", message, names(missing), fix)]
 
 
 def _keys(tasks: Sequence[Task]) -> list[Finding]:
-    """A key in a task file is soon one in a repository."""
+    """Keys in plain text, which tend to end up in a repository."""
     return [
         Finding(
             "variables",
             "warning",
-            f"what looks like a key stands in the clear in {count(len(holders), 'task')}",
+            f"plain-text key in {count(len(holders), 'task')}",
             place,
-            "write ${NAME} there, and set NAME in the environment or in .env",
+            "write ${NAME} instead, and set NAME in the environment or in .env",
         )
         for place, holders in bare_keys(tasks).items()
     ]
 
 
 def _remote(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether the platform, which is another machine, can reach every MCP server."""
+    """Whether the platform can reach every MCP server."""
     near: dict[str, list[Task]] = {}
     for task in tasks:
         for name, why in _near(task.more.get("mcp_config", {})):
@@ -360,7 +363,7 @@ def _remote(tasks: Sequence[Task]) -> list[Finding]:
         Finding(
             "remote",
             "failure",
-            f"the MCP server {server}, where no remote run reaches it",
+            f"the MCP server {server}, which a remote run cannot reach",
             places(holders),
             "give it a URL that the platform can reach, e.g. https://mcp.hud.ai/v3/mcp",
         )
@@ -381,12 +384,12 @@ def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_http(url: str) -> bool:
-    """Whether it is a URL of the web; one that begins with a variable is taken to be."""
+    """Whether it is an http(s) URL; one that begins with a variable counts."""
     return VARIABLE.match(url) is not None or url.lower().startswith(("http://", "https://"))
 
 
 def _is_near(url: str) -> bool:
-    """Whether a URL's host is not public; one with a variable in it is taken to be."""
+    """Whether a URL's host is local; one with a variable counts as public."""
     if has_variable(url):
         return False
     try:
@@ -399,14 +402,14 @@ def _is_near(url: str) -> bool:
         return host == "" or host.endswith(PRIVATE) or "." not in host
 
 
-# Checks of a taskset by itself: no service is asked.
+# Checks of the taskset itself, without the service.
 #
 # Source: ``hud rl run`` and the hud 0.4 trainer (slugs, at least 10 tasks, no vision); the
 # ``hud`` SDK 0.6.21 (runtime_config).
 
 
 LEAST = 10
-"""Tasks that HUD's managed training wants."""
+"""Minimum number of tasks for HUD's managed training."""
 LONGEST_SLUG = 100
 NUMBER = re.compile(r"\d{4}")
 IMAGE_KINDS = frozenset({"image", "image_url", "input_image"})
@@ -447,12 +450,12 @@ RUNTIME = _closed(
 
 
 def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether HUD takes the slugs: 1 to 100 characters, not a bare 4-digit number."""
+    """Whether HUD accepts the slugs: 1 to 100 characters, not a bare 4-digit number."""
     faults: dict[str, Callable[[str], object]] = {
         f"longer than {LONGEST_SLUG} characters": lambda slug: len(slug) > LONGEST_SLUG,
-        "of white space only": str.isspace,
-        "a bare 4-digit number, which HUD takes for an index": NUMBER.fullmatch,
-        "with characters that act on a terminal": count_unsafe,
+        "consisting of white space": str.isspace,
+        "a bare 4-digit number, which HUD reads as an index": NUMBER.fullmatch,
+        "with control characters": count_unsafe,
     }
     found = []
     for fault, is_so in faults.items():
@@ -465,50 +468,50 @@ def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def check_duplicates(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether several rows are one task under several slugs."""
+    """Whether tasks are duplicated under several slugs."""
     first: dict[str, Task] = {}
     twice: list[Task] = []
     for task in tasks:
         if first.setdefault(digest(_content(task)), task) is not task:
             twice.append(task)
     if not twice:
-        return [Finding("duplicates", "ok", "no two tasks are the same")]
-    message = f"{count(len(twice), 'task')} said before under another slug: each counts again"
-    return [Finding("duplicates", "warning", message, places(twice), "remove those rows")]
+        return [Finding("duplicates", "ok", "no duplicates")]
+    message = f"{count(len(twice), 'duplicate')} of another task, under another slug"
+    return [Finding("duplicates", "warning", message, places(twice), "remove the duplicates")]
 
 
 def _content(task: Task) -> Any:
-    if task.is_older:
+    if task.is_legacy:
         return {key: value for key, value in task.more.items() if key != "id"}
     return [task.env, task.scenario, task.args, task.more]
 
 
 def check_count(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether there are as many tasks as HUD's managed training wants."""
+    """Whether there are enough tasks for HUD's managed training."""
     train = sum(not task.heldout for task in tasks)
     if train >= LEAST:
-        return [Finding("count", "ok", f"{train} tasks to train on; a managed run wants {LEAST}")]
-    message = f"{count(train, 'task')} to train on: HUD's managed training wanted {LEAST}"
-    fix = "add tasks: a policy that sees few of them learns them by heart"
+        return [Finding("count", "ok", f"{train} tasks to train on, at least {LEAST} recommended")]
+    message = f"{count(train, 'task')} to train on: HUD's managed training requires {LEAST}"
+    fix = "add tasks: with few of them the policy overfits"
     return [Finding("count", "warning", message, fix=fix)]
 
 
 def check_group_size(
     tasks: Sequence[Task], group_size: int | None, tasks_per_step: int | None
 ) -> list[Finding]:
-    """Whether the run's batches fit the taskset; empty where its sizes are not known."""
+    """Whether the run's batches fit the taskset; empty if its sizes are not known."""
     train = sum(not task.heldout for task in tasks)
     if not train or group_size is None:
         return []
     if group_size < 2:
-        message = "a group of one has nobody to compare with: no gradient"
-        return [Finding("group_size", "failure", message, fix="take a group size of 8")]
+        message = "a group of one rollout has no advantage, so no gradient"
+        return [Finding("group_size", "failure", message, fix="use a group size of 8")]
     each = min(tasks_per_step or train, train)
     if tasks_per_step is not None and tasks_per_step > train:
-        message = f"{tasks_per_step} tasks a step are asked for, and {train} are there to train on"
-        fix = f"add tasks, or take at most {train} a step"
+        message = f"{tasks_per_step} tasks per step, but only {train} to train on"
+        fix = f"add tasks, or use at most {train} per step"
         return [Finding("group_size", "warning", message, fix=fix)]
-    message = f"{group_size} rollouts of each of {count(each, 'task')} a step"
+    message = f"{group_size} rollouts of each of {count(each, 'task')} per step"
     return [Finding("group_size", "ok", message)]
 
 
@@ -517,14 +520,14 @@ def check_vision(tasks: Sequence[Task]) -> list[Finding]:
     seen = [task for task in tasks if any(map(_is_image, _parts(task)))]
     if not seen:
         return [Finding("vision", "ok", "no images in the rows")]
-    message = f"{count(len(seen), 'task')} with images: a managed run trains on text"
-    fix = "leave them out, or choose a model that is trained on images"
+    message = f"{count(len(seen), 'task')} with images: a managed run trains on text only"
+    fix = "remove them, or choose a vision model"
     return [Finding("vision", "warning", message, places(seen), fix)]
 
 
 def _parts(task: Task) -> Iterator[tuple[str, object]]:
-    """Every part of the args, or of the older row, with the name that it has."""
-    waiting: list[tuple[str, object]] = [("", task.more if task.is_older else task.args)]
+    """Every part of the args, or of the legacy row, with its name."""
+    waiting: list[tuple[str, object]] = [("", task.more if task.is_legacy else task.args)]
     while waiting:
         name, value = waiting.pop()
         yield name, value
@@ -544,27 +547,27 @@ def _is_image(part: tuple[str, object]) -> bool:
 
 
 def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
-    """Whether each runtime_config is one that HUD understands; empty where no row has one."""
-    having = [task for task in tasks if not task.is_older and "runtime_config" in task.more]
+    """Whether each runtime_config is valid for HUD; empty if no row has one."""
+    having = [task for task in tasks if not task.is_legacy and "runtime_config" in task.more]
     if not having:
         return []
-    judge, wrong = judge_of(RUNTIME, "runtime_config"), dict[str, list[Task]]()
+    validate, wrong = validator(RUNTIME, "runtime_config"), dict[str, list[Task]]()
     for task in having:
         config = task.more["runtime_config"]
         both = config.get("image") and config.get("compose")
-        said = "runtime_config: image or compose, not both" if both else judge(config)
+        said = "runtime_config: image or compose, not both" if both else validate(config)
         if said:
             wrong.setdefault(said, []).append(task)
-    fix = "it has image or compose, resources and limits, and nothing else"
+    fix = "use image or compose, resources and limits only"
     found = [Finding("runtime", "failure", said, places(bad), fix) for said, bad in wrong.items()]
     if embedded and not found:
-        message = f"the embedded service passes over the runtime_config of {len(having)} rows"
-        return [Finding("runtime", "warning", message, places(having), "remove it to run here")]
-    return found or [Finding("runtime", "ok", f"{count(len(having), 'runtime_config')} understood")]
+        message = f"the embedded service ignores the runtime_config of {len(having)} rows"
+        return [Finding("runtime", "warning", message, places(having), "remove it")]
+    return found or [Finding("runtime", "ok", f"{count(len(having), 'runtime_config')} valid")]
 
 
 def local_checks(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
-    """All checks of the rows by themselves."""
+    """All checks of the rows."""
     return [
         *check_slug_forms(tasks),
         *check_duplicates(tasks),

@@ -1,4 +1,4 @@
-"""Tool calls, in every spelling that task files have had, read as name and arguments.
+"""Task rows of v1 to v4: tool calls in every historical spelling, MCP servers, variables.
 
 A call is ``{"name", "arguments"}``, ``{tool: {args}}``, nested ``{"setup": {"navigate":
 {…}}}``, a list of those, or a JSON string of any of them. Before hud 0.4 a call was a
@@ -23,13 +23,13 @@ Call = dict[str, Any]
 """``{"name": …, "arguments": {…}}``."""
 NO_CALL = ("", "{}", "null")
 HUBS = ("setup", "evaluate")
-"""Tools that hold others: what they are called with names one of them."""
+"""Hub tools: their arguments name another tool."""
 CALL = 'a call: {"name": TOOL, "arguments": {…}}, {TOOL: {…}}, a list of calls, or JSON of those'
 FUNCTION = 'a function: "NAME ARGS", {"function": NAME, "args": […]}, or a list of those'
 
 
 def read_calls(fields: Fields, key: str) -> list[Call]:
-    """The calls of a v4 field; empty where it is absent, or as ``hud hf`` wrote that: ``{}``."""
+    """Calls of a v4 field; empty if absent, or ``{}`` as written by ``hud hf``."""
     value = fields.row.get(key)
     if value is None or value == {} or (isinstance(value, str) and value.strip() in NO_CALL):
         return []
@@ -72,7 +72,7 @@ def _named(fields: Fields, at: str, call: dict[str, Any]) -> Iterator[Call]:
 
 
 def _keyed(fields: Fields, at: str, calls: dict[str, Any]) -> Iterator[Call]:
-    """``{tool: {args}}``, one call a key; inside a hub's, the tool that it is to call."""
+    """``{tool: {args}}``, one call per key; inside a hub tool, the tool that it calls."""
     for tool, arguments in calls.items():
         if arguments is not None and not isinstance(arguments, dict):
             fields.expected(f"{at}.{one_line(tool, 40)}", "the call's arguments", arguments)
@@ -98,8 +98,8 @@ def read_functions(fields: Fields, key: str) -> list[Call]:
 
 
 def _is_tuple(value: list[Any]) -> bool:
-    """Whether a list is one function and its arguments, e.g. ``["goto", "https://…"]``: JSON
-    has no tuples. A list whose every part names a function is one of functions."""
+    """Whether a list is one function with arguments, e.g. ``["goto", "https://…"]``. A list
+    in which every item names a function is a list of functions."""
     return bool(value) and isinstance(value[0], str) and not all(map(_is_function, value))
 
 
@@ -124,7 +124,7 @@ def _function(fields: Fields, at: str, value: object) -> Call | None:
     return None
 
 
-# Task rows up to v4: a prompt, where it runs, and the calls that set it up and grade it.
+# Rows up to v4: prompt, MCP servers or gym, setup and evaluate calls.
 #
 # Source: the ``hud`` SDK 0.4 (``prompt``, ``mcp_config``, ``setup_tool``, ``evaluate_tool``)
 # and 0.1 to 0.3 (``gym``, ``setup``, ``evaluate``).
@@ -142,7 +142,7 @@ KNOWN_V3 = frozenset(
     | {"choices", "target", "files", "system_prompt", "sensitive_data"}
 )
 LONGEST_KEPT, MOST_KEPT = 10_000, 64
-"""Characters of a JSON string whose value rows share, and how many such values are kept."""
+"""Maximum length of a JSON string whose parsed value is cached, and size of that cache."""
 LOCATIONS = ("local", "remote")
 
 
@@ -168,7 +168,7 @@ def read_v4(fields: Fields) -> Task:
 
 
 def read_v3(fields: Fields) -> Task:
-    """A row with a gym, from before there were MCP servers."""
+    """A row with a gym (v1 to v3)."""
     prompt, gym = fields.text("prompt", "the instruction"), _gym(fields)
     setup, evaluate = read_functions(fields, "setup"), read_functions(fields, "evaluate")
     known = {"prompt": prompt, "setup": setup, "evaluate": evaluate, "gym": fields.row.get("gym")}
@@ -182,7 +182,7 @@ def read_v3(fields: Fields) -> Task:
 def _task(
     fields: Fields, form: Form, env: str, grading: list[Call], slug: str, row: dict[str, Any]
 ) -> Task:
-    """Of the row's fields, those that say anything are kept."""
+    """The task, with the non-empty fields of the row."""
     row = {key: value for key, value in row.items() if value not in (None, "", [], {})}
     scenario = grading[0]["name"] if grading else ""
     unknown = tuple(sorted(fields.row.keys() - (KNOWN_V4 if form == "v4" else KNOWN_V3)))
@@ -210,7 +210,7 @@ def _servers(fields: Fields) -> dict[str, Any]:
 
 
 def _object(fields: Fields, key: str) -> dict[str, Any]:
-    """An object, or JSON of one; empty where it is absent."""
+    """An object, or JSON of one; empty if it is absent."""
     value = fields.row.get(key)
     if not isinstance(value, str):
         return fields.mapping(key)
@@ -225,7 +225,7 @@ def _object(fields: Fields, key: str) -> dict[str, Any]:
 
 
 _again = lru_cache(MOST_KEPT)(parse)
-"""Rows of one file mostly have the same MCP servers and configuration, which nothing changes."""
+"""Cache: rows of a file mostly share MCP servers and configuration; values are read-only."""
 
 
 def _tools(fields: Fields) -> list[Any]:
@@ -240,7 +240,7 @@ def _tools(fields: Fields) -> list[Any]:
 
 
 def _gym(fields: Fields) -> str:
-    """What the gym is called; a gym of one's own is an object."""
+    """Name of the gym; a custom gym is an object."""
     gym = fields.row["gym"]
     if isinstance(gym, str):
         return gym
@@ -256,10 +256,10 @@ def _gym(fields: Fields) -> str:
     return image or str(gym.get("type") or "gym")
 
 
-# Variables in the MCP servers of v4 rows: which are asked for, which of them are missing.
+# Variables in the MCP servers of v4 rows: names, missing ones, substitution.
 #
-# ``${VAR}``, ``${VAR:default}`` and ``$VAR`` are filled in; ``$$`` is a dollar sign. Values never
-# leave this module but in a filled row: a variable mostly holds a key.
+# ``${VAR}``, ``${VAR:default}`` and ``$VAR`` are substituted; ``$$`` is a dollar sign. Values
+# leave this module only in a substituted row: they are usually keys.
 #
 # Source: the ``hud`` SDK 0.4 fills them from the environment when it reads a row; its first
 # releases did so by Python's `string.Template`, and their documentation writes ``$VAR``.
@@ -282,22 +282,22 @@ SHORTEST_KEY = 8
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that rows ask for."""
+    """A variable used by rows."""
 
     name: str
     missing: bool
-    """Whether it is not set here, and some row gives no default."""
+    """Whether it is not set and some row has no default for it."""
     default: bool
-    """Whether some row gives one."""
+    """Whether some row has a default."""
     tasks: int
 
 
 def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variable]:
-    """What rows ask for, by name.
+    """Variables used by rows, sorted by name.
 
     Args:
         tasks: Of any form; only v4 rows have variables.
-        known: Names that are set here.
+        known: Names that are set.
     """
     found: dict[str, list[bool]] = {}
     for task in tasks:
@@ -315,7 +315,7 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
 
 
 def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    """Places in MCP servers where what looks like a key stands in the clear, with the tasks."""
+    """Places in MCP servers that contain a plain-text key, with their tasks."""
     found: dict[str, list[Task]] = {}
     for task in tasks:
         for place, text in _texts(task.more.get("mcp_config") if task.form == "v4" else None):
@@ -327,26 +327,26 @@ def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
 
 
 def has_variable(text: str) -> bool:
-    """Whether something is filled into a text."""
+    """Whether a text contains a variable."""
     return any(_name(match) for match in VARIABLE.finditer(text))
 
 
 def _is_key(value: str) -> bool:
-    """Whether what stands under a secret's name is more than variables: a default counts."""
+    """Whether the value of a secret is a literal; a default counts as one."""
     written = VARIABLE.sub(lambda match: match["default"] or match["dollar"] or "", value)
     written = SCHEME.sub("", written).strip()
     return len(written) >= SHORTEST_KEY and not written.isdecimal()
 
 
 def _name(match: re.Match[str]) -> str:
-    """Which variable is meant; empty where it is a dollar sign."""
+    """Name of the variable; empty for an escaped dollar sign."""
     return (match["braced"] or match["plain"] or "").strip()
 
 
 def fill_rows(rows: Sequence[dict[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows with the variables of their MCP servers filled in, as they are sent.
+    """Rows with the variables of their MCP servers substituted, as sent.
 
-    A variable that is neither set nor has a default stays as it is written.
+    A variable that is neither set nor has a default is left unchanged.
     """
     return [
         {**row, "mcp_config": _filled(row["mcp_config"], values)} if "mcp_config" in row else row

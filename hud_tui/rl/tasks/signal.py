@@ -1,9 +1,9 @@
-"""Signal: whether a task's groups will have spread, seen in a few rollouts of the model.
+"""Signal: expected share of groups with a gradient per task, estimated from a few rollouts.
 
 A group whose rewards are all equal has no gradient. With a reward that is 0 or 1 and is 1
-with probability p, that happens to a group of G in p^G + (1−p)^G of all cases; with graded
-rewards, in Σ p(r)^G over the values r. The shares p(r) are those of the rollouts seen, so a
-task with few rollouts is judged roughly: none of 8 solved may be a task that 1 of 20 solves.
+with probability p, the probability of that in a group of G rollouts is p^G + (1−p)^G; with
+graded rewards, Σ p(r)^G over the values r. p(r) is estimated from the sampled rollouts, so it
+is rough for few of them: 0 of 8 solved is compatible with a pass rate of 1 in 20.
 
 Source: Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), section 4.1 (group-relative
 advantages); Yu et al. 2025 (DAPO, arXiv:2503.14476), section 3.2 (groups that are all right
@@ -28,19 +28,19 @@ SIZES = (4, 8, 16)
 PASS = 1.0
 """The reward of a rollout that passes."""
 EASY, HARD = 0.95, 0.05
-"""Mean rewards beyond which a task without spread is too easy or too hard."""
+"""Mean rewards beyond which a task without signal is too easy or too hard."""
 DEAD = 0.9
-"""Share of groups without gradient from which a task teaches nothing worth its rollouts."""
+"""P(no signal) from which a task counts as having none."""
 ENOUGH = 0.8
-"""Of what the tasks can teach at all, the share that a recommended group size reaches."""
+"""Share of the reachable groups with gradient that the recommended group size must reach."""
 DIGITS = 9
-"""Rewards that differ beyond this many digits differ by rounding."""
-Label = Literal["teaches", "too easy", "too hard", "flat", "failed"]
+"""Decimals beyond which rewards differ by rounding only."""
+Label = Literal["signal", "too easy", "too hard", "no signal", "failed"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One rollout, as far as the service says."""
+    """One rollout, as reported by the service."""
 
     reward: float
     tokens: int | None = None
@@ -51,16 +51,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TaskSignal:
-    """What a task's rollouts say of it."""
+    """Rollouts of one task, and what follows for its groups."""
 
     slug: str
     outcomes: tuple[Outcome, ...]
     where: str = ""
     errors: int = 0
-    """Rollouts that ended without a reward; they count for nothing."""
+    """Rollouts that ended without a reward; not counted otherwise."""
     basis: Literal["sampled", "cached", "recorded"] = "sampled"
     at: str = ""
-    """When, ISO 8601 in UTC."""
+    """Time of the rollouts, ISO 8601 in UTC."""
 
     @cached_property
     def rewards(self) -> list[float]:
@@ -77,12 +77,12 @@ class TaskSignal:
         return sum(reward >= PASS for reward in rewards) / len(rewards) if rewards else None
 
     @property
-    def spread(self) -> float | None:
+    def std(self) -> float | None:
         """Standard deviation of the rewards, in their unit."""
         return pstdev(self.rewards) if self.rewards else None
 
     def zero_gradient(self, size: int) -> float | None:
-        """Expected share of groups of `size` without gradient, in [0, 1]."""
+        """P(no signal): probability that a group of `size` has no gradient, in [0, 1]."""
         return zero_gradient(self.rewards, size) if self.rewards else None
 
     @property
@@ -93,22 +93,22 @@ class TaskSignal:
 
     @property
     def tokens(self) -> float | None:
-        """Mean a rollout."""
+        """Mean per rollout."""
         return _mean(outcome.tokens for outcome in self.outcomes)
 
     @property
     def seconds(self) -> float | None:
-        """Mean a rollout."""
+        """Mean per rollout."""
         return _mean(outcome.seconds for outcome in self.outcomes)
 
     def label(self, size: int) -> Label:
-        """In a word, for groups of `size`."""
+        """Verdict for groups of `size`."""
         share, mean = self.zero_gradient(size), self.mean
         if share is None or mean is None:
             return "failed"
         if share < DEAD:
-            return "teaches"
-        return "too easy" if mean >= EASY else "too hard" if mean <= HARD else "flat"
+            return "signal"
+        return "too easy" if mean >= EASY else "too hard" if mean <= HARD else "no signal"
 
 
 def zero_gradient(rewards: Sequence[float], size: int) -> float:
@@ -130,22 +130,23 @@ def zero_gradient(rewards: Sequence[float], size: int) -> float:
     return min(1.0, fsum((count / len(rewards)) ** size for count in counts.values()))
 
 
-def teaching(tasks: Iterable[TaskSignal], size: int) -> list[TaskSignal]:
-    """The tasks that teach in groups of `size`."""
-    return [task for task in tasks if task.label(size) == "teaches"]
+def with_signal(tasks: Iterable[TaskSignal], size: int) -> list[TaskSignal]:
+    """The tasks that give signal in groups of `size`."""
+    return [task for task in tasks if task.label(size) == "signal"]
 
 
 def expected_share(tasks: Sequence[TaskSignal], size: int) -> float:
-    """Expected share of groups with gradient, each task as often as any other; 0 for no task."""
+    """Expected share of groups with gradient, tasks sampled uniformly; 0 without tasks."""
     known = [share for task in tasks if (share := task.zero_gradient(size)) is not None]
     return 1 - fmean(known) if known else 0.0
 
 
 def recommended_size(tasks: Sequence[TaskSignal]) -> int | None:
-    """The smallest group size that gets most of what these tasks can teach; None for nothing.
+    """The smallest of SIZES with enough groups with gradient; None if no task has any.
 
-    What they can teach at all is the share of tasks whose rewards differ: in groups that are
-    large enough, each of them has gradient. Rollouts beyond that are better spent on tasks.
+    The reachable share of groups with gradient is the share of tasks whose rewards differ, in
+    the limit of large groups. A size is enough from ENOUGH of it: further rollouts are better
+    spent on more tasks.
     """
     known = [task for task in tasks if task.rewards]
     able = sum(len({round(reward, DIGITS) for reward in task.rewards}) > 1 for task in known)
@@ -156,9 +157,9 @@ def recommended_size(tasks: Sequence[TaskSignal]) -> int | None:
 
 
 def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> list[int]:
-    """How many rewards lie in each of `bins` equal parts of [low, high], shape (bins,).
+    """Counts of rewards in `bins` equal bins over [low, high], shape (bins,).
 
-    Rewards beyond the ends are counted in the last part on their side.
+    Rewards beyond the ends are counted in the outermost bins.
     """
     counts = [0] * bins
     width = (high - low) / bins
@@ -173,17 +174,16 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-# What the signal of a taskset comes to: a verdict, a group size, and what a run will cost.
+# The taskset as a whole: verdict, recommended group size, and cost of a run.
 
 
 GOOD, POOR = 0.5, 0.2
-"""Expected shares of groups with gradient: from the one on it is well, below the other hardly
-anything is learned."""
+"""Expected shares of groups with gradient: ok from the first, failure below the second."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A run's size, as far as it is known."""
+    """Size of a run, as far as it is known."""
 
     group_size: int
     tasks_per_step: int | None
@@ -194,17 +194,17 @@ class Size:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast the rollouts were made."""
+    """Measured speed of rollouts."""
 
     rollouts: int
     seconds: float
     at: str = ""
-    """When, in ISO 8601; empty for just now."""
+    """When measured, ISO 8601; empty for just now."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the run will take, and what that is based on. None where nothing says."""
+    """Expected cost of the run and its basis; None if unknown."""
 
     rollouts: int
     tokens: int | None
@@ -212,22 +212,22 @@ class Estimate:
     basis: str
 
 
-def judge(tasks: Sequence[TaskSignal], size: Size) -> Finding:
-    """The verdict for the whole set, at the run's group size."""
+def check_signal(tasks: Sequence[TaskSignal], size: Size) -> Finding:
+    """The verdict on the whole taskset, at the run's group size."""
     seen = [task for task in tasks if task.rewards]
     if not seen:
-        message = f"none of {count(sum(task.errors for task in tasks), 'rollout')} has a reward"
-        fix = "see why in Jobs: hud-tui --headless traces JOB"
+        message = f"none of {count(sum(task.errors for task in tasks), 'rollout')} got a reward"
+        fix = "read the errors in Jobs: hud-tui --headless traces JOB"
         return Finding("signal", "failure", message, fix=fix)
-    group, able = size.group_size, teaching(seen, size.group_size)
+    group, able = size.group_size, with_signal(seen, size.group_size)
     share = expected_share(seen, group)
     message = (
-        f"{len(able)} of {len(seen)} sampled tasks teach at group size {group}:"
-        f" {share:.0%} of the groups should have gradient"
+        f"{'signal' if share >= GOOD else 'low signal'}: {len(able)} of {count(len(seen), 'task')}"
+        f" at group size {group}; {share:.0%} of groups expected to have a gradient"
     )
     dead = names([task.slug for task in seen if task not in able])
     if not able:
-        fix = "take easier or harder tasks, or reward partial success"
+        fix = "use easier or harder tasks, or reward partial success"
         return Finding("signal", "failure", message, dead, fix)
     level: Level = "ok" if share >= GOOD else "warning" if share >= POOR else "failure"
     return Finding("signal", level, message, dead, _advice(seen, group) if level != "ok" else "")
@@ -235,18 +235,17 @@ def judge(tasks: Sequence[TaskSignal], size: Size) -> Finding:
 
 def _advice(tasks: Sequence[TaskSignal], group: int) -> str:
     better = recommended_size(tasks)
-    leave = "leave out the tasks that teach nothing"
-    return f"{leave}; group size {better} suits the rest" if better != group else leave
+    exclude = "exclude the tasks without signal"
+    return f"{exclude}; use group size {better} for the rest" if better != group else exclude
 
 
 def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Estimate:
-    """What a run of this size takes, if its rollouts are as those seen.
+    """Cost of a run of this size, extrapolated from the sampled rollouts.
 
     Args:
         tasks: Of the taskset.
         size: Of the run; without steps, one step is estimated.
-        pace: Of the rollouts that were made now or, where none were, before; None where
-            that is not known.
+        pace: Of the rollouts made now or, failing that, earlier; None if unknown.
     """
     per_step = min(size.tasks_per_step or size.train_tasks, size.train_tasks)
     rollouts = (size.steps or 1) * per_step * size.group_size
@@ -258,22 +257,22 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
 
 
 def _basis(size: Size, per_step: int, counted: int, pace: Pace | None) -> str:
-    steps = count(size.steps, "step") if size.steps else "one step (its number is not known)"
+    steps = count(size.steps, "step") if size.steps else "one step (number of steps unknown)"
     parts = [f"{steps} of {per_step} tasks × {size.group_size} rollouts"]
     if counted:
-        parts.append(f"tokens as in {count(counted, 'rollout')} seen")
+        parts.append(f"tokens as in {count(counted, 'sampled rollout')}")
     if pace and pace.rollouts:
         when = f"on {one_line(pace.at, 40)}" if pace.at else "just now"
         made = f"{count(pace.rollouts, 'rollout')} in {pace.seconds:.1f} s {when}"
-        parts.append(f"time as {made}, without the optimizer's")
+        parts.append(f"time as in {made}, without optimizer steps")
     return "; ".join(parts)
 
 
 def document(
     tasks: Sequence[TaskSignal], size: Size, pace: Pace | None, more: dict[str, Any]
 ) -> dict[str, Any]:
-    """The signal as ``data.signal`` of a preflight document; tasks with most spread first."""
-    by_spread = sorted(tasks, key=lambda task: -(task.spread or 0.0))
+    """The signal as ``data.signal`` of a preflight document; highest std first."""
+    by_std = sorted(tasks, key=lambda task: -(task.std or 0.0))
     return {
         **more,
         "group_size": size.group_size,
@@ -281,11 +280,11 @@ def document(
         "train_tasks": size.train_tasks,
         "rollouts": sum(len(task.outcomes) for task in tasks),
         "errors": sum(task.errors for task in tasks),
-        "teaches": {str(group): len(teaching(tasks, group)) for group in SIZES},
+        "with_signal": {str(group): len(with_signal(tasks, group)) for group in SIZES},
         "expected_share": {str(group): expected_share(tasks, group) for group in SIZES},
         "recommended_group_size": recommended_size(tasks),
         "estimate": estimate(tasks, size, pace),
-        "tasks": [_row(task, size.group_size) for task in by_spread],
+        "tasks": [_row(task, size.group_size) for task in by_std],
     }
 
 
@@ -299,7 +298,7 @@ def _row(task: TaskSignal, group_size: int) -> dict[str, Any]:
         "rewards": task.rewards,
         "mean": task.mean,
         "pass_rate": task.pass_rate,
-        "spread": task.spread,
+        "std": task.std,
         "zero_gradient": {str(size): task.zero_gradient(size) for size in SIZES},
         "truncated": task.truncated,
         "tokens": task.tokens,
@@ -309,12 +308,12 @@ def _row(task: TaskSignal, group_size: int) -> dict[str, Any]:
     }
 
 
-# What is rolled out for the signal of a taskset, and how far that is.
+# The rollouts to make for a taskset's signal, and their progress.
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is rolled out."""
+    """A request for sampled rollouts."""
 
     model_id: str
     model: str
@@ -323,31 +322,31 @@ class Asked:
     """The head; None for the base weights."""
     group_size: int
     groups: int
-    """Of different tasks as long as there are any; then again from the first."""
+    """One per task; beyond the number of tasks, from the first again."""
     sampling: dict[str, Any] = field(default_factory=dict)
     """completion_kwargs, e.g. max_tokens and temperature."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is."""
+    """Progress of the sampled rollouts."""
 
     done: int
     total: int
     signals: tuple[TaskSignal, ...]
-    """Of the tasks that have ended rollouts, so far."""
+    """Of the tasks with finished rollouts."""
     pace: Pace
     trouble: str = ""
-    """Why the last rollout failed that did."""
+    """Error of the last failed rollout."""
 
 
 def choose(tasks: Sequence[Task], groups: int) -> list[Task]:
-    """The tasks that are rolled out, one group each: the same again for the same taskset.
+    """The tasks to roll out, one group each; deterministic for a taskset.
 
     Args:
-        tasks: Those held out and those up to v4 are left out.
-        groups: How many; more than there are tasks begin again from the first.
+        tasks: Held-out tasks and rows up to v4 are skipped.
+        groups: Number of groups; beyond the number of tasks, from the first again.
     """
-    able = [task for task in tasks if not task.heldout and not task.is_older]
+    able = [task for task in tasks if not task.heldout and not task.is_legacy]
     Random(0).shuffle(able)
     return [able[number % len(able)] for number in range(groups)] if able else []

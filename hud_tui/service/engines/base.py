@@ -122,7 +122,7 @@ class Sampled:
     finish_reason: Literal["stop", "length"]
     top: list[list[tuple[int, float]]] = field(default_factory=list)
     """At each of T places the `top_logprobs` likeliest tokens, likeliest first, with logprobs as
-    above; empty where none were asked for."""
+    above; empty if none were asked for."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Datum:
     prompt: Sequence[int]
     output: Sequence[int]
     logprobs: Sequence[float] = ()
-    """Sampling logprobs, shape (T,); empty where the loss needs none."""
+    """Sampling logprobs, shape (T,); empty if the loss needs none."""
     advantage: float = 0.0
     """Of every output token; for cross_entropy, the weight of every output token."""
     temperature: float = 1.0
@@ -361,8 +361,8 @@ def of_pass(
 
     Args:
         trained: Of the turns with a gradient: loss:sum, num_tokens, `MEANS` and `GREATEST` as far
-            as they can be known; None where there are none.
-        others: Of the turns without; None where there are none.
+            as they can be known; None if there are none.
+        others: Of the turns without; None if there are none.
     """
     found = {"loss:sum": 0.0, "tokens": 0.0}
     for key, value in (trained or {}).items():

@@ -89,7 +89,7 @@ def _keep(db: Db, body: Any, scope: str, asked: Asked, status: int) -> None:
 
 
 def asked_of(request: Request) -> Asked | None:
-    """The key of a request whose body has been read; None where it has none.
+    """The key of a request whose body has been read; None if it has none.
 
     Raises:
         Refused: 400, it is blank or too long.

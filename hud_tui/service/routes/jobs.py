@@ -74,7 +74,7 @@ def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[
 
     Args:
         turns: As the service sampled them.
-        tokens: Of the base that was sampled; None where no engine here has it.
+        tokens: Of the base that was sampled; None if no engine here has it.
     """
     events: list[dict[str, Any]] = []
     for turn in turns:

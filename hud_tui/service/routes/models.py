@@ -170,7 +170,7 @@ def record(
 
     Args:
         model: Whose.
-        base: None where the engine does not offer it.
+        base: None if the engine does not offer it.
         about: The engine.
         disk: What its checkpoints take.
     """

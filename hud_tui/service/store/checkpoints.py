@@ -84,13 +84,13 @@ def head(db: Db, model_id: str) -> Node | None:
 
 
 def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None) -> bool:
-    """Point the head at one of the model's checkpoints; False where it already was there.
+    """Point the head at one of the model's checkpoints; False if it already was there.
 
     Args:
         db: The store's.
         model_id: Whose head.
         checkpoint_id: The new one.
-        seen: What the caller takes for the head; None where it does not say.
+        seen: What the caller takes for the head; None if it does not say.
 
     Raises:
         Refused: 404, the model has no such checkpoint; 410, it has expired; 409, the
@@ -173,7 +173,7 @@ class NewCheckpoint:
     bytes: int = 0
     """Of its files here."""
     sha256: str | None = None
-    """Of the file at state_path; None where it is not on this machine."""
+    """Of the file at state_path; None if it is not on this machine."""
 
 
 class HeadHasMoved(Exception):
@@ -346,7 +346,7 @@ class File:
     bytes: int
     """Of all that was saved with it."""
     sha256: str | None
-    """None where it is not on this machine, or was saved by an older version."""
+    """None if it is not on this machine, or was saved by an older version."""
 
 
 @dataclass(frozen=True)
@@ -447,7 +447,7 @@ def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
 
 
 def slimmed(db: Db, model_id: str, node: Node, saved: File) -> bool:
-    """Only weights are kept from now on, in this file; False where it is protected by now."""
+    """Only weights are kept from now on, in this file; False if it is protected by now."""
     change = "state = 'weights', state_path = ?, bytes = ?, sha256 = ?"
     return _change(db, model_id, node, change, (saved.path, saved.bytes, saved.sha256))
 

@@ -76,7 +76,7 @@ def keep(db: Db, scope: str, kept: Kept) -> None:
 
 
 def find(db: Db, scope: str, key: str) -> Kept | None:
-    """What was answered to a key; None where it was never used."""
+    """What was answered to a key; None if it was never used."""
     query = "SELECT key, call, digest, body, status FROM reply WHERE scope = ? AND key = ?"
     row = db.execute(query, (scope, key)).fetchone()
     return None if row is None else Kept(Asked(*row[:3]), row["body"], row["status"])

@@ -185,7 +185,7 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
 
 
 def place(db: Db, trace: sqlite3.Row) -> int | None:
-    """Which of its group's rollouts it is, from 0; None where it is in no group."""
+    """Which of its group's rollouts it is, from 0; None if it is in no group."""
     if trace["group_id"] is None or trace["job_id"] is None:
         return None
     query = """SELECT count(*) FROM trace WHERE job_id = ? AND group_id = ? AND rowid <
@@ -195,7 +195,7 @@ def place(db: Db, trace: sqlite3.Row) -> int | None:
 
 
 def status(db: Db, trace_id: str) -> str | None:
-    """A trace's status; None where it is unknown."""
+    """A trace's status; None if it is unknown."""
     row = db.execute("SELECT status FROM trace WHERE id = ?", (trace_id,)).fetchone()
     return None if row is None else str(row["status"])
 
@@ -279,7 +279,7 @@ class TraceRow:
     step: int
     """Of the run, from 1."""
     attempt: int | None
-    """Which sampling of that step, from 1; None where it evaluates a checkpoint."""
+    """Which sampling of that step, from 1; None if it evaluates a checkpoint."""
     rollout: int
     reward: float
     stop_reason: str
@@ -388,7 +388,7 @@ def _sample(value: dict[str, Any]) -> Sample | None:
 
 
 def payload(span: dict[str, Any]) -> dict[str, Any]:
-    """A span's ``hud.payload``; empty where it has none that can be read."""
+    """A span's ``hud.payload``; empty if it has none that can be read."""
     attributes = span.get("attributes")
     found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
     if isinstance(found, str):

@@ -15,7 +15,7 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.export import Sheet, alarms_sheet
-from hud_tui.rl.head import Outcome, Wanted, name, to_before
+from hud_tui.rl.head import HeadMove, Outcome, name, to_before
 from hud_tui.rl.run import Run
 from hud_tui.tui.alarms import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
 from hud_tui.tui.keys import bindings
@@ -143,7 +143,7 @@ class AlarmsScreen(HudScreen):
         self._steer(wanted)
 
     @work(group="steer")
-    async def _steer(self, wanted: Wanted) -> None:
+    async def _steer(self, wanted: HeadMove) -> None:
         try:
             became = await steer(self, wanted, self.note.update)
         except HudError as error:

@@ -257,7 +257,7 @@ class OverlayList(Over[None]):
 
 
 def _branch(one: Branch) -> Row:
-    cells = (one_line(one.name, 60), str(one.steps), one.reward, one_line(one.parted, 40))
+    cells = (one_line(one.name, 60), str(one.steps), one.reward, one_line(one.common, 40))
     return Row(f"{BRANCH}{one.tip}", tuple(map(Content, cells)))
 
 

@@ -22,8 +22,8 @@ from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
     EXPIRED,
+    HeadMove,
     Outcome,
-    Wanted,
     name,
     refusal,
     to_known,
@@ -517,7 +517,7 @@ class CheckpointsScreen(HudScreen):
         if chosen is not None:
             self.move_head(lambda: to_known(self.run, chosen))
 
-    def move_head(self, wish: Callable[[], Wanted]) -> None:
+    def move_head(self, wish: Callable[[], HeadMove]) -> None:
         """Start the one act that changes what is served, unless it is under way."""
         if not self.context.writes.may_change():
             return
@@ -536,7 +536,7 @@ class CheckpointsScreen(HudScreen):
         self._steer(wanted)
 
     @work(group="steer")
-    async def _steer(self, wanted: Wanted) -> None:
+    async def _steer(self, wanted: HeadMove) -> None:
         try:
             became = await steer(self, wanted, self.say)
         except HudError as error:
@@ -619,4 +619,4 @@ class CheckpointsScreen(HudScreen):
         if wanted is None or not run.loaded or self._opened:
             return
         self._opened = True
-        self.move_head(lambda: Wanted(find_checkpoint(wanted, list(run.tree)).id))
+        self.move_head(lambda: HeadMove(find_checkpoint(wanted, list(run.tree)).id))

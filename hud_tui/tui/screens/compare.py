@@ -103,7 +103,7 @@ def relation(both: Comparison) -> str:
         return f"B descends from A: {counted(both.right_steps, 'step')} on."
     if both.right_steps == 0:
         return f"A descends from B: {counted(both.left_steps, 'step')} on."
-    parted = "the base weights" if both.parted is None else name(both.parted)
+    parted = "the base weights" if both.common is None else name(both.common)
     left, right = counted(both.left_steps, "step"), counted(both.right_steps, "step")
     return f"They parted at {parted}: A is {left} on, B {right}."
 

@@ -296,7 +296,7 @@ class LaunchScreen(HudScreen):
             )
             async with aclosing(measured):
                 async for progress in measured:
-                    self._show(self.draft.trial.heard(progress))
+                    self._show(self.draft.trial.observe(progress))
             if progress.trouble:
                 said = f"a rollout failed: {one_line(progress.trouble, 300)}"
                 self.notify(said, severity="warning", markup=False)
@@ -304,7 +304,7 @@ class LaunchScreen(HudScreen):
             self.tell(error)
         finally:
             trial = replace(self.draft.trial, running=False)
-            self._show(replace(trial, by_spread=bool(trial.signals)))
+            self._show(replace(trial, by_std=bool(trial.signals)))
             if self.is_built:
                 self.tasks.action_first()
 
@@ -346,7 +346,7 @@ class LaunchScreen(HudScreen):
     @on(RowList.Titled, "#tasks")
     def action_sort(self) -> None:
         """As in the file, or the tasks with most spread first."""
-        self._show(replace(self.draft.trial, by_spread=not self.draft.trial.by_spread))
+        self._show(replace(self.draft.trial, by_std=not self.draft.trial.by_std))
         self.tasks.action_first()
 
     @property

@@ -605,7 +605,7 @@ class LiveScreen(HudScreen):
 
     def action_order(self) -> None:
         groups = self.query_one(GroupGrid)
-        groups.order = Order.TASK if groups.order is Order.TEACHES else Order.TEACHES
+        groups.order = Order.TASK if groups.order is Order.SIGNAL else Order.SIGNAL
 
     @on(GroupGrid.Pointed)
     def point_at_step(self, message: GroupGrid.Pointed) -> None:

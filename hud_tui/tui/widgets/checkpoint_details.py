@@ -107,7 +107,7 @@ def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
             over = (
                 "" if alarm.active else f", until step {alarm.ended}" if alarm.ended else ", over"
             )
-            yield Content.styled(f"⚑ {alarm.title}{over}: {alarm.said}", "$warning")
+            yield Content.styled(f"⚑ {alarm.title}{over}: {alarm.summary}", "$warning")
 
 
 def _facts(run: Run, position: int, now: float) -> Iterator[Content]:

@@ -73,10 +73,10 @@ RATE = Column("lr", 6, 7)
 TRACES = Column("traces", 6, 8)
 AGE = Column("age", 5, 3)
 MORE = (
-    Column("spread", 7, 9, key="reward_std"),
+    Column("std", 7, 9, key="reward_std"),
     Column("kl", 7, 10, key="kl_sample_train"),
     Column("entropy", 7, 11, key="entropy"),
-    Column("zero-spread", 11, 12, key="frac_groups_zero_spread"),
+    Column("zero-var", 9, 12, key="frac_reward_zero_std"),
     Column("clip", 7, 13, key="clip_fraction"),
     Column("length", 7, 14, key="completion_length_mean"),
 )

@@ -37,7 +37,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.rollout_reader import StepGroups
-from hud_tui.tui.theme import ALL_BAD, ALL_GOOD, eighth, mark_glyph, reward_style
+from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
 from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
 
@@ -66,7 +66,7 @@ class RewardFace:
         """What the columns are."""
         scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
         text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'spread':<8}{scale}"
-        past = f"until now: colour mean, height spread, {ALL_GOOD} {ALL_BAD} none"
+        past = f"until now: colour mean, height spread, {ALL_SOLVED} {ALL_FAILED} none"
         room = _strip_room(width)
         past = past if len(past) <= room else "until now" if room >= LEAST_STRIP else ""
         return line((text + past.rjust(max(0, width - len(text) - 1)), self.tone("faint")))
@@ -93,7 +93,7 @@ class RewardFace:
             return [Segment(" " * NUMBERS, self.tone("plain"))]
         return [
             Segment(f"{short(stats.mean):>6}", self.tone("plain")),
-            Segment(f" ± {short(stats.spread):<6}  ", self.tone("dim")),
+            Segment(f" ± {short(stats.std):<6}  ", self.tone("dim")),
         ]
 
     def _bars(self, row: GroupRow) -> list[Segment]:
@@ -118,9 +118,9 @@ def verdict(row: GroupRow) -> str:
         return "waiting"
     if not row.whole:
         return f"{len(row.rewards)} of {row.size}"
-    if row.stats.all_good:
-        return f"{ALL_GOOD} all good"
-    return f"{ALL_BAD} all bad" if row.stats.all_bad else ""
+    if row.stats.all_solved:
+        return f"{ALL_SOLVED} all good"
+    return f"{ALL_FAILED} all bad" if row.stats.all_failed else ""
 
 
 def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
@@ -135,7 +135,7 @@ def mark_cell(mark: Mark, low: float, high: float) -> Segment:
 
     The same groups are drawn again and again, so their cells are kept.
     """
-    glyph = mark_glyph(mark.spread, mark.teaches, mark.all_good, (high - low) / 2)
+    glyph = mark_glyph(mark.std, mark.has_signal, mark.all_solved, (high - low) / 2)
     return Segment(glyph, reward_style(mark.mean, low, high))
 
 
@@ -156,8 +156,8 @@ def _strip_room(width: int) -> int:
 MARGIN = 1
 """Cells at either side."""
 LEGENDS = (
-    f"colour mean · height spread · {ALL_GOOD} all good · {ALL_BAD} all bad",
-    f"colour mean, height spread, {ALL_GOOD} {ALL_BAD} none",
+    f"colour mean · height spread · {ALL_SOLVED} all good · {ALL_FAILED} all bad",
+    f"colour mean, height spread, {ALL_SOLVED} {ALL_FAILED} none",
 )
 """What the field's cells mean; the longest that has room."""
 
@@ -281,7 +281,7 @@ class WasteFace:
         slug = _waste_slug_width(width)
         text = f" {'task':<{slug}} {'no gradient':<{BAR + 6}}"
         if width >= NARROW_WASTE:
-            text += f" {'rollouts':>13}  {'tokens':>6}  {ALL_GOOD} good  {ALL_BAD} bad"
+            text += f" {'rollouts':>13}  {'tokens':>6}  {ALL_SOLVED} good  {ALL_FAILED} bad"
         return line((text, self.tone("faint")))
 
     def row(self, task: TaskWaste, width: int, picked: bool) -> Strip:
@@ -296,7 +296,7 @@ class WasteFace:
         if width >= NARROW_WASTE:
             rollouts = f"{short(task.idle)} of {short(task.rollouts)}"
             tokens = f"{'' if self.exact else '≈'}{short(round(task.idle_tokens))}"
-            counts = f"  {short(task.all_good):>6}  {short(task.all_bad):>5}"
+            counts = f"  {short(task.all_solved):>6}  {short(task.all_failed):>5}"
             parts.append((f" {rollouts:>13}  {tokens:>6}{counts}", self.tone("dim")))
         return line(*parts)
 

@@ -46,7 +46,7 @@ HOSTILE = {
     "infinity": ("a: 1e999", "field a: expected a finite number"),
     "a date that is none": ("a: 2025-99-99", "a number or date that cannot be read"),
     "a number of 5000 digits": ("a: " + "9" * 5000, "a number or date that cannot be read"),
-    "half a surrogate": ('a: "\\ud800"', "half of a surrogate pair"),
+    "half a surrogate": ('a: "\\ud800"', "lone surrogate"),
     "NUL": ("a: \x00", "not YAML"),
     "an open quote": ('a: "b\nc: d', "not YAML"),
     "a tab": ("a:\n\tb: 1", "line 2 column 1: not YAML"),

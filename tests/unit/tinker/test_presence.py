@@ -68,8 +68,8 @@ async def test_a_call_that_is_repeated_says_it_before_it_has_looked(
 async def test_it_is_over_once_anything_is_answered(server: Server) -> None:
     server.up = False
     await server.presence.look()
-    server.presence.heard()
-    server.presence.heard()
+    server.presence.observe()
+    server.presence.observe()
     assert server.told == [AWAY, None]
 
 

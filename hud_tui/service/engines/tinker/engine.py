@@ -88,7 +88,7 @@ def names(models: Mapping[str, int | None]) -> dict[str, str]:
 
 
 def read_config(model: str) -> dict[str, Any]:
-    """A model's config.json, from its folder or the hub's cache; empty where it is in neither."""
+    """A model's config.json, from its folder or the hub's cache; empty if it is in neither."""
     path = Path(model) / "config.json" if Path(model).is_absolute() else cached(model)
     try:
         found = json.loads(read_regular(path, MOST_BYTES)) if path is not None else {}
@@ -135,7 +135,7 @@ class Offer:
             draft.replace(self._path)
 
     def read(self) -> dict[str, int | None]:
-        """What this very server offered; empty where that is not known."""
+        """What this very server offered; empty if that is not known."""
         try:
             found = json.loads(read_regular(self._path, MOST_BYTES))
             models = found["models"] if found["url"] == self._url else {}

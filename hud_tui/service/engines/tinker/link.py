@@ -192,7 +192,7 @@ class Presence:
         self._away = False
         """Whether it did not answer when last asked."""
 
-    def heard(self) -> None:
+    def observe(self) -> None:
         """The server answered something."""
         self._heard = monotonic()
         if self._away:
@@ -202,7 +202,7 @@ class Presence:
     async def look(self) -> bool:
         """Whether it answers now; told where it does not, until it does."""
         if await asyncio.to_thread(_answers, self._url):
-            self.heard()
+            self.observe()
             return True
         self._heard = float("-inf")
         self._say_away()

@@ -172,7 +172,7 @@ class Calls:
             self._under_way -= 1
             if self._under_way == 0:
                 self._idle()
-        self._presence.heard()
+        self._presence.observe()
         return result
 
     async def _bounded(self, submit: Callable[[], Any], limit_s: float) -> Any:

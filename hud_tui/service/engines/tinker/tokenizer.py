@@ -47,7 +47,7 @@ def with_arguments(call: Any) -> Any:
 
 
 def _read(text: str) -> Call | None:
-    """The call that a JSON object makes; None where it makes none."""
+    """The call that a JSON object makes; None if it makes none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -238,7 +238,7 @@ async def backward(
 async def _look(
     server: Server, run: Run, datums: Sequence[Datum], config: Mapping[str, float]
 ) -> dict[str, float] | None:
-    """The figures of turns without a gradient, by a forward pass; None where there are none."""
+    """The figures of turns without a gradient, by a forward pass; None if there are none."""
     if not datums:
         return None
     each, which = distinct(datums)

@@ -443,7 +443,7 @@ class TinyEngine:
     async def _look(
         self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
     ) -> dict[str, float] | None:
-        """The figures of turns without a gradient, by a forward pass; None where there are none."""
+        """The figures of turns without a gradient, by a forward pass; None if there are none."""
         found = [
             await self._ask("look", handle, datums=datums[part], config=config)
             for part in cut(datums)
