@@ -1,4 +1,4 @@
-"""``jobs``: list them, look at one, end it or let it go on."""
+"""``jobs`` and ``traces``: list, show, cancel and resume jobs; read their rollouts."""
 
 import argparse
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ from hud_tui.wire import Job, Trace
 
 
 async def jobs(client: HudClient, args: argparse.Namespace) -> int:
-    """The newest jobs; one of them; or one of them cancelled or resumed."""
+    """List the newest jobs; show, cancel or resume one."""
     if args.job is None:
         if args.cancel or args.resume:
-            raise HudUsage("say which job", "see hud-tui --headless jobs")
+            raise HudUsage("no job given", "hud-tui --headless jobs lists them")
         emit("jobs", {"jobs": await client.jobs()})
         return 0
     if args.cancel or args.resume:
@@ -34,7 +34,7 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
         status = await client.known_job(job_id)
     except HudError as error:
         status = None
-        tell(f"it was cancelled, but its status cannot be read now: {error.message}")
+        tell(f"cancelled, but its status could not be read: {error.message}")
     emit("job", {"job_id": job_id, "cancelled": result.cancelled, "status": status})
     return 0
 
@@ -46,24 +46,24 @@ async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 
 
 async def _listed(client: HudClient, job_id: str) -> Job | None:
-    """Its row; None for a managed run that the service does not list."""
+    """A job's row; None if the service does not list it."""
     try:
         return await client.job(job_id)
     except HudNotFound:
         return None
 
 
-# ``traces``: a job's rollouts, the newest of them, one step's, or all in pages.
+# ``traces``: a job's rollouts: the newest, those of one step, or all in pages.
 
 
 PAGE = 1000
-"""Most rollouts that are asked for at once, and printed in a document of ``--all``."""
+"""Rollouts per request, and per document of ``--all``."""
 MOST = 1000
-"""Rollouts that are printed where nobody says how many."""
+"""Default number of rollouts."""
 
 
 async def traces(client: HudClient, args: argparse.Namespace) -> int:
-    """A job's rollouts in the order they began; with ``--all`` a document for each page."""
+    """A job's rollouts in chronological order; with ``--all`` one document per page."""
     if args.limit is not None and args.limit < 1:
         raise HudUsage(f"--limit {args.limit}: expected 1 or more")
     job_id = await find_job(client, args.job)
@@ -79,13 +79,13 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     left_off = max(0, total - limit)
     _print(job_id, args.step, total, left_off, shown, left_off)
     if left_off:
-        more = "--limit N, --step N, or --all for a document a page"
-        tell(f"{left_off} older rollouts are left off; for more: {more}")
+        more = "--limit N, --step N, or --all for one document per page"
+        tell(f"{left_off:,} older rollouts omitted; for more: {more}")
     return 0
 
 
 async def _all(client: HudClient, job_id: str, step: int | None) -> int:
-    """Every rollout, without holding more than a page."""
+    """Print every rollout, one page in memory at a time."""
     if step is not None:
         rows = await client.job_traces(job_id, step)
         for offset in range(0, max(1, len(rows)), PAGE):

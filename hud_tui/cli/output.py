@@ -1,6 +1,6 @@
-"""Documents: one JSON object a line on stdout, and nothing else there.
+"""Documents: one JSON object per line on stdout, nothing else.
 
-Everything but ASCII is escaped, so text from a server or a model cannot act on a terminal.
+Non-ASCII is escaped, so text from a server or model cannot act on a terminal.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def emit(kind: str, data: object) -> None:
 
 
 def emit_error(error: HudError, document: bool = True) -> int:
-    """Say what failed, on stdout as a document and on stderr in a line; returns the exit code."""
+    """Report an error on stdout (document) and stderr (one line); returns the exit code."""
     if document:
         failure: dict[str, Any] = {
             "type": error.kind,
@@ -58,7 +58,7 @@ def emit_error(error: HudError, document: bool = True) -> int:
 
 
 def tell(text: str) -> None:
-    """Print one line for people, on stderr; whatever text it has, nothing in it acts."""
+    """Print one line of escaped text on stderr."""
     print(f"hud-tui: {one_line(text, 3000)}", file=sys.stderr, flush=True)
 
 
@@ -89,7 +89,7 @@ def print_rows(rows: Iterable[tuple[str, object]], terminal: Terminal) -> None:
 
 
 def plain(value: object) -> Any:
-    """A value as JSON has it. Numbers that JSON lacks, NaN and infinities, become null."""
+    """A value as plain JSON; NaN and infinities become null."""
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="python"))
     if isinstance(value, dict):
@@ -107,36 +107,38 @@ def _print(document: dict[str, Any]) -> None:
     print(json.dumps(document, allow_nan=False), flush=True)
 
 
-# Alarms in documents, judged by the limits of the config file.
+# Alarms in documents, with the thresholds of the config file.
 
 
 def thresholds() -> Thresholds:
-    """Those of the config file.
+    """Thresholds of the config file.
 
     Raises:
-        HudUsage: The file cannot be used.
+        HudUsage: The file is invalid.
     """
     return read_config(config_dir(os.environ)).alarms or Thresholds()
 
 
 def alarm_document(alarm: Alarm) -> dict[str, Any]:
-    """One alarm as documents have it."""
+    """One alarm as a document."""
     document: dict[str, Any] = plain(alarm)
     return {"id": alarm.id, **document}
 
 
 def report_documents(report: Report) -> dict[str, Any]:
-    """All alarms, and the detectors that were skipped with what they need."""
+    """All alarms, and the detectors without their metric."""
     skipped = [{"name": one.name, "needs": one.needs} for one in report.skipped]
     return {"alarms": [alarm_document(alarm) for alarm in report.alarms], "skipped": skipped}
 
 
-def judge(tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thresholds) -> Report:
-    """What the detectors say of a tree's head.
+def alarm_report(
+    tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thresholds
+) -> Report:
+    """Evaluate the detectors on the lineage of a tree's head.
 
     Args:
-        silent_s: Seconds since anything came of the run.
-        limits: What they go by.
+        silent_s: Seconds since the run's last event.
+        limits: Thresholds.
     """
     monitor = AlarmMonitor(limits)
     monitor.follow(tree, job)
@@ -144,28 +146,28 @@ def judge(tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thr
     return monitor.report(silent_s if running else None)
 
 
-# Consent to a write: ``-y``, or a person at a terminal who says so.
+# Consent to a write: ``-y``, or confirmed at a terminal.
 
 
 def require_consent(args: argparse.Namespace, client: "HudClient | None" = None) -> None:
-    """Refuse early what may not be sent, and where nobody could be asked.
+    """Refuse early what must not be sent, or cannot be confirmed.
 
     Args:
         args: The command line.
-        client: What would send it, where it goes to the service.
+        client: The client that would send it, if any.
 
     Raises:
-        HudReadOnly: Nothing but reads is sent.
+        HudReadOnly: Read-only mode.
         HudUsage: Neither ``-y`` nor a terminal.
     """
     if client is not None:
         client.wire.guard.check(args.command)
     if not args.yes and not sys.stdin.isatty():
-        raise HudUsage(f"{args.command} changes something and nobody can be asked", "add -y")
+        raise HudUsage(f"{args.command} needs confirmation, and this is no terminal", "add -y")
 
 
 def changes(args: argparse.Namespace) -> bool:
-    """Whether a command asks for a change."""
+    """Whether a command changes something."""
     asked = vars(args)
     match args.command:
         case "head":
@@ -190,13 +192,13 @@ async def confirm(args: argparse.Namespace, question: str) -> None:
 
 
 async def ask(question: str) -> str:
-    """What somebody at the terminal answers, without the white space around it."""
+    """The stripped answer typed at the terminal."""
     print(question, end="", file=sys.stderr, flush=True)
     return (await _line()).strip()
 
 
 async def _line() -> str:
-    """A line of stdin. The wait can be interrupted, which a blocking read could not."""
+    """A line of stdin; can be interrupted, unlike a blocking read."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), readable.set)

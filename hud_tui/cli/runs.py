@@ -33,20 +33,19 @@ from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
 
-# Which model a run trains, and all that its submission sends, in words, on stderr.
+# Choosing the model, and printing everything that a submission sends.
 
 
 LISTED = 50
-"""Models that are offered by number."""
+"""Maximum models offered by number."""
 LABEL = 16
 
 
 async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
-    """The model that was named, else the only one that can be trained, else the one that
-    somebody at the terminal picks.
+    """The named model, else the only trainable one, else one picked at the terminal.
 
     Raises:
-        HudUsage: There is none; or there are several, and nobody can be asked.
+        HudUsage: There is none; or there are several, without a terminal.
     """
     if args.model:
         return await client.model(args.model)
@@ -54,21 +53,21 @@ async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
     if len(own) == 1:
         return own[0]
     if not own:
-        hint = "fork one: hud-tui fork SOURCE --name NAME; hud-tui models lists them"
-        raise HudUsage("there is no model of yours to train", hint)
+        hint = "fork one: hud-tui fork SOURCE --name NAME; hud-tui models lists sources"
+        raise HudUsage("you have no trainable model", hint)
     if sys.stdin.isatty() and not getattr(args, "yes", False):
         return await _pick(own)
     names = ", ".join(one_line(model.model_name) for model in own[:5])
-    raise HudUsage(f"there are {len(own)} models to train", f"say which with -m: {names}")
+    raise HudUsage(f"you have {len(own)} trainable models", f"choose one with -m: {names}")
 
 
 async def _pick(own: Sequence[Model]) -> Model:
-    """Newest first, by number or name.
+    """Ask for a model by number or name.
 
     Raises:
-        HudUsage: The answer is neither.
+        HudUsage: Invalid answer.
     """
-    tell(f"there are {len(own)} models to train:")
+    tell(f"{len(own)} trainable models:")
     for number, model in enumerate(own[:LISTED], 1):
         steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
         print(f"  {number:3}  {one_line(model.model_name, 60)}  {steps}", file=sys.stderr)
@@ -85,7 +84,7 @@ def say_what_is_sent(
     asked: JobParameters,
     findings: Iterable[Finding],
 ) -> None:
-    """Everything that the submission sends, a line each."""
+    """Print everything that the submission sends, one line each."""
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     lines = [
@@ -96,9 +95,9 @@ def say_what_is_sent(
     ]
     given = asked.model_dump(exclude_none=True)
     lines += [(name.replace("_", " "), json.dumps(value)) for name, value in given.items()]
-    lines += [("all else", "as the service has it for this model")]
+    lines += [("other", "defaults of the service for this model")]
     filled = [one.name for one in find_variables(tasks, set_variables())]
-    lines += [("filled in", ", ".join(filled))] if filled else []
+    lines += [("variables", ", ".join(filled))] if filled else []
     own = model.training_defaults
     values = {**(defaults(model) if own is not None else {}), **given}
     size = cost(values, tasks)
@@ -118,16 +117,16 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     document: dict[str, Any] = {}
     if args.sample is not None and model is not None and verdict(findings) != "failure":
         found, document = await signal(client, args, tasks, origin, asked, model)
-        findings.append(_told(found))
+        findings.append(_reported(found))
     emit("preflight", _document(tasks, origin, findings) | document)
     return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
 
 
 async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
-    """The model's name; else None, with the finding that none is checked.
+    """The model's name; else None, and a finding that no model is checked.
 
     Raises:
-        HudUsage: It is wanted for sampling, and it is not clear which.
+        HudUsage: Sampling needs a model, and it is ambiguous.
     """
     if args.model:
         return args.model, []
@@ -136,15 +135,15 @@ async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | Non
     except HudUsage as error:
         if args.sample is not None:
             raise
-        message = f"{error.message}, so none is checked"
-        return None, [_told(Finding("model", "warning", message, fix=error.hint))]
+        message = f"{error.message}: model not checked"
+        return None, [_reported(Finding("model", "warning", message, fix=error.hint))]
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
-    """Check, submit once, and with ``--follow`` print events until the run has ended."""
+    """Check, submit once; with ``--follow`` print events until the run ends."""
     require_consent(args, client)
     asked = _parameters(args)
-    sentry = _sentry(args)
+    printer = _alarm_printer(args)
     tasks, origin = await load_source(client, args.source)
     model = await choose_model(client, args)
     client.wire.guard.check(args.command, Change("submit", model.id))
@@ -161,8 +160,8 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
         config=JobConfig(parameters=asked),
     )
-    if sentry is not None:
-        return await Follower(client, model, sentry).run(body)
+    if printer is not None:
+        return await Follower(client, model, printer).run(body)
     submission = await submit(client, body)
     _say_if_found(submission)
     flags = "--headless --local" if client.settings.local else "--headless"
@@ -173,8 +172,8 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
-def _sentry(args: argparse.Namespace) -> AlarmPrinter | None:
-    """Who watches the run; None if nobody follows it."""
+def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
+    """The printer of alarms; None without ``--follow``."""
     alarms = [level for level in ("warn", "critical") if level in args.fail_on]
     if args.follow:
         return AlarmPrinter(thresholds(), alarms[0] if alarms else None)
@@ -194,7 +193,7 @@ def _parameters(args: argparse.Namespace) -> JobParameters:
 
 
 def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
-    """Whether it is to end here, as ``--fail-on`` has it."""
+    """Whether ``--fail-on`` ends the command."""
     return verdict(findings) in ("failure", *fail_on)
 
 
@@ -203,12 +202,12 @@ async def _findings(
 ) -> list[Finding]:
     findings = []
     async for finding in check(client, tasks, model, asked, lock):
-        findings.append(_told(finding))
+        findings.append(_reported(finding))
     return findings
 
 
-def _told(finding: Finding) -> Finding:
-    """The finding, once people have been told of it where it is bad."""
+def _reported(finding: Finding) -> Finding:
+    """The finding, after printing it if it is a warning or failure."""
     if finding.level != "ok":
         where = f" [{finding.where}]" if finding.where else ""
         fix = f" ({finding.fix})" if finding.fix else ""
@@ -227,16 +226,16 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
 
 
 def _page(client: HudClient, job_id: str) -> str:
-    """Where the platform shows a job."""
+    """URL of a job on the platform."""
     return f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
 
 
 def _say_if_found(submission: Submission) -> None:
     if submission.found:
-        tell("no answer came to the submission, but the service runs the job")
+        tell("the submission got no answer, but the service runs the job")
 
 
-# ``preflight --sample``: whether the tasks teach this model, seen in rollouts.
+# ``preflight --sample``: the signal of the tasks, from sampled rollouts.
 
 
 async def signal(
@@ -247,7 +246,7 @@ async def signal(
     parameters: JobParameters,
     model_name: str,
 ) -> tuple[Finding, dict[str, Any]]:
-    """Measure the signal; the finding of the whole set, and ``signal`` of the document."""
+    """Sample rollouts; returns the finding, and ``signal`` of the document."""
     model = await client.model(model_name)
     asked = await ask_of(client, model, parameters, args.sample)
     paths = read_paths(args.state_dir, args.data_dir)
@@ -278,7 +277,7 @@ def _said(model: str, asked: Asked) -> dict[str, Any]:
 
 
 def _show(progress: Progress) -> None:
-    """A bar on a terminal's one line; elsewhere the beginning and the end."""
+    """A progress bar on a terminal; elsewhere the first and last report."""
     done, total = progress.done, progress.total
     if not sys.stderr.isatty():
         if done == total:

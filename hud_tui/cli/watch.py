@@ -1,4 +1,4 @@
-"""``watch``: a model's training as it happens, until what is waited for."""
+"""``watch`` and ``run --follow``: print events and alarms until a goal is reached."""
 
 import argparse
 import asyncio
@@ -23,20 +23,20 @@ from hud_tui.rl.run import SUCCEEDED, has_ended, is_active
 from hud_tui.rl.text import one_line
 from hud_tui.wire import JobStatus, Model, SubmitJob
 
-# Listener: a feed's events one by one, its troubles told on stderr, and given up in the end.
+# Listener: events of a feed, with connection problems on stderr and a timeout.
 
 
 WATCH_S = 1.0
-"""Seconds between two looks at how the feed is doing while no event comes."""
+"""Seconds between checks of the feed while no event arrives."""
 PATIENCE_S = 300.0
-"""A service that has not been heard for so long is given up."""
+"""Silence of the service after which the command fails, seconds."""
 
 
 class Listener:
     """Waits for the events of one feed."""
 
     def __init__(self, feed: Feed, idle: Callable[[], object]) -> None:
-        """`idle` is called while nothing comes, about once in WATCH_S."""
+        """`idle` is called about every WATCH_S while nothing arrives."""
         self._feed, self._idle = feed, idle
         self._told = ""
 
@@ -60,26 +60,26 @@ class Listener:
                 await asyncio.wait([waiting])
 
     def _watch(self) -> None:
-        """Say on stderr that the feed is cut, and that it is back."""
+        """Report on stderr that the feed is reconnecting, or connected again."""
         feed = self._feed
         if feed.trouble != self._told:
             self._told = feed.trouble
             tell(f"reconnecting: {feed.trouble}" if feed.trouble else "connected again")
         if feed.heard_at is not None and monotonic() - feed.heard_at > PATIENCE_S:
             raise HudUnreachable(
-                f"nothing heard from the service for {PATIENCE_S:.0f} s: {feed.trouble}",
-                "the run may go on: hud-tui --headless jobs",
+                f"no answer from the service for {PATIENCE_S:.0f} s: {feed.trouble}",
+                "the run may still be active: hud-tui --headless jobs",
             )
 
 
-# Sentry: hears a run's events, says its alarms as they come, and may fail on them.
+# AlarmPrinter: evaluates a run's events and prints its alarms.
 
 
 class AlarmPrinter:
-    """Hears a run's events, prints an ``alarm`` document for each new alarm, and may fail."""
+    """Prints an ``alarm`` document for each new alarm; may fail on a level."""
 
     def __init__(self, limits: Thresholds, fail_on: str | None) -> None:
-        """`fail_on` is the level from which on an alarm is a failure; None for no level."""
+        """`fail_on`: lowest level that fails; None: no alarm fails."""
         self.report = Report()
         self.tree = Tree()
         self.job: JobStatus | None = None
@@ -89,35 +89,35 @@ class AlarmPrinter:
         self._heard_at = monotonic()
 
     def begin(self, event: Event, news: bool) -> None:
-        """Take in the first event, the tree as it is.
+        """Process the first event, the current tree.
 
         Args:
-            event: A feed's first.
-            news: Whether what is wrong already is to be printed, and failed on.
+            event: First event of a feed.
+            news: Whether existing alarms are printed, and may fail.
         """
         self._take(event)
         if not news:
             self._told = {alarm.id: alarm.level for alarm in self.report.alarms}
         self._tell()
 
-    def hear(self, event: Event) -> None:
-        """Take in an event, and print what alarms it raised or made worse.
+    def process(self, event: Event) -> None:
+        """Process an event; print alarms that it raised or whose level it raised.
 
         Raises:
-            HudAlarm: One of them is as bad as the command is to fail on.
+            HudAlarm: An alarm of level `fail_on` or higher.
         """
         self._heard_at = monotonic()
         self._take(event)
         self._tell()
 
     def wait(self) -> None:
-        """Nothing came for a while: the run may be stalled. Raises as `hear` does."""
-        self._judge()
+        """Check for a stall while no event arrives. Raises as `process`."""
+        self._evaluate()
         self._tell()
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since the last event of a run under way; None if none is."""
+        """Seconds since the last event of the active run; None if none is active."""
         running = self.job is not None and is_active(self.job.status)
         return monotonic() - self._heard_at if running else None
 
@@ -133,14 +133,14 @@ class AlarmPrinter:
                 self.job = event.job
             case _:
                 return
-        self._judge()
+        self._evaluate()
 
-    def _judge(self) -> None:
+    def _evaluate(self) -> None:
         self._monitor.follow(self.tree, self.job)
         self.report = self._monitor.report(self.silent_s)
 
     def _tell(self) -> None:
-        """Print what is new or worse, then fail if it must."""
+        """Print new and more severe alarms, then fail on `fail_on`."""
         news = [alarm for alarm in self.report.alarms if self._is_news(alarm)]
         for alarm in news:
             self._told[alarm.id] = alarm.level
@@ -148,36 +148,36 @@ class AlarmPrinter:
         for alarm in news:
             if self._fail_on is not None and alarm.level.rank >= self._fail_on.rank:
                 what = f"{alarm.level}: {alarm.title} since step {alarm.onset}: {alarm.summary}"
-                raise HudAlarm(what, f"{alarm.advice} A run goes on until it is cancelled.")
+                raise HudAlarm(what, f"{alarm.advice} The run continues until it is cancelled.")
 
     def _is_news(self, alarm: Alarm) -> bool:
         told = self._told.get(alarm.id)
         return told is None or alarm.level.rank > told.rank
 
 
-# ``run --follow``: a run's events as they happen, one document a line, then its result.
+# ``run --follow``: events of a run, one document per line, then its result.
 
 
 class Follower:
-    """Opens the feed, submits, and prints until the run has ended."""
+    """Opens the feed, submits, prints until the run ends."""
 
-    def __init__(self, client: HudClient, model: Model, sentry: AlarmPrinter) -> None:
-        self._client, self._model, self._sentry = client, model, sentry
+    def __init__(self, client: HudClient, model: Model, printer: AlarmPrinter) -> None:
+        self._client, self._model, self._printer = client, model, printer
         self._feed = client.feed(model.id)
-        self._listener = Listener(self._feed, sentry.wait)
+        self._listener = Listener(self._feed, printer.wait)
 
     async def run(self, body: SubmitJob) -> int:
-        """Returns 0 where the run succeeded, else 1.
+        """Returns 0 if the run succeeded, else 1.
 
         Raises:
             HudUnreachable: The service is gone; the run may go on.
-            HudAlarm: The run is as bad as `sentry` fails on; it goes on.
+            HudAlarm: An alarm of level ``--fail-on``; the run continues.
         """
         async with aclosing(aiter(self._feed)) as events:
-            first = await self._listener.next(events)  # from here on nothing is missed
-            self._sentry.begin(first, news=False)
+            first = await self._listener.next(events)  # from here on no event is missed
+            self._printer.begin(first, news=False)
             submission = await submit(self._client, body)
-            tell(f"job {submission.job_id} is submitted; it goes on if this is interrupted")
+            tell(f"job {submission.job_id} submitted; it continues if this command is interrupted")
             try:
                 return await self._follow(events, submission)
             except HudError as error:
@@ -190,7 +190,7 @@ class Follower:
             event = await self._listener.next(events)
             if not isinstance(event, TreeRead):
                 emit("event", event)
-            self._sentry.hear(event)
+            self._printer.process(event)
             if isinstance(event, JobChanged) and _has_ended(event.job, submission):
                 return self._finish(submission, event.job)
 
@@ -201,7 +201,7 @@ class Follower:
 
 
 def _has_ended(job: JobStatus, submission: Submission) -> bool:
-    """Whether this is the submitted run, at its end; HUD does not say which run it is."""
+    """Whether the submitted run has ended; HUD does not name the run."""
     ours = job.id == submission.job_id if job.id else not submission.is_before(job)
     return ours and has_ended(job.status)
 
@@ -211,7 +211,7 @@ _STEP = re.compile(r"step=(\d{1,12})")
 
 @dataclass(frozen=True)
 class Goal:
-    """What is waited for."""
+    """Goal of ``watch``."""
 
     name: str
     """``done``, ``step`` or ``alarm``."""
@@ -219,69 +219,69 @@ class Goal:
 
 
 async def watch(client: HudClient, args: argparse.Namespace) -> int:
-    """Print events and alarms until the goal is reached, or the run has ended before it.
+    """Print events and alarms until the goal is reached, or the run ends before it.
 
     Returns:
         0 where the goal was reached; for ``done``, where the run succeeded. Else 1.
 
     Raises:
-        HudAlarm: An alarm is as bad as ``--fail-on`` says.
+        HudAlarm: An alarm of level ``--fail-on``.
     """
     goal = goal_of(args.until)
-    sentry = AlarmPrinter(thresholds(), args.fail_on)
+    printer = AlarmPrinter(thresholds(), args.fail_on)
     model = await named(client, args.ref)
-    sentry.job = await client.known_job(model.id)  # before the tree, which then has all its steps
-    _require_run(sentry, model)
+    printer.job = await client.known_job(model.id)  # before the tree, which then has all its steps
+    _require_run(printer, model)
     feed = client.feed(model.id)
-    listener = Listener(feed, sentry.wait)
+    listener = Listener(feed, printer.wait)
     async with aclosing(aiter(feed)) as events:
-        sentry.begin(await listener.next(events), news=True)
-        while (reason := _reason(sentry, goal)) is None:
+        printer.begin(await listener.next(events), news=True)
+        while (reason := _reason(printer, goal)) is None:
             event = await listener.next(events)
             _say(event)
-            sentry.hear(event)
-    return _finish(sentry, model, goal, reason)
+            printer.process(event)
+    return _finish(printer, model, goal, reason)
 
 
 def goal_of(text: str) -> Goal:
-    """What ``--until`` says.
+    """Parse ``--until``.
 
     Raises:
-        HudUsage: None of ``done``, ``step=N`` and ``alarm``.
+        HudUsage: Not ``done``, ``step=N`` or ``alarm``.
     """
     if text == "done":
-        return Goal("done", lambda sentry: False)
+        return Goal("done", lambda printer: False)
     if text == "alarm":
         return Goal("alarm", _has_alarm)
     found = _STEP.fullmatch(text)
     if found is None:
         raise HudUsage(f"--until {one_line(text, 40)}: expected done, step=N or alarm")
     wanted = int(found[1])
-    return Goal("step", lambda sentry: _step(sentry) >= wanted)
+    return Goal("step", lambda printer: _step(printer) >= wanted)
 
 
-def _has_alarm(sentry: AlarmPrinter) -> bool:
-    return any(alarm.level.rank >= Level.WARN.rank for alarm in sentry.report.active)
+def _has_alarm(printer: AlarmPrinter) -> bool:
+    return any(alarm.level.rank >= Level.WARN.rank for alarm in printer.report.active)
 
 
-def _step(sentry: AlarmPrinter) -> int:
+def _step(printer: AlarmPrinter) -> int:
     """The head's step."""
-    tree = sentry.tree
+    tree = printer.tree
     head = tree.served
     return 0 if head is None or tree.head is None else head.step or tree.depth(tree.head)
 
 
-def _require_run(sentry: AlarmPrinter, model: Model) -> None:
-    if sentry.job is None:
+def _require_run(printer: AlarmPrinter, model: Model) -> None:
+    if printer.job is None:
         hint = "submit one: hud-tui --headless run SOURCE -m MODEL"
-        raise HudUsage(f"{one_line(model.model_name)} has had no run: nothing will end", hint)
+        raise HudUsage(f"{one_line(model.model_name)} has no run to wait for", hint)
 
 
-def _reason(sentry: AlarmPrinter, goal: Goal) -> str | None:
-    """Why watching is over; None while it is not."""
-    if goal.reached(sentry):
+def _reason(printer: AlarmPrinter, goal: Goal) -> str | None:
+    """Why watching ended; None while it continues."""
+    if goal.reached(printer):
         return goal.name
-    job = sentry.job
+    job = printer.job
     return "done" if job is not None and has_ended(job.status) else None
 
 
@@ -290,8 +290,8 @@ def _say(event: Event) -> None:
         emit("event", event)
 
 
-def _finish(sentry: AlarmPrinter, model: Model, goal: Goal, reason: str) -> int:
-    job = sentry.job
+def _finish(printer: AlarmPrinter, model: Model, goal: Goal, reason: str) -> int:
+    job = printer.job
     succeeded = job is not None and (job.status in SUCCEEDED or is_active(job.status))
     reached = reason == goal.name and (goal.name != "done" or succeeded)
     emit(
@@ -301,10 +301,10 @@ def _finish(sentry: AlarmPrinter, model: Model, goal: Goal, reason: str) -> int:
             "until": goal.name,
             "reason": reason,
             "reached": reached,
-            "step": _step(sentry),
-            "head": checkpoint_document(sentry.tree, sentry.tree.head),
+            "step": _step(printer),
+            "head": checkpoint_document(printer.tree, printer.tree.head),
             "job": job,
-            **report_documents(sentry.report),
+            **report_documents(printer.report),
         },
     )
     return 0 if reached else 1

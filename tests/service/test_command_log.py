@@ -145,7 +145,7 @@ async def test_it_is_read_without_a_service_and_as_lines(
     assert "done    fork" in line
     assert "→ arith-rl" in line
     assert await asyncio.to_thread(main, ["log", "nothing of it"]) == 0
-    assert capsys.readouterr().out == "no entry has this text\n"
+    assert capsys.readouterr().out == "no entry matches\n"
 
 
 async def test_curl_and_python_do_the_same_again(

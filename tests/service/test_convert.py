@@ -163,7 +163,7 @@ def test_a_useless_or_telling_set_is_not_written(
         (("tasks.json", "--name", "a/b/c", "--no-push"), "not a data set's name"),
         (("tasks.json", "--name", "../b", "--no-push"), "not a data set's name"),
         (("tasks.json", "--name", "b", "-y"), "needs its owner"),
-        (("tasks.json", "--name", "a/b"), "nobody can be asked"),
+        (("tasks.json", "--name", "a/b"), "needs confirmation"),
         (("tasks.json",), "--name"),
     ],
 )

@@ -113,7 +113,7 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     newest = await hud("traces", job_id)
     assert [trace["id"] for trace in newest.data["traces"]] == ids[-10:]
     assert newest.data["left_off"] == newest.data["offset"] == len(ids) - 10
-    assert f"{len(ids) - 10} older rollouts are left off" in newest.err
+    assert f"{len(ids) - 10} older rollouts omitted" in newest.err
     last = await hud("traces", job_id, "--limit", "1")
     assert [trace["id"] for trace in last.data["traces"]] == ids[-1:]
     step = await hud("traces", job_id, "--step", "1", "--limit", "1000")

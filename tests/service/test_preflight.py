@@ -168,6 +168,6 @@ async def test_a_file_is_checked_without_a_model_too(
     assert (result.code, result.data["tasks"], result.data["verdict"]) == (0, 132, "warning")
     [finding] = [one for one in result.data["findings"] if one["check"] == "model"]
     assert finding["level"] == "warning"
-    assert "so none is checked" in finding["message"]
+    assert "model not checked" in finding["message"]
     sampled = await hud("preflight", "arith", "--sample", "2")
     assert (sampled.code, sampled.error["type"]) == (2, "usage")

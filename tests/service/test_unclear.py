@@ -141,7 +141,7 @@ async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
     assert (done.code, done.data["verified"]) == (0, False)
     assert (done.data["previous"], done.data["head"]["id"]) == (second, first)
     assert done.data["head"]["is_active"]
-    assert "the head was set, but the tree cannot be read now" in done.err
+    assert "the head was set, but the tree could not be read" in done.err
 
 
 @pytest.mark.parametrize("instead", ["a portal's page", "its end"], indirect=True)

@@ -231,7 +231,7 @@ async def test_a_warning_is_shown_again_before_submitting(
         await app.press("home", "enter")
         assert "⚠ scenarios" in await checked(app)
         await app.press("enter")
-        assert "⚠ arith does not list its scenarios" in await app.until_dialog()
+        assert "⚠ scenarios not checked: arith" in await app.until_dialog()
 
 
 @pytest.mark.parametrize(

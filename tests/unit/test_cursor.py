@@ -132,9 +132,7 @@ def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
     assert "Training has continued since: step-000003 descends from step-000001" in undo_note(
         run(2), Move(None, "c0")
     )
-    assert "it was set to step-000003 and is now step-000001" in undo_note(
-        run(0), Move("c1", "c2")
-    )
+    assert "it was set to step-000003 and is now step-000001" in undo_note(run(0), Move("c1", "c2"))
     assert undo_note(run(0), Move("c2", "c0", ours=False)).startswith("Somebody else")
 
 

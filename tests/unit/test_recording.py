@@ -156,9 +156,9 @@ def test_what_cannot_be_played_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--headless", "--demo", "stall"], "--demo is for the app"),
-        (["--headless", "--record", "f"], "--record is for the app"),
-        (["--headless", "replay", "f"], "replay is for the app"),
+        (["--headless", "--demo", "stall"], "--demo needs the app"),
+        (["--headless", "--record", "f"], "--record needs the app"),
+        (["--headless", "replay", "f"], "replay needs the app"),
         (["--demo", "nope"], "no such demo"),
         (["replay", "/no/such/file"], "No such file"),
         (["--demo", "stall"], "the app needs a terminal"),
