@@ -87,10 +87,10 @@ NO_ANSWER = ReadOnly(
 
 
 def read_safety(given: object) -> Safety:
-    """The table as typed values; what it leaves out is as it comes.
+    """The table as typed values; missing settings get their defaults.
 
     Raises:
-        BadTuning: With the name of what cannot be used.
+        BadTuning: Names the invalid setting.
     """
     if not isinstance(given, Mapping):
         raise BadTuning("", "expected a table")

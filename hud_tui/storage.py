@@ -551,7 +551,7 @@ class Directory:
     writable: bool
     """Or can be made, where it does not exist."""
     used_bytes: int | None
-    """None where it does not exist, or holds more files than are counted."""
+    """None if it does not exist, or holds more files than are counted."""
     free_bytes: int | None
 
     def __str__(self) -> str:
@@ -575,7 +575,7 @@ def look_at(kind: str, path: Path) -> Directory:
 
 
 def used_bytes(path: Path) -> int | None:
-    """Of all its files; None where there are too many to count."""
+    """Of all its files; None if there are too many to count."""
     total, count = 0, 0
     for folder, _, names in os.walk(path):
         count += len(names)

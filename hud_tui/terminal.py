@@ -21,7 +21,7 @@ COPYING = ("kitty", "alacritty", "foot", "ghostty", "wezterm", "contour", "rio")
 Colors = Literal["none", "16", "256", "truecolor"]
 Copies = Literal["likely", "unlikely", "unknown"]
 Ask = Callable[..., str]
-"""Runs tmux with these words; its output, empty where it fails."""
+"""Runs tmux with these words; its output, empty if it fails."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def terminal(
     """
     Args:
         environ: The process's.
-        size: The terminal's; None where there is none.
+        size: The terminal's; None if there is none.
         encoding: Of stdout.
         ask: Asks tmux.
     """
@@ -79,7 +79,7 @@ def this_terminal() -> Terminal:
 
 
 def copy_advice(found: Terminal) -> str:
-    """What to do for copies to reach the clipboard; empty where they may as it is."""
+    """What to do for copies to reach the clipboard; empty if they may as it is."""
     if found.clipboard != "unlikely":
         return ""
     fixes = {
@@ -110,7 +110,7 @@ def shortcomings(found: Terminal) -> Iterator[tuple[str, str]]:
 
 
 def ask_tmux(*words: str) -> str:
-    """What tmux answers; empty where it does not."""
+    """What tmux answers; empty if it does not."""
     try:
         done = subprocess.run(
             ["tmux", *words], capture_output=True, text=True, timeout=TMUX_S, errors="replace"

@@ -99,7 +99,7 @@ class Estimate(Response):
 
     value: float
     low: float | None = None
-    """None where one task says nothing of others, as the one below."""
+    """None if one task says nothing of others, as the one below."""
     high: float | None = None
 
 

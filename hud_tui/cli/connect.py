@@ -18,11 +18,11 @@ from hud_tui.rl.text import one_line
 from hud_tui.settings import Paths, read_paths, read_settings
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
-"""(mode ``local`` or ``hud``, a key that was typed or None, progress) → the client."""
+"""(mode ``local`` or ``hud``, a typed key or None, progress) → the client."""
 
 
 class Connector:
-    """Makes the client, once the face knows which service is wanted."""
+    """Builds the client once the service is chosen."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Connector:
         guard: Callable[[], Guard],
         observe: Callable[[Written], None],
     ) -> None:
-        """`guard` makes what every client lets its writes through, `observe` is told of them."""
+        """`guard` builds the guard of every client; `observe` is called with every write."""
         self._paths, self._guard, self._observe = paths, guard, observe
 
     async def __call__(
@@ -39,9 +39,9 @@ class Connector:
         """A client of the service.
 
         Args:
-            mode: ``local`` starts the embedded service where none runs; ``hud`` is HUD.
-            key: For HUD, a key that was typed; None takes the configured one.
-            progress: Told what is being waited for.
+            mode: ``local``: the embedded service, started if none runs; ``hud``: HUD.
+            key: For HUD, a typed key; None uses the configured one.
+            progress: Called with what is being waited for.
         """
         if mode == "local":
             return await local_service.connect_local(
@@ -51,7 +51,7 @@ class Connector:
 
 
 def connector_of(args: argparse.Namespace) -> Connector:
-    """What makes a client as the flags say."""
+    """The connector for the command line's flags."""
     paths = partial(paths_of, args)
     return Connector(paths, partial(guard_of, args), partial(_write_down, args, paths))
 
@@ -62,13 +62,13 @@ def paths_of(args: argparse.Namespace) -> Paths:
 
 
 def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: Written) -> None:
-    """Keep what was changed, for ``hud-tui log``."""
+    """Append a write to the command log."""
     by = "headless" if args.headless else "app"
     CommandLog(paths().state, by).add(written)
 
 
 def guard_of(args: argparse.Namespace) -> Guard:
-    """What the flags, the environment and the config file let through."""
+    """The guard for the flags, environment and config file."""
     kept = Protection(lambda: paths_of(args).state)
     return Guard(partial(_why_read_only, args), kept, vars(args).get("confirm"))
 
@@ -113,7 +113,7 @@ async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) ->
 
 
 def progress() -> Callable[[str], None]:
-    """Tells progress on a terminal's one line; elsewhere only its beginning."""
+    """Reports progress on one line of a terminal; elsewhere the first report only."""
     said = False
 
     def progress(text: str) -> None:
@@ -129,10 +129,11 @@ def progress() -> Callable[[str], None]:
 
 def stop(args: argparse.Namespace) -> int:
     """Stop the embedded service, and say which process it was; returns the exit code."""
-    guard_of(args).check("stop, to the embedded service")
+    guard_of(args).check("stop the embedded service")
     pid = asyncio.run(local_service.stop(paths_of(args), args.data_dir is None))
     if args.headless:
         emit("stop", {"stopped": pid is not None, "pid": pid})
     else:
-        print("no embedded service runs" if pid is None else f"stopped the service, process {pid}")
+        none = "no embedded service is running"
+        print(none if pid is None else f"stopped the service, process {pid}")
     return 0

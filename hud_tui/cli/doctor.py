@@ -107,7 +107,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """By name, from installed metadata; None where it is not installed."""
+    """By name, from installed metadata; None if it is not installed."""
     python = f"{python_version()} ({python_implementation()}, {system()} {machine()})"
     found = {name: [*distributions(name=name)] for name in (*PACKAGES, *OPTIONAL)}
     return {"python": python} | {name: d[0].version if d else None for name, d in found.items()}

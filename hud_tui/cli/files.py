@@ -1,4 +1,4 @@
-"""``convert``: task files as a Hugging Face data set, on this machine and on the Hub."""
+"""``convert``, ``export``, ``report``, ``init``, ``keys`` and ``log``."""
 
 import argparse
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hud_tui.audit_log import CommandLog, Written, change_text, document, matching
 from hud_tui.cli.connect import connector_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
-from hud_tui.cli.output import confirm, emit, judge, require_consent, tell, thresholds
+from hud_tui.cli.output import alarm_report, confirm, emit, require_consent, tell, thresholds
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
@@ -55,15 +55,15 @@ from hud_tui.storage import check_new, write_folder, write_named, write_numbered
 
 
 def convert(args: argparse.Namespace) -> int:
-    """Check, write, push where it was asked for, and note it in the lock file.
+    """Check the tasks, write the data set, push it if asked to, update the lock file.
 
     Raises:
-        HudUsage: The name, the tasks or the place cannot be used; or nobody agreed.
-        HudError: The Hub does not take it. What was written on this machine stays.
+        HudUsage: Invalid name, tasks or directory; or not confirmed.
+        HudError: The Hub refuses it. Local files stay.
     """
     pushes = not args.no_push
     if pushes:
-        guard_of(args).check("the data set, to the Hugging Face Hub; --no-push writes it here")
+        guard_of(args).check("push to the Hugging Face Hub; --no-push writes it here only")
     check_name(args.name, pushes)
     variables = every_variable()
     if pushes:
@@ -121,7 +121,7 @@ def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
     return code
 
 
-# ``export`` and ``report``: a run in new files, for other programs and for people.
+# ``export`` and ``report``: a run in new files.
 
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json"
 
 
 def export(args: argparse.Namespace) -> int:
-    """Read what is asked for and write it; returns the exit code.
+    """Export a table; returns the exit code.
 
     Raises:
         HudError: The service does not answer, or has no such model.
@@ -173,7 +173,7 @@ def report(args: argparse.Namespace) -> int:
 async def _with_client(
     args: argparse.Namespace, read: Callable[[HudClient], Awaitable[T]]
 ) -> tuple[T, str]:
-    """What is read from the service, and what that is called."""
+    """Read with a client of the service; also returns the service's label."""
     client = await connector_of(args)("local" if args.local else "hud", None, tell)
     try:
         return await read(client), client.settings.label
@@ -182,7 +182,7 @@ async def _with_client(
 
 
 def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
-    """What the file is called after, and what it has."""
+    """Stem of the file name, and the table."""
     if args.what in ("models", "jobs"):
         return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0]
     run, _ = asyncio.run(_with_client(args, partial(_read_run, args.ref)))
@@ -198,7 +198,7 @@ async def _jobs(client: HudClient) -> Sheet:
 
 
 LISTS: dict[str, Callable[[HudClient], Awaitable[Sheet]]] = {"models": _models, "jobs": _jobs}
-"""What is exported of no one model."""
+"""Exports that do not belong to a model."""
 
 
 def _stem(run: Run) -> str:
@@ -214,7 +214,7 @@ def _usual_directory() -> Path:
 
 
 async def _read_run(ref: str | None, client: HudClient) -> Run:
-    """A model's run, judged by the limits of the config file; the newest run's where None.
+    """A model's run with its alarms; of the newest run if None.
 
     Raises:
         HudUsage: There is none.
@@ -222,10 +222,10 @@ async def _read_run(ref: str | None, client: HudClient) -> Run:
     limits = thresholds()
     model = await (newest(client) if ref is None else named(client, ref))
     if model is None:
-        raise HudUsage("there is no model of your own yet", "name one: hud-tui export MODEL")
+        raise HudUsage("you have no model yet", "name one: hud-tui export MODEL")
     tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(model.id))
     run = Run(model=model).fold(TreeRead(checkpoints=tuple(tree)))
-    return replace(run, job=job, alarms=judge(run.tree, job, silent_s(tree, job), limits))
+    return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
 
 
 def _sheet(what: str, run: Run, notes: Mapping[str, str]) -> Sheet:
@@ -241,14 +241,14 @@ def _sheet(what: str, run: Run, notes: Mapping[str, str]) -> Sheet:
 
 
 def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
-    """To the file that was named; else to a free name in the directory that was, or is usual."""
+    """Write to the named file; else to a free name in the named or default directory."""
     named = Path(expanduser(args.output)) if args.output else None
     if named is not None and not named.is_dir():
         return write_named(named, pieces)
     return write_numbered(named or _usual_directory(), stem, f".{args.format}", pieces)
 
 
-# ``init``: a hud-vf-gym configuration for an environment, written; or one that exists, shown.
+# ``init``: write a hud-vf-gym configuration for an environment, or show one.
 
 
 GYM_KIND = "gym_config"
@@ -306,10 +306,10 @@ def _gym_document(config: GymConfig, file: Path, warnings: list[str]) -> dict[st
 
 
 def _on_disk(env: str) -> Described | None:
-    """Of a directory with a lock file, or of the file; None if the name is neither.
+    """The environment of a directory with a lock file, or of a lock file; None if neither.
 
     Raises:
-        HudUsage: A directory without one, or the file is none.
+        HudUsage: No lock file in the directory, or it is invalid.
     """
     path = Path(expanduser(env))
     if path.is_dir() and not (path / LOCK_NAME).is_file() and "/" in env:
@@ -328,11 +328,11 @@ async def _of_service(args: argparse.Namespace) -> Described:
 
 
 async def _ask(client: HudClient, name: str) -> Described:
-    """What the service says of an environment: its scenarios. It lists no tools."""
+    """An environment as the service describes it: scenarios, no tools."""
     config = await client.environment(name)
     if config is None:
         hint = f"give a directory with {LOCK_NAME}, that file, or the name of an environment"
-        raise HudUsage(f"no environment is called {one_line(name)}", hint)
+        raise HudUsage(f"no environment named {one_line(name)}", hint)
     if config.registry_id is None:
         offered = config.scenarios if isinstance(config.scenarios, list) else []
         return Described(name, scenarios=[(str(scenario), "") for scenario in offered])
@@ -342,12 +342,12 @@ async def _ask(client: HudClient, name: str) -> Described:
 
 def _write_gym(file: Path, text: str, force: bool) -> None:
     if file.exists() and not force:
-        raise HudUsage(f"{one_line(file)} exists", "--force writes it anew, -o names another")
+        raise HudUsage(f"{one_line(file)} exists", "--force overwrites it, -o names another")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"{one_line(file.parent)}: {one_line(error.strerror or error)}"
-        raise HudUsage(message, "-o names another place") from error
+        raise HudUsage(message, "-o names another directory") from error
     replace_file(file, text.encode())
 
 
@@ -356,14 +356,14 @@ def _file_name(name: str) -> str:
     return kept.strip(".") or "environment"
 
 
-# ``keys``: every key of the app, with the config file's changes, as a table or as JSON.
+# ``keys``: every key of the app, including changes by the config file.
 
 
 def keys(args: argparse.Namespace) -> int:
     """Print them, or those of one view; returns the exit code.
 
     Raises:
-        HudUsage: There is no such view, or the config file has a key that cannot be used.
+        HudUsage: Unknown view, or an invalid key in the config file.
     """
     directory = config_dir(os.environ)
     keymap = read_config(directory).keys
@@ -403,7 +403,7 @@ def _cells(action: Action) -> tuple[str, str, str]:
     return action.id, action.all_shown, action.help
 
 
-# ``log``: what was changed from this machine, and how to do it again.
+# ``log``: the command log of this machine.
 
 
 LOG_KIND = "log"
@@ -413,7 +413,7 @@ def log(args: argparse.Namespace) -> int:
     """Print the newest entries, oldest first, as a document or as lines.
 
     Raises:
-        HudUsage: The limit is none.
+        HudUsage: Invalid limit.
     """
     if args.limit < 1:
         raise HudUsage(f"--limit {args.limit}: expected 1 or more")
@@ -427,9 +427,9 @@ def log(args: argparse.Namespace) -> int:
     for one in shown:
         print(_line(one))
     if not shown:
-        print("nothing was changed from this machine yet" if not kept else "no entry has this text")
+        print("no changes from this machine yet" if not kept else "no entry matches")
     if bad:
-        print(f"{bad} lines of the log cannot be read")
+        print(f"{bad} unreadable lines in the log")
     return 0
 
 

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 READER_LEFT = 141
-"""What a shell says of a program that SIGPIPE has ended: 128 and the signal's number."""
+"""Exit code of a program ended by SIGPIPE: 128 + signal number."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. Quiet where nobody reads on, as under ``| head``."""
+    """Run one command; returns the exit code. A closed stdout (``| head``) is not an error."""
     try:
         try:
             return _main(sys.argv[1:] if argv is None else argv)
         finally:
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
-                    stream.flush()  # at exit nothing could catch its error
+                    stream.flush()  # at exit its error could not be caught
     except BrokenPipeError:
         _write_nowhere()
         return READER_LEFT
@@ -62,14 +62,14 @@ def _main(argv: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         raise
-    except Exception as error:  # whoever reads documents needs one, whatever went wrong
+    except Exception as error:  # headless always ends with a document
         if not headless:
             raise
         return _fail_internally(error)
 
 
 def script() -> NoReturn:
-    """`main` as a process. A headless one skips the interpreter's clean-up, a fifth of its time."""
+    """`main` as a process. Headless skips the interpreter's clean-up, a fifth of its time."""
     code = main()
     if "--headless" in sys.argv:
         os._exit(code)
@@ -77,16 +77,16 @@ def script() -> NoReturn:
 
 
 def _write_nowhere() -> None:
-    """After the reader left: let nothing be written to it again, not even at exit."""
+    """Redirect stdout to /dev/null after its reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a stream without a file, as tests have
+        with suppress(OSError, ValueError):  # a stream without a file descriptor, as in tests
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def start_of(args: argparse.Namespace) -> Start:
-    """What the app should open with."""
+    """What the app opens with."""
     given = vars(args)
     return Start(
         command=args.command,
@@ -104,13 +104,13 @@ def start_of(args: argparse.Namespace) -> Start:
 
 
 DEMO_SPEED = 20.0
-"""A demo takes two seconds a step by its own clock."""
+"""Playback speed of demos, which have two seconds per step."""
 
 
 def _headless(command: Command, args: argparse.Namespace) -> int:
     for flag in ("record", "demo"):
         if getattr(args, flag) is not None:
-            raise HudUsage(f"--{flag} is for the app", "leave out --headless")
+            raise HudUsage(f"--{flag} needs the app", "remove --headless")
     if not command.function:
         raise HudUsage(f"{args.command} is for the app", "leave out --headless")
     from hud_tui.cli.connect import connector_of, run_command
@@ -145,7 +145,7 @@ def serve(args: argparse.Namespace) -> int:
     from hud_tui.service_file import forget, offer, usable_directories
 
     if args.read_only:
-        raise HudUsage("--read-only is for what calls a service", "leave it out to serve one")
+        raise HudUsage("--read-only does not apply to serve", "remove it")
     paths = read_paths(args.state_dir, args.data_dir)
     found_by_local = args.data_dir is None or args.state_dir is not None
 
@@ -174,7 +174,7 @@ def _fill_in(args: argparse.Namespace) -> None:
             args.source = primary_source(Path())
         except HudUsage:
             if args.headless:
-                raise  # the app lets people choose
+                raise  # the app offers a choice
 
 
 def _version(headless: bool) -> int:
@@ -188,7 +188,7 @@ def _version(headless: bool) -> int:
 
 
 def _check_text(argv: Sequence[str]) -> None:
-    """Refuse what no request could carry: Python keeps stray bytes as halves of surrogates."""
+    """Refuse arguments that are not UTF-8: Python keeps invalid bytes as lone surrogates."""
     for number, word in enumerate(argv, 1):
         if has_surrogate(word):
             raise HudUsage(f"argument {number} is not UTF-8: {one_line(word)}")
@@ -197,7 +197,7 @@ def _check_text(argv: Sequence[str]) -> None:
 def _fail_internally(error: Exception) -> int:
     print(clean("".join(format_exception(error))), file=sys.stderr)
     what = f"{type(error).__name__}: {error}"
-    return _fail(HudInternal(what, "this is a bug of hud-tui; stderr says where"), headless=True)
+    return _fail(HudInternal(what, "a bug of hud-tui; see the traceback on stderr"), headless=True)
 
 
 def _fail(error: HudError, headless: bool) -> int:

@@ -107,7 +107,7 @@ class TreeReader:
         self.rows: tuple[Checkpoint, ...] = ()
         """As they were read last, oldest first."""
         self.etag = ""
-        """The service's mark of what was read; empty where it has none."""
+        """The service's mark of what was read; empty if it has none."""
         self.lock = asyncio.Lock()
         """Held from a request to the end of its reading: a tree is large."""
 
@@ -207,7 +207,7 @@ def _read(text: str, at: int, between: str, size: int) -> tuple[Checkpoint, int]
     Args:
         text: The body.
         at: Where the row begins.
-        between: What stands between two rows; empty where that is not known.
+        between: What stands between two rows; empty if that is not known.
         size: How long the row before it was.
     """
     most = at + LONGER * size + LONG

@@ -135,7 +135,7 @@ class Guard:
         """Let a request through, e.g. ``PUT /v2/models/m/head``.
 
         Raises:
-            HudReadOnly: Nothing but reads is sent.
+            HudReadOnly: Read-only mode.
             HudProtected: It changes a protected model, and nobody has typed its name.
             HudUsage: Nobody knows which models are protected.
         """

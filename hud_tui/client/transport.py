@@ -710,7 +710,7 @@ async def post_webhook(
         transport: What carries it instead of the network, for tests.
 
     Returns:
-        Why it did not arrive, in one line; empty where it did.
+        Why it did not arrive, in one line; empty if it did.
     """
     try:
         async with httpx.AsyncClient(timeout=WEBHOOK_S, transport=transport) as http:

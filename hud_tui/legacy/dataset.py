@@ -193,7 +193,7 @@ def check_dataset(
 def _secrets(
     tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
 ) -> Iterator[Finding]:
-    fix = "write ${NAME} there, and set NAME in the environment or in .env"
+    fix = "write ${NAME} instead, and set NAME in the environment or in .env"
     for place, holders in bare_keys(tasks).items():
         message = f"what looks like a key stands in the clear in {place}"
         where = places(holders)
@@ -257,7 +257,7 @@ def write_parquet_folder(
                 shutil.move(draft / part, folder / part)
     except OSError as error:
         message = f"{one_line(folder)}: {one_line(error.strerror or error)}"
-        raise HudUsage(message, "-o names another place") from error
+        raise HudUsage(message, "-o names another directory") from error
     return folder / FILE
 
 
@@ -320,7 +320,7 @@ def _check_folder(folder: Path) -> None:
         found and not parquet_files(folder)
     ):
         message = f"{one_line(folder)} holds something else: {one_line(sorted(found)[0], 60)}"
-        raise HudUsage(message, "-o names another place")
+        raise HudUsage(message, "-o names another directory")
 
 
 # Pushing a data set's folder to the Hugging Face Hub, once.

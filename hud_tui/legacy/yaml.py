@@ -269,7 +269,7 @@ def _plain(document: Document, value: Any, path: KeyPath) -> Any:
         return {str(key): _plain(document, part, (*path, str(key))) for key, part in value.items()}
     if isinstance(value, str):
         if has_surrogate(value):
-            raise document.wrong(path, "half of a surrogate pair: it is not text", "correct it")
+            raise document.wrong(path, "lone surrogate: not valid text", "correct it")
         return str(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_plain(document, part, (*path, index)) for index, part in enumerate(value)]

@@ -325,7 +325,7 @@ class Difference:
 
 
 def difference(before: Scores, after: Scores) -> Difference | None:
-    """Compare two evaluations; None where they share no task."""
+    """Compare two evaluations; None if they share no task."""
     known = {task.slug: task for task in before.tasks}
     changes = tuple(
         TaskChange(task.slug, known[task.slug], task) for task in after.tasks if task.slug in known

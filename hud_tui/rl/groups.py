@@ -1,4 +1,4 @@
-"""What the rewards of one group say."""
+"""Groups: advantages, statistics, history by task, and rollouts without gradient."""
 
 from array import array
 from collections import deque
@@ -15,11 +15,11 @@ from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group
 
-# Group-relative advantages: how much better a rollout did than its siblings.
+# Group-relative advantages: each rollout's reward minus the mean of its group.
 #
-# A group is the rollouts of one task by one policy. The policy gradient weighs each
-# rollout by its reward minus its group's mean, so a group whose rewards are all equal
-# teaches nothing.
+# A group is the rollouts of one task by one policy. The policy gradient weights each
+# rollout by its advantage, so a group whose rewards are all equal (zero variance) has no
+# gradient.
 #
 # Source: Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), section 4.1, without the
 # division by the group's standard deviation, as in Liu et al. 2025 (Dr. GRPO,
@@ -27,10 +27,10 @@ from hud_tui.wire import Checkpoint, Group
 
 
 RESIDUE = 1e-6
-"""A standard deviation up to this share of the largest reward is float residue, not signal
+"""A standard deviation up to this share of the largest reward is rounding error, not signal
 (NVIDIA-NeMo/RL#4161): it covers rewards that were rounded to 32 bits."""
 SMALLEST = 1e-3
-"""Smaller rewards count as this large, since what is left of a difference may be all residue."""
+"""Lower bound of the largest reward: below it a difference may be nothing but rounding error."""
 
 
 def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> list[float]:
@@ -43,7 +43,7 @@ def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> lis
 
     Returns:
         Advantages, shape (G,), in the rewards' unit, or of standard deviation 1; they sum to 0,
-        and are exactly 0 in a group without spread.
+        and are exactly 0 in a zero-variance group.
 
     Raises:
         ValueError: The group is empty.
@@ -52,12 +52,12 @@ def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> lis
         raise ValueError("a group needs at least one rollout")
     if not has_signal(rewards):
         return [0.0] * len(rewards)
-    mean, unit = fmean(rewards), spread(rewards) if norm_by_std else 1.0
+    mean, unit = fmean(rewards), reward_std(rewards) if norm_by_std else 1.0
     return [(reward - mean) / unit for reward in rewards]
 
 
-def spread(rewards: Sequence[float]) -> float:
-    """Standard deviation within one group, shape (G,); 0 for fewer than two."""
+def reward_std(rewards: Sequence[float]) -> float:
+    """Population standard deviation of one group's rewards, shape (G,); 0 for fewer than two."""
     if len(rewards) < 2 or min(rewards) == max(rewards):
         return 0.0
     mean = fmean(rewards)
@@ -66,7 +66,7 @@ def spread(rewards: Sequence[float]) -> float:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether this group moves the policy: its rewards are not all equal, but for residue."""
+    """Whether this group has a gradient: its rewards differ by more than rounding error."""
     largest = max(map(abs, rewards), default=0.0)
     residue = RESIDUE * max(SMALLEST, largest)
     if isfinite(sum(rewards)) and len(rewards) > 1:  # bounds settle all but a hair's breadth
@@ -75,11 +75,11 @@ def has_signal(rewards: Sequence[float]) -> bool:
             return False
         if width > residue * 2 * len(rewards):
             return True
-    return spread(rewards) > residue
+    return reward_std(rewards) > residue
 
 
 MIDDLE = 0.5
-"""A group without spread is all good from this mean up: the middle of a 0…1 reward."""
+"""Mean reward from which a zero-variance group counts as solved: the middle of 0…1."""
 
 
 @dataclass(frozen=True)
@@ -88,25 +88,25 @@ class GroupStats:
 
     size: int
     mean: float
-    spread: float
+    std: float
     """Standard deviation within the group."""
-    teaches: bool
-    """Whether the group has spread, so that it moves the policy."""
+    has_signal: bool
+    """Whether the rewards differ, so that the group has a gradient."""
 
     @property
-    def all_good(self) -> bool:
-        """No spread, and at least the middle of a 0…1 reward: too easy."""
-        return not self.teaches and self.mean >= MIDDLE
+    def all_solved(self) -> bool:
+        """Zero variance, and a mean of at least MIDDLE: too easy."""
+        return not self.has_signal and self.mean >= MIDDLE
 
     @property
-    def all_bad(self) -> bool:
-        """No spread, and below the middle: too hard."""
-        return not self.teaches and self.mean < MIDDLE
+    def all_failed(self) -> bool:
+        """Zero variance, and a mean below MIDDLE: too hard."""
+        return not self.has_signal and self.mean < MIDDLE
 
 
 def group_stats(rewards: Sequence[float]) -> GroupStats:
     """Sum up one group, shape (G,), G ≥ 1."""
-    return GroupStats(len(rewards), fmean(rewards), spread(rewards), has_signal(rewards))
+    return GroupStats(len(rewards), fmean(rewards), reward_std(rewards), has_signal(rewards))
 
 
 def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> list[int]:
@@ -125,7 +125,7 @@ def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> l
     return counts
 
 
-# History: how each task's group fared, each time it was sampled.
+# History: mean and standard deviation of each task's group, step by step.
 
 
 RECENT = 100
@@ -138,19 +138,19 @@ class Mark(NamedTuple):
     """One group of one step."""
 
     mean: float
-    spread: float
-    teaches: bool
+    std: float
+    has_signal: bool
 
     @property
-    def all_good(self) -> bool:
-        """No spread, and at least the middle of a 0…1 reward."""
-        return not self.teaches and self.mean >= MIDDLE
+    def all_solved(self) -> bool:
+        """Zero variance, and a mean of at least MIDDLE."""
+        return not self.has_signal and self.mean >= MIDDLE
 
 
 class GroupHistory:
-    """Of the head's lineage: by task, its groups of the last RECENT steps, oldest first.
+    """By task: its groups of the last RECENT steps of the head's lineage, oldest first.
 
-    It grows with the run. Where the head went to another branch it is made anew.
+    It grows with the run, and starts over when the head moves to another branch.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class GroupHistory:
         self._seen: dict[str, int] = {}
 
     def seen(self, task_slug: str) -> int:
-        """Groups of the task that were taken in, those before the last RECENT included."""
+        """Groups of the task read so far, including those older than RECENT steps."""
         return self._seen.get(task_slug, 0)
 
     def of(self, task_slug: str) -> "deque[Mark]":
@@ -167,7 +167,7 @@ class GroupHistory:
         return self._marks.get(task_slug, deque())
 
     def follow(self, run: Run) -> None:
-        """Take in the steps since the last time; at most RECENT."""
+        """Add the steps since the last call; at most RECENT."""
         tip = None if run.head is None else run.head.id
         if tip == self._tip:
             return
@@ -197,18 +197,18 @@ class GroupHistory:
 def first_shown(count: int, room: int) -> int:
     """The first of `count` entries that a strip of `room` cells shows.
 
-    It makes room a quarter at a time, so that one more entry moves no other: a strip that
-    scrolled with every step would be sent to the terminal whole, again and again.
+    The strip scrolls by a quarter of its width at a time: scrolling with every step would
+    redraw all of it every time.
     """
     leap = max(1, room // 4)
     return max(0, -(-(count - room) // leap) * leap) if count > room else 0
 
 
 def bins(start: int, stop: int, room: int) -> range:
-    """The first rows of the bins that rows [start, stop) are put into, `room` bins at most.
+    """First row of each bin for rows [start, stop), at most `room` bins.
 
-    A bin is a round number of rows, and begins at a multiple of it: one more row changes the
-    last bin alone, but for now and then.
+    A bin holds a round number of rows and begins at a multiple of it, so that one more row
+    usually changes the last bin only.
     """
     size = next(
         size
@@ -222,11 +222,11 @@ def bins(start: int, stop: int, room: int) -> range:
 def mark(rewards: Sequence[float]) -> Mark:
     """One group's rewards, shape (G,), G ≥ 1, as its mark."""
     stats = group_stats(rewards)
-    return Mark(stats.mean, stats.spread, stats.teaches)
+    return Mark(stats.mean, stats.std, stats.has_signal)
 
 
 class StepMarks:
-    """The groups of single steps, best mean first; of the steps looked at last."""
+    """Groups of single steps, highest mean first; a cache of the steps read last."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Mark, ...]] = {}
@@ -243,7 +243,7 @@ class StepMarks:
         return found
 
 
-# The groups of the step under way, one row a task, in an order that holds still.
+# The groups of the step in progress, one row per task, in a stable order.
 
 
 Rewards = tuple[float, ...]
@@ -254,7 +254,7 @@ class Order(StrEnum):
     """How the rows are sorted."""
 
     TASK = "by task"
-    TEACHES = "teaching first"
+    SIGNAL = "signal first"
 
 
 @dataclass(frozen=True)
@@ -263,19 +263,19 @@ class GroupRow:
 
     task_slug: str
     rewards: Rewards
-    """Those that have come, shape (≤ size,)."""
+    """Those received so far, shape (≤ size,)."""
     size: int
-    """How many there will be."""
+    """Rollouts of the complete group."""
     trace_ids: tuple[str, ...] = ()
-    """Of the rollouts whose rewards have come, where the step is still sampled."""
+    """Of the rollouts received so far, while the step is still being sampled."""
 
     @property
     def stats(self) -> GroupStats | None:
-        """None while no rollout has come."""
+        """None before the first rollout."""
         return _stats(self.rewards) if self.rewards else None
 
     def group(self, node: Checkpoint | None) -> Group:
-        """The row as its step's checkpoint has it; without one, the rewards alone."""
+        """The group as the step's checkpoint records it; without a checkpoint, the rewards only."""
         own = (group for group in (node.groups if node is not None else ()) if group.rewards)
         found = [group for group in own if group.task_slug == self.task_slug]
         return (
@@ -290,48 +290,48 @@ class GroupRow:
 
     @property
     def whole(self) -> bool:
-        """Whether all rollouts have come."""
+        """Whether all rollouts are there."""
         return len(self.rewards) >= self.size
 
 
 @dataclass(frozen=True)
 class GroupRows:
-    """What the pane of groups shows."""
+    """What the groups pane shows."""
 
     rows: Sequence[GroupRow] = ()
     name: str = ""
-    """The step they are of: ``step 214`` while it is sampled, ``step-000213`` when taken."""
+    """Title of the step: ``step 214`` while it is sampled, ``step-000213`` afterwards."""
     node: Checkpoint | None = None
-    """The step's checkpoint; None while it is sampled."""
+    """The step's checkpoint; None while the step is sampled."""
     step: int | None = None
-    """The step's number; None where the service does not say."""
+    """The step's number; None if the service does not say."""
     low: float = 0.0
-    """The foot of the reward scale: 0, or the least reward where that is below."""
+    """Lower end of the reward scale: 0, or the lowest reward if that is negative."""
     high: float = 1.0
-    """Its top: 1, or the greatest reward where that is above."""
+    """Upper end: 1, or the highest reward if that is above 1."""
     sampler: str = ""
-    """The checkpoint whose rollouts they are: the one before the step; see
+    """The checkpoint that sampled the rollouts: the one before the step; see
     `hud_tui.rl.own_numbers`."""
 
     @property
     def summary(self) -> str:
-        """Counts, e.g. ``12 groups × 8 · 2 all good · 1 all bad · 9 teach``."""
+        """Counts, e.g. ``12 groups × 8 · 2 all solved · 1 all failed · 9 with signal``."""
         whole = [row.stats for row in self.rows if row.whole and row.stats is not None]
         counts = [
             f"{len(self.rows)} groups × {max((row.size for row in self.rows), default=0)}",
-            f"{sum(stats.all_good for stats in whole)} all good",
-            f"{sum(stats.all_bad for stats in whole)} all bad",
-            f"{sum(stats.teaches for stats in whole)} teach",
+            f"{sum(stats.all_solved for stats in whole)} all solved",
+            f"{sum(stats.all_failed for stats in whole)} all failed",
+            f"{sum(stats.has_signal for stats in whole)} with signal",
         ]
         waiting = len(self.rows) - len(whole)
-        return " · ".join([*counts, f"{waiting} to come"] if waiting else counts)
+        return " · ".join([*counts, f"{waiting} pending"] if waiting else counts)
 
 
 def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = None) -> GroupRows:
     """The groups of the checkpoint at a position, else those being sampled, else the newest.
 
-    Tasks that the step before sampled too have their row from the start, so that rows do
-    not jump as rollouts arrive.
+    Tasks of the previous step have a row from the start, so that rows do not move while
+    rollouts arrive.
     """
     sampling = at is None and _sampling(run)
     node = run.head if at is None else run.tree[at]
@@ -358,14 +358,14 @@ def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = N
 
 
 def _sampler(run: Run, step: int | None) -> str:
-    """What sampled a step's rollouts; without one, what is sampled now: the head."""
+    """Label of the checkpoint that sampled a step; the head for the step in progress."""
     tree = run.tree
     source = tree.head if step is None else tree.source(step)
     return label(None if source is None or source == ROOT else tree[source])
 
 
 def _sampling(run: Run) -> bool:
-    """Whether rollouts of a step not yet taken have come."""
+    """Whether rollouts of a step in progress have arrived."""
     if not run.training or run.job is None or run.rollouts_step is None:
         return False
     newest = run.tree[len(run.tree) - 1].step if len(run.tree) else None
@@ -390,14 +390,14 @@ def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[bool, st
         return (False, row.task_slug)
     marks = history.of(row.task_slug)
     if row.whole and row.stats is not None:
-        return (not row.stats.teaches, row.task_slug)
-    return (bool(marks) and not marks[-1].teaches, row.task_slug)
+        return (not row.stats.has_signal, row.task_slug)
+    return (bool(marks) and not marks[-1].has_signal, row.task_slug)
 
 
-# Waste: rollouts and tokens whose group had no spread, so that they moved nothing.
+# Waste: rollouts and tokens of zero-variance groups, which have no gradient.
 #
 # Counted along the head's lineage, a bounded number of steps at a time, so that opening a
-# long run never holds up the screen.
+# long run does not block the screen.
 
 
 AT_ONCE = 1500
@@ -410,18 +410,18 @@ class Total:
 
     rollouts: float = 0.0
     idle: float = 0.0
-    """Rollouts of groups without spread."""
+    """Rollouts of zero-variance groups."""
     tokens: float = 0.0
     idle_tokens: float = 0.0
 
     @property
     def share(self) -> float:
-        """Rollouts that moved nothing, from 0 to 1."""
+        """Share of rollouts without gradient, from 0 to 1."""
         return self.idle / self.rollouts if self.rollouts else 0.0
 
     @property
     def token_share(self) -> float:
-        """Tokens that moved nothing, from 0 to 1."""
+        """Share of tokens without gradient, from 0 to 1."""
         return self.idle_tokens / self.tokens if self.tokens else 0.0
 
 
@@ -431,20 +431,20 @@ class TaskWaste:
 
     task_slug: str
     groups: int = 0
-    all_good: int = 0
-    all_bad: int = 0
+    all_solved: int = 0
+    all_failed: int = 0
     rollouts: int = 0
     idle: int = 0
     idle_tokens: float = 0.0
 
     @property
     def share(self) -> float:
-        """Rollouts that moved nothing, from 0 to 1."""
+        """Share of rollouts without gradient, from 0 to 1."""
         return self.idle / self.rollouts if self.rollouts else 0.0
 
 
 class Waste:
-    """Grows with the run; where the head went to another branch it begins anew."""
+    """Grows with the run; starts over when the head moves to another branch."""
 
     def __init__(self) -> None:
         self._series = Series()
@@ -452,7 +452,7 @@ class Waste:
 
     def _begin(self) -> None:
         self.exact = True
-        """Whether the service said every rollout's tokens; else they are shared out evenly."""
+        """Whether every rollout's token count is known; if not, tokens are split evenly."""
         self._tasks: dict[str, TaskWaste] = {}
         self._sums = tuple(array("d") for _ in range(4))
 
@@ -462,7 +462,7 @@ class Waste:
         return len(self._sums[0])
 
     def follow(self, run: Run, most: int = AT_ONCE) -> bool:
-        """Count some steps more, until they have had so many groups; whether all are counted."""
+        """Count more steps, up to `most` groups; return whether all steps are counted."""
         series = run.series
         if not series.same_rows(self._series) or series.length < self.length:
             self._begin()
@@ -475,12 +475,12 @@ class Waste:
         return self.length == series.length
 
     def total(self, length: int | None = None) -> Total:
-        """The sums over the first steps; over all that are counted where None."""
+        """Sums over the first `length` steps; None: over all counted so far."""
         last = min(self.length, self.length if length is None else length) - 1
         return Total(*(sums[last] for sums in self._sums)) if last >= 0 else Total()
 
     def tasks(self) -> list[TaskWaste]:
-        """Every task that was sampled, the most wasted rollouts first."""
+        """Every sampled task, most rollouts without gradient first."""
         return sorted(self._tasks.values(), key=lambda task: (-task.idle, task.task_slug))
 
     def _add(self, node: Checkpoint | None) -> None:
@@ -504,7 +504,7 @@ class Waste:
         return average * len(group.rewards)
 
     def _count(self, group: Group, tokens: float) -> bool:
-        """Add a group to its task; whether it moved nothing."""
+        """Add a group to its task; return whether it had no gradient."""
         task = self._tasks.setdefault(group.task_slug, TaskWaste(group.task_slug))
         task.groups += 1
         task.rollouts += len(group.rewards)
@@ -513,6 +513,6 @@ class Waste:
         task.idle += len(group.rewards)
         task.idle_tokens += tokens
         good = fmean(group.rewards) >= MIDDLE
-        task.all_good += good
-        task.all_bad += not good
+        task.all_solved += good
+        task.all_failed += not good
         return True

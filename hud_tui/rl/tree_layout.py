@@ -602,14 +602,14 @@ class Lanes:
 # that is read anew. On a folded run it is on the fold, and a checkpoint of it is its anchor.
 
 
-# Matches: what a filter leaves of a tree, as rows.
+# Matches: the checkpoints that pass a filter, as rows.
 
 
 class Matches:
-    """The checkpoints that a filter lets through, as rows without lanes, newest first.
+    """The checkpoints that pass a filter, as rows without lanes, newest first.
 
-    It answers as `hud_tui.rl.tree_layout.Lanes` does. A step that is added is tested once, and
-    so is the checkpoint that it tells of.
+    Same interface as `hud_tui.rl.tree_layout.Lanes`. A new step is tested once, together with
+    the checkpoint that sampled it.
     """
 
     def __init__(self, keep: Predicate) -> None:
@@ -620,7 +620,7 @@ class Matches:
 
     def show(self, tree: Tree) -> None:
         """Follow the tree to a later version; it must extend the one shown."""
-        if tree.retells(self.tree):  # a node that did not match may do so now
+        if tree.updates(self.tree):  # a node that did not match may do so now
             self._found, self.tree = [], Tree()
         fresh = range(len(self.tree), len(tree))
         for position in sorted({tree.source(p) for p in fresh} - {ROOT, *fresh}):
@@ -634,7 +634,7 @@ class Matches:
         self.tree = tree
 
     def _test(self, tree: Tree, position: int) -> None:
-        """List a checkpoint, or no longer."""
+        """Add a checkpoint to the rows, or remove it."""
         place = bisect_left(self._found, position)
         there, kept = self._found[place : place + 1] == [position], self.keep(tree, position)
         if kept and not there:
@@ -680,16 +680,16 @@ class Matches:
 
 
 NOTHING = Row(Kind.BASE, "", (), ROOT, ROOT)
-"""What is under the cursor where no row is listed."""
+"""Row under the cursor if no row is listed."""
 
 
 class TreeCursor:
-    """What is listed of a tree, and where the cursor is in it."""
+    """The rows of a tree and the cursor in them."""
 
     def __init__(self) -> None:
         self.lanes = Lanes()
         self.matches: Matches | None = None
-        """The rows that a filter left, or None while every row is there."""
+        """The filtered rows; None without a filter."""
         self._anchor: str | None = None
         """Id of the checkpoint that the cursor is on; None for the base weights."""
         self._on_fold = False
@@ -701,7 +701,7 @@ class TreeCursor:
 
     @property
     def rows(self) -> Lanes | Matches:
-        """What is listed: the whole tree, or what the filter left of it."""
+        """The whole tree, or the filtered rows."""
         return self.lanes if self.matches is None else self.matches
 
     @property
@@ -725,7 +725,7 @@ class TreeCursor:
 
         Args:
             follow: Whether the cursor goes to the head; else it stays on its checkpoint,
-                and on the base weights where that is gone.
+                and on the base weights if that no longer exists.
         """
         if not tree.extends(self.tree):
             self.lanes = Lanes()
@@ -751,7 +751,7 @@ class TreeCursor:
         self.lanes.keep(self.tree.pinned | {p for p in found if p is not None})
 
     def filter(self, keep: Predicate | None) -> None:
-        """List only what `keep` lets through; None lists all again."""
+        """List only checkpoints that pass `keep`; None lists all."""
         self.matches = None if keep is None else Matches(keep)
         if self.matches is not None:
             self.matches.show(self.tree)
@@ -772,7 +772,7 @@ class TreeCursor:
         self.go(ROOT if self.tree.head is None else self.tree.head)
 
     def step_to(self, number: int, way: int) -> None:
-        """Put the cursor on a row, or on the next one that way that is no joint."""
+        """Put the cursor on a row, or on the next in direction `way` that is not a joint."""
         if not len(self.rows):
             return
         number = min(max(number, 0), len(self.rows) - 1)
@@ -782,7 +782,7 @@ class TreeCursor:
         self.go(row.newest, row.kind is Kind.FOLD)
 
     def unfold(self) -> bool:
-        """Show every step of the folded run under the cursor; False where there is none."""
+        """Show every step of the folded run under the cursor; False if there is none."""
         if not len(self.rows) or not self.rows.unfold(self.number):
             return False
         self.go(self.position)
@@ -794,13 +794,13 @@ class TreeCursor:
         return [(self.tree[old].id, self.tree[new].id) for old, new in self.lanes.unfolded]
 
     def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Show the steps of these runs alone; those that the tree has no more are left out."""
+        """Unfold exactly these segments; unknown ones are ignored."""
         found = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
         self.lanes.unfold_only([(o, n) for o, n in found if o is not None and n is not None])
         self.go(self.position, self._on_fold)
 
     def fold(self) -> bool:
-        """Fold the unfolded run under the cursor; False where there is none."""
+        """Fold the unfolded run under the cursor; False if there is none."""
         if not self.rows.fold(self.position):
             return False
         self.go(self.position, fold=True)

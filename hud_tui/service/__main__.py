@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     """Parse the arguments and serve; the exit code."""
     parser = argparse.ArgumentParser("python -m hud_tui.service", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 picks a free port")
     parser.add_argument("--data-dir", type=Path, default=platformdirs.user_data_path("hud-tui"))
     parser.add_argument("--engine", default="tiny", choices=ENGINES)
     parser.add_argument("--max-disk", help="e.g. 20GB; thins the oldest checkpoints beyond it")

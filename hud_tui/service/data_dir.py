@@ -37,7 +37,7 @@ HAS_STATES = 4
 
 
 def read(db: sqlite3.Connection) -> str | None:
-    """The id that is in the directory too; None where it has none yet."""
+    """The id that is in the directory too; None if it has none yet."""
     row = db.execute("SELECT id FROM identity").fetchone()
     return None if row is None else str(row[0])
 
@@ -70,7 +70,7 @@ def damaged_files(db: sqlite3.Connection) -> set[str]:
 
 
 def _directory(path: str) -> str:
-    """Of ``checkpoints/NAME/FILE`` the name; empty where the path is none on this machine."""
+    """Of ``checkpoints/NAME/FILE`` the name; empty if the path is none on this machine."""
     parts = path.split("/")
     return parts[1] if len(parts) > 1 and parts[0] == "checkpoints" else ""
 
@@ -310,7 +310,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def _apart(known: Known, held: Held) -> str:
-    """Why they do not belong together; empty where they do."""
+    """Why they do not belong together; empty if they do."""
     if known.id and held.id:
         if known.id == held.id:
             return ""

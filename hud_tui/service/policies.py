@@ -122,11 +122,11 @@ def size_of(directory: Path) -> int:
 
 
 def damage_of(path: Path, sha256: str | None) -> str | None:
-    """What is wrong with a file, in words; None where it is the one that was saved.
+    """What is wrong with a file, in words; None if it is the one that was saved.
 
     Args:
         path: Where it was saved, ``…/checkpoints/ID/NAME``.
-        sha256: As it was saved; None where that is not known.
+        sha256: As it was saved; None if that is not known.
     """
     place = "/".join(path.parts[-3:])
     try:

@@ -318,10 +318,10 @@ def group_heading(group: RolloutGroup) -> Content:
     """A task and how its rollouts did, e.g. ``add-7  .62 ± .31``."""
     parts = [Content.styled(one_line(group.task_slug or "rollouts", 40), "bold $foreground")]
     if group.mean is not None:
-        parts.append(Content(f"  {short(group.mean)} ± {short(group.spread)}"))
+        parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
     if group.heldout:
         parts.append(Content("  held out: measured, not trained on"))
-    elif group.compared and group.rewards and not group.teaches:
+    elif group.compared and group.rewards and not group.has_signal:
         parts.append(Content("  no spread: teaches nothing"))
     return Content("").join(parts)
 
@@ -512,7 +512,7 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
     yield 3, Content(f"{counted(count, 'rollout')}{attempts}")
     if rewards:
         yield 2, Content(f"mean {short(fmean(rewards))}")
-    flat = sum(group.compared and bool(group.rewards) and not group.teaches for group in trained)
+    flat = sum(group.compared and bool(group.rewards) and not group.has_signal for group in trained)
     if flat:
         yield 5, Content(f"{flat} of {len(trained)} groups teach nothing")
 

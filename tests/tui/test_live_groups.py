@@ -11,7 +11,7 @@ from hud_tui.rl.run import Run
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.live import EventLog
-from hud_tui.tui.theme import ALL_BAD, ALL_GOOD
+from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.rollout import GAP, answers
@@ -47,8 +47,8 @@ async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
         grid = groups_of(stage)
         assert grid.face is Face.STRIP
         lines = text_of(grid).splitlines()
-        assert lines[2][1:61] == lines[2][1] * 3 + ALL_GOOD * 57  # upper-05, from step 4 on
-        assert any(line[1:61] == ALL_BAD * 60 for line in lines)
+        assert lines[2][1:61] == lines[2][1] * 3 + ALL_SOLVED * 57  # upper-05, from step 4 on
+        assert any(line[1:61] == ALL_FAILED * 60 for line in lines)
         assert "step-000001 … step-000060" in text_of(grid)
         await pilot.press("shift+left")
         assert lines[1].strip() == ""
@@ -123,7 +123,7 @@ async def test_waste_is_summed_up_worst_task_first(size: tuple[int, int]) -> Non
         if size[0] >= 80:
             assert "no gradient from 32% of 5.8k rollouts, 32% of 29k tokens" in text
             assert "480 of 480" in text
-            assert f"{ALL_GOOD} good  {ALL_BAD} bad" in text
+            assert f"{ALL_SOLVED} good  {ALL_FAILED} bad" in text
         assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")
         assert all(strip.cell_length == grid.width for strip in grid.shown)
 

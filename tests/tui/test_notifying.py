@@ -146,7 +146,7 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
 
     monkeypatch.setattr(requests, "post_webhook", fails)
     now = 0.0
-    transport = ReplayTransport(demo("zero-spread"), 100.0, lambda: now)
+    transport = ReplayTransport(demo("zero-variance"), 100.0, lambda: now)
     settings = replay_client(demo("healthy"), 1.0).settings
 
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
@@ -161,9 +161,9 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
         await until(lambda: {"alarm", "ended"} <= {one["kind"] for one in sent})
         notices = [one.message for one in app._notifications if "webhook" in one.message]
     alarms = [(one["name"], one["level"]) for one in sent if one["kind"] == "alarm"]
-    worse = [("zero_spread", "warn"), ("zero_spread", "critical")]
+    worse = [("zero_variance", "warn"), ("zero_variance", "critical")]
     assert alarms in (worse, worse[1:])  # told again where a frame fell between the two
     [ended] = [one for one in sent if one["kind"] == "ended"]
-    assert ended["text"] == "demo/zero-spread: the run is succeeded after 300 steps"
+    assert ended["text"] == "demo/zero-variance: the run is succeeded after 300 steps"
     assert len(notices) == 1
     assert told.rings == len(sent)

@@ -21,7 +21,7 @@ def test_grpo_s_advantages_have_a_standard_deviation_of_one() -> None:
 @given(REWARDS)
 def test_dividing_by_the_deviation_changes_no_sign(rewards: list[float]) -> None:
     plain, normed = group_advantages(rewards), group_advantages(rewards, norm_by_std=True)
-    unit = spread(rewards)
+    unit = reward_std(rewards)
     assert all(n * unit == pytest.approx(a) for a, n in zip(plain, normed, strict=True))
 
 

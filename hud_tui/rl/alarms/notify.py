@@ -21,32 +21,33 @@ MOST_S = 7 * 86_400.0
 
 @dataclass(frozen=True)
 class Notify:
-    """How alarms, and the end of a run, reach somebody who does not look."""
+    """Where alarms and the end of a run are sent."""
 
     bell: bool = True
     """Ring the terminal's bell."""
     osc9: bool = True
-    """Send the terminal a desktop notification (OSC 9); those without it ignore that."""
+    """Send a desktop notification through the terminal (OSC 9); others ignore it."""
     webhook: str = ""
-    """POST a JSON document here; empty for nowhere."""
+    """URL to POST a JSON document to; empty for none."""
     level: Level = Level.WARN
-    """The least level of an alarm that is told."""
+    """Lowest level that is sent."""
     cooldown_s: float = 300.0
-    """Seconds before the same detector is told again, unless it is worse."""
+    """Seconds before the same detector is sent again, unless it is more severe."""
 
 
 def read_notify(given: object) -> Notify:
-    """The table as typed values; what it leaves out is as it comes.
+    """The table as typed values; missing settings get their defaults.
 
     Raises:
-        BadTuning: With the name of what cannot be used.
+        BadTuning: Names the invalid setting.
     """
     if not isinstance(given, Mapping):
         raise BadTuning("", "expected a table")
     known = {one.name for one in fields(Notify)}
     for name in given:
         if name not in known:
-            raise BadTuning(str(name), f"not known; there are {', '.join(sorted(known))}")
+            expected = ", ".join(sorted(known))
+            raise BadTuning(str(name), f"unknown setting; expected one of {expected}")
     for name in ("bell", "osc9"):
         if not isinstance(given.get(name, True), bool):
             raise BadTuning(name, "expected true or false")
@@ -83,14 +84,14 @@ def _seconds(value: object) -> float:
 
 
 class Cooldown:
-    """Lets each name through once in a while; again at once where it is worse."""
+    """Limits how often a name passes; a higher rank passes at once."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._told: dict[str, tuple[float, int]] = {}
 
     def passes(self, name: str, rank: int, now: float) -> bool:
-        """Whether this may be told now, by a clock's seconds; then it counts as told."""
+        """Whether a name may be sent at `now`, seconds; if so, starts its cooldown."""
         at, before = self._told.get(name, (-MOST_S, 0))
         if now - at < self._seconds and rank <= before:
             return False
@@ -98,9 +99,9 @@ class Cooldown:
         return True
 
 
-def alarm_said(alarm: Alarm, model: str) -> str:
+def alarm_line(alarm: Alarm, model: str) -> str:
     """An alarm in one line."""
-    said = f"{alarm.level}: {alarm.title} since step {alarm.onset} of {model}: {alarm.said}"
+    said = f"{alarm.level}: {alarm.title} since step {alarm.onset} of {model}: {alarm.summary}"
     return one_line(said, 300)
 
 
@@ -134,13 +135,13 @@ class Notifier:
         self._failed = False
 
     def alarm(self, alarm: Alarm, model: str) -> dict[str, object] | None:
-        """Tell of an alarm; the document for the webhook, None where nothing is to be sent."""
+        """Tell of an alarm; the document for the webhook, None if nothing is to be sent."""
         rank = alarm.level.rank
         if rank < self.notify.level.rank:
             return None
         if not self._cooldown.passes(f"{model} {alarm.name}", rank, self._clock()):
             return None
-        said = alarm_said(alarm, model)
+        said = alarm_line(alarm, model)
         facts = {"name": alarm.name, "level": alarm.level, "onset": alarm.onset, "id": alarm.id}
         return self._tell(said, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})
 

@@ -67,12 +67,12 @@ def changed(tuning: T, given: Mapping[str, object]) -> T:
     known = {one.name for one in fields(tuning)}
     for name in given:
         if name not in known:
-            raise BadTuning(name, f"not known; there are {', '.join(sorted(known))}")
+            raise BadTuning(name, f"unknown setting; expected one of {', '.join(sorted(known))}")
     return replace(tuning, **given)  # type: ignore[arg-type]  # __post_init__ checks them
 
 
 def misfit(one: "Field[Any]", value: object) -> str:
-    """What is wrong with a field's value; empty where nothing is."""
+    """What is wrong with a field's value; empty if nothing is."""
     if not one.metadata:
         return "" if isinstance(value, bool) else "expected true or false"
     if value is None and one.default is None:
@@ -110,7 +110,7 @@ class Limits(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Finite(Tuning):
-    """Nothing but whether it is a number at all."""
+    """No limits: a value is finite or not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,37 +118,37 @@ class Collapse(Tuning):
     sigmas: float = positive(2.0)
     """Robust standard deviations below the peak."""
     least: float = share(0.05)
-    """And at least this share of the peak."""
+    """Minimum fall, as a share of the peak."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plateau(Tuning):
     share: float = share(0.35)
-    """The last part of the run that is looked at."""
+    """Share of the run, from its end, whose slope is tested."""
     gain: float = positive(0.02, most=1.0)
-    """A drift below this share of the reward's level is none."""
+    """A slope below this share of the mean reward counts as flat."""
     moving: float = positive(0.25)
-    """Relative change of entropy or KL in the same part that makes it critical."""
+    """Relative change of entropy or KL in the same part from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entropy(Tuning):
     floor: float = share(0.1)
-    """Share of the entropy at the start that counts as collapsed."""
+    """Share of the initial entropy below which it counts as collapsed."""
     horizon: int = count(200)
-    """Steps to look ahead where the run's length is not known."""
+    """Steps to project ahead if the run's length is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerKl(Limits):
     growing: int = count(10)
-    """Steps in a row of growth, above the warning, that make it critical."""
+    """Consecutive steps of growth above the warn limit from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceKl(Limits):
     ratio: float = positive(8.0)
-    """Times the early median, while rising."""
+    """Warn at this multiple of the early median, while rising."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,42 +156,42 @@ class GradNorm(Tuning):
     sigmas: float = positive(8.0)
     """Robust standard deviations above the median."""
     ratio: float = positive(3.0)
-    """And times the median."""
+    """And at least this multiple of the median."""
     explosion: float = positive(100.0)
-    """Times the median that are critical."""
+    """Multiple of the median from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Length(Tuning):
     growth: float = positive(0.5)
-    """Growth since the start."""
+    """Relative growth since the start."""
     correlation: float = share(0.6)
-    """Of length with reward."""
+    """Minimum correlation of length with reward."""
     truncated: float = share(0.15)
-    """Share of truncated rollouts that makes it critical."""
+    """Share of truncated rollouts from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staleness(Limits):
     dropped: float = share(0.1)
-    """Share of rollouts dropped as too old that is critical."""
+    """Share of rollouts dropped as stale from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stall(Limits):
-    """Times the usual step time without an event."""
+    """Multiples of the median step time without an event."""
 
     floor_s: float = positive(10.0)
-    """And at least so many seconds."""
+    """Minimum silence, seconds."""
     critical_s: float = positive(900.0)
-    """So many seconds are critical whatever the usual step."""
+    """Silence that is always critical, seconds."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
     """One table ``[alarms.NAME]`` of the config file for each detector."""
 
-    zero_spread: Limits = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
+    zero_variance: Limits = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
     reward_collapse: Collapse = Collapse(hold=10)
     reward_plateau: Plateau = Plateau(warmup=6, hold=2, release=2)  # in looks, not steps
     entropy_collapse: Entropy = Entropy(warmup=40)  # rl-doctor
@@ -216,14 +216,14 @@ def read_thresholds(given: object) -> Thresholds:
     """The thresholds with the tables given; what those leave out stays as it is.
 
     Raises:
-        BadTuning: With the path of what cannot be used, e.g. ``zero_spread.warn``.
+        BadTuning: With the path of what cannot be used, e.g. ``zero_variance.warn``.
     """
     usual = Thresholds()
     known = {one.name: getattr(usual, one.name) for one in fields(usual)}
     new: dict[str, Any] = {}
     for name, table in _table("", given).items():
         if name not in known:
-            raise BadTuning(name, f"no such detector; there are {', '.join(known)}")
+            raise BadTuning(name, f"unknown detector; expected one of {', '.join(known)}")
         try:
             new[name] = changed(known[name], _table("", table))
         except BadTuning as error:

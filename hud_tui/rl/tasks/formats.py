@@ -19,7 +19,7 @@ from hud_tui.rl.tasks.task import HINT, Fields, Form, Task, default_slug, kind_o
 from hud_tui.rl.text import one_line
 
 CARRIED = ("validation", "agent_config", "runtime_config", "verifier")
-"""Fields of a row that are sent as they are."""
+"""Fields that are sent unchanged."""
 COMMON = frozenset({"env", "args", "slug", "name", "columns", *CARRIED})
 PLATFORM = frozenset({"id", "external_id", "metadata", "description", "system_prompt"})
 KNOWN: dict[Form, frozenset[str]] = {
@@ -31,13 +31,13 @@ KNOWN: dict[Form, frozenset[str]] = {
 V4_ONLY = ("mcp_config", "setup_tool", "evaluate_tool", "integration_test_tool", "agent_tools")
 SCENARIO: dict[Form, str] = {"v6": "id", "v5": "scenario", "upload": "task_id"}
 MAX_VALUES = 100_000
-"""Of one row, those within others counted too. Real ones have some hundred."""
+"""Maximum values in one row, nested ones included; usual rows have some hundred."""
 MOST_PROBLEMS = 1000
-"""After so many the rest of a file is not read."""
+"""Problems after which reading a file stops."""
 
 
 def detect(row: dict[str, Any]) -> Form | None:
-    """The form of a row, by the fields that it has; None where they are of no form."""
+    """Form of a row, detected by its fields; None if unknown."""
     has = {key for key in _TELLING if row.get(key) not in (None, "")}
     if {"mcp_config", "prompt"} <= has:
         return "v4"
@@ -62,7 +62,7 @@ def read_row(row: object, where: str = "row", check: bool = True) -> Task:
         check: Whether to look for text that no request can carry.
 
     Raises:
-        HudBadTasks: Not a task row; the message names the place and every wrong field.
+        HudBadTasks: Invalid row; the message names the place and every invalid field.
     """
     problems: list[Problem] = []
     task = try_row(row, where, problems, check)
@@ -75,7 +75,7 @@ def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list
     """Read rows numbered from `first`, e.g. ``row 3``.
 
     Raises:
-        HudBadTasks: Rows that are none; all of them are named.
+        HudBadTasks: Invalid rows; all are named.
     """
     problems: list[Problem] = []
     tasks, hint = [], ""
@@ -92,7 +92,7 @@ def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list
 
 
 def try_row(row: object, where: str, problems: list[Problem], check: bool = True) -> Task | None:
-    """One row's task; None, with what is wrong added to `problems`, where it is none."""
+    """Task of one row; None if it is invalid, with errors added to `problems`."""
     if not isinstance(row, dict):
         problems.append(Problem(where, "", f"expected a task object, found {kind_of(row)}"))
         return None
@@ -116,7 +116,7 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
 
 
 def _has_too_many(row: dict[str, Any]) -> bool:
-    """Whether it has more than `MAX_VALUES`; no more of it than that is looked at."""
+    """Whether it has more than `MAX_VALUES`; stops counting there."""
     waiting: list[Any] = [row]
     held = 0
     while waiting:
@@ -130,7 +130,7 @@ def _has_too_many(row: dict[str, Any]) -> bool:
 
 
 def hint_for(row: object) -> str:
-    """What a row of this form looks like."""
+    """Example of a row of this form."""
     if not isinstance(row, dict):
         return HINT
     if row.get("gym") and detect(row) == "v3":
@@ -149,7 +149,7 @@ def _read(fields: Fields, form: Form) -> Task:
     if form == "v5":
         for key in V4_ONLY:
             if row.get(key) is not None:
-                fields.wrong(key, "expected no such field: it is of v4, which has no scenario")
+                fields.wrong(key, "unexpected field: it belongs to v4, which has no scenario")
     fields.sequence("validation")
     fields.mapping("agent_config")
     fields.mapping("runtime_config")
@@ -164,7 +164,7 @@ def _read(fields: Fields, form: Form) -> Task:
 
 
 def _environment(fields: Fields) -> tuple[str, dict[str, Any]]:
-    """Its name; and where only some of its tools are wanted, the whole object."""
+    """Name of the environment; and the whole object if it selects tools."""
     env = fields.row.get("env")
     if not isinstance(env, dict):
         return fields.text("env", "the environment's name"), {}
@@ -177,7 +177,7 @@ def _environment(fields: Fields) -> tuple[str, dict[str, Any]]:
 
 
 def _check_verifier(fields: Fields) -> None:
-    """A verifier is a task row too, and has none of its own."""
+    """A verifier is a task row that cannot have a verifier."""
     verifier = fields.mapping("verifier")
     if not verifier:
         return
@@ -190,7 +190,7 @@ def _check_verifier(fields: Fields) -> None:
 
 
 def _formless(fields: Fields) -> None:
-    """Say what is missing to the form that the row is nearest to."""
+    """Name the fields missing for the most similar form."""
     row = fields.row
     if row.get("mcp_config") or row.get("evaluate_tool") or row.get("setup_tool"):
         for key, wanted in (("prompt", "the instruction"), ("mcp_config", "the MCP servers")):
@@ -212,15 +212,15 @@ def _formless(fields: Fields) -> None:
 
 LINE = re.compile(r"[^\r\n]+")
 Placed = tuple[str, object]
-"""Where a row is, and the row; or a Problem in its stead."""
+"""Place of a row, and the row or a Problem."""
 
 
 def rows_of(name: str, text: str) -> Iterator[Placed]:
-    """The rows of a file's text, one by one, so that those before a fault are still read.
+    """Rows of a file, lazily: those before an error are still read.
 
     Args:
-        name: The file's, clean; it says too whether a row or a list a line is to be expected.
-        text: Its text; one without a row is a file without tasks.
+        name: The file's cleaned name; its extension is a hint for the format.
+        text: Its text; empty for no tasks.
     """
     parser = Parser(text)
     start = parser.skip(0)
@@ -283,7 +283,7 @@ def _document(name: str, parser: Parser, value: Parsed) -> Iterator[Placed]:
     if value.fault:
         yield "", _unparsed(name, parser, value.at, value.fault)
     elif rest < len(parser.text):
-        yield "", _unparsed(name, parser, rest, "more follows the value")
+        yield "", _unparsed(name, parser, rest, "extra data after the value")
     elif isinstance(value.value, dict) and "tasks" in value.value and not detect(value.value):
         yield from _wrapped(name, value.value["tasks"])
     elif isinstance(value.value, dict):
@@ -294,7 +294,7 @@ def _document(name: str, parser: Parser, value: Parsed) -> Iterator[Placed]:
 
 
 def _wrapped(name: str, tasks: object, unit: str = "row") -> Iterator[Placed]:
-    """The rows of an export, or of an upload; before hud 0.6 an export had them by id."""
+    """Rows of an export or upload; before hud 0.6 an export had a mapping from id to row."""
     rows = list(tasks.values()) if isinstance(tasks, dict) else tasks
     if not isinstance(rows, list):
         message = f"expected a list of tasks, found {kind_of(rows)}"
@@ -305,7 +305,7 @@ def _wrapped(name: str, tasks: object, unit: str = "row") -> Iterator[Placed]:
 
 
 def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
-    """Rows one by one, so that those before a fault are still read."""
+    """Rows of a list, lazily: those before an error are still read."""
     text, at, number = parser.text, parser.skip(start + 1), 1
     while at < len(text) and not (text[at] == "]" and number == 1):
         value = parser.value(at)
@@ -335,7 +335,7 @@ def _not_json(fault: str) -> str:
     return fault if "too" in fault or "nested" in fault or "JSON" in fault else f"not JSON: {fault}"
 
 
-# A file's bytes as text: UTF-8, or why it is not, by name and line.
+# Decoding UTF-8, with errors by line.
 
 
 MARKS = (
@@ -348,17 +348,17 @@ MARKS = (
     (b"\x1f\x8b", "a gzip archive"),
     (b"SQLite format 3", "a database"),
 )
-"""How files begin that are no JSON text."""
+"""Magic bytes of files that are not JSON."""
 
 
 def decode(body: bytes) -> tuple[str, str]:
-    """The text without its byte-order mark, and nothing; or nothing, and why it is none."""
+    """Text without byte-order mark, and an error; one of them is empty."""
     for mark, kind in MARKS:
         if body.startswith(mark):
             return "", f"expected UTF-8, found {kind}"
     if (null := body.find(b"\0")) >= 0:
         guess = "; it may be UTF-16" if body[:4].count(b"\0") in (1, 2, 3) else ""
-        return "", f"line {_line(body, null)}: a NUL byte, which no JSON text has{guess}"
+        return "", f"line {_line(body, null)}: NUL byte, not JSON{guess}"
     try:
         return body.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
@@ -370,18 +370,18 @@ def _line(body: bytes, position: int) -> int:
     return body.count(b"\n", 0, position) + 1
 
 
-# Task files: their bytes as text, their text as rows, their rows as tasks.
+# Reading a task file.
 
 
 MAX_BYTES = 64 * 1024 * 1024
-"""A larger task file is refused, and a directory that has more."""
+"""Maximum size of a task file, and of a directory of them."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 Complete = Callable[[object], object]
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a file has: tasks, or what is wrong with it."""
+    """Tasks of a file, and its problems."""
 
     tasks: list[Task]
     problems: list[Problem]
@@ -394,8 +394,8 @@ def _as_it_is(row: object) -> object:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would look at every row again and again: half of
-    the time of a large file. Rows have no cycles to collect."""
+    """Disable garbage collection: it takes half the time of reading a large file, and rows
+    have no cycles."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -406,12 +406,12 @@ def _uncollected() -> Iterator[None]:
 
 
 def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
-    """The file's tasks and its problems, in its own order.
+    """Tasks and problems of a file, in file order.
 
     Args:
         name: The file's, for messages.
-        body: Its bytes; where the caller keeps none, they are let go before rows are read.
-        complete: Given each row before it is read; what it returns is read instead.
+        body: Its bytes; freed before rows are read unless the caller keeps them.
+        complete: Preprocesses each row.
     """
     name = one_line(name, 120)
     if len(body) > MAX_BYTES:

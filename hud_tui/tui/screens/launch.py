@@ -58,7 +58,7 @@ COLUMNS = (
     Column("task", 22),
     Column("rewards", BINS),
     Column("mean", 5, right=True, rank=1),
-    Column("spread", 6, right=True),
+    Column("std", 6, right=True),
     Column("flat", 5, right=True, rank=2),
     Column("cut", 5, right=True, rank=4),
     Column("tokens", 6, right=True, rank=5),
@@ -66,7 +66,7 @@ COLUMNS = (
     Column("args", rank=3),
 )
 """``flat`` is the expected share of groups without gradient, ``cut`` of truncated rollouts."""
-STYLES = {"teaches": "$success", "failed": "$error", "": "$text-disabled"}
+STYLES = {"signal": "$success", "failed": "$error", "": "$text-disabled"}
 
 
 def trial_row(number: int, task: Task, trial: Trial) -> Row:
@@ -88,7 +88,7 @@ def _figures(signal: TaskSignal, group_size: int) -> list[Content]:
     return [
         bars(signal.rewards),
         Content(_decimal(signal.mean)),
-        Content(_decimal(signal.spread)),
+        Content(_decimal(signal.std)),
         Content("" if flat is None else f"{flat:.0%}"),
         Content("" if signal.truncated is None else f"{signal.truncated:.0%}"),
         Content("" if signal.tokens is None else f"{signal.tokens:.0f}"),
