@@ -1,6 +1,6 @@
-"""The config file: ``config.toml`` in the config directory. What it leaves out is as it comes.
+"""The config file: ``config.toml`` in the config directory. Missing settings get their defaults.
 
-A table or a field that is not known is refused, so that a typo does not go unnoticed.
+Unknown tables and fields are refused, so that a typo does not go unnoticed.
 """
 
 import sys
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Export:
-    """What the config file says of exports."""
+    """Settings of exports."""
 
     directory: str = ""
-    """Where new files go, ``~`` is the home directory; empty for the current directory."""
+    """Directory of new files, ``~`` for home; empty: the current directory."""
 
 
 def read_export(given: object) -> Export:
@@ -43,45 +43,45 @@ def read_export(given: object) -> Export:
         raise BadTuning("", "expected a table")
     for name in given:
         if name != "directory":
-            raise BadTuning(str(name), "not known; there is directory")
+            raise BadTuning(str(name), "unknown setting; expected directory")
     directory = given.get("directory", "")
     if not isinstance(directory, str) or "\0" in directory:
         raise BadTuning("directory", "expected a path")
     return Export(directory)
 
 
-# Safety: whether this program may change the service. The table ``[safety]`` of the config.
+# Safety: read-only mode. The table ``[safety]`` of the config.
 
 
 OFF = frozenset({"", "0", "false", "no", "off"})
-"""Values of HUD_TUI_READ_ONLY that are none."""
+"""Values of HUD_TUI_READ_ONLY that mean off."""
 
 
 @dataclass(frozen=True)
 class Safety:
-    """What is not to happen by mistake."""
+    """Protection against mistakes."""
 
     read_only: bool = False
-    """Send nothing that changes the service or that it has to compute."""
+    """Block requests that change the service or cost computation."""
 
 
 @dataclass(frozen=True)
 class ReadOnly:
-    """Why nothing is sent but what reads."""
+    """Read-only mode: its source, and how to leave it."""
 
     why: str
     """E.g. ``started with --read-only``."""
     cure: str
-    """What to do for changing something after all."""
+    """How to allow changes again."""
     kind: str = "read-only"
-    """What this is called."""
+    """Kind, shown in the status line."""
 
 
 OFFLINE = "offline"
-"""The kind that ends by itself."""
+"""Read-only while the service does not answer; ends by itself."""
 NO_ANSWER = ReadOnly(
     "the service does not answer, so nothing can be changed",
-    "wait until it does, or press {app.reconnect} to connect anew",
+    "wait, or press {app.reconnect} to reconnect",
     OFFLINE,
 )
 
@@ -106,7 +106,7 @@ def read_safety(given: object) -> Safety:
 
 
 def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> ReadOnly | None:
-    """What says that nothing may be changed; None if nothing does.
+    """The source of read-only mode; None if changes are allowed.
 
     Args:
         flag: Whether ``--read-only`` was given.
@@ -118,28 +118,28 @@ def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> Rea
     if environ.get("HUD_TUI_READ_ONLY", "").strip().lower() not in OFF:
         return ReadOnly("HUD_TUI_READ_ONLY is set", "unset it to change something")
     if safety.read_only:
-        cure = "take that out to change something"
+        cure = "remove it to change something"
         return ReadOnly("config.toml says read_only in [safety]", cure)
     return None
 
 
 CONFIG_NAME = "config.toml"
 MOST_BYTES = 1_000_000
-"""Bytes of the largest file that is read."""
+"""Maximum size of the file, bytes."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The file's tables; None is as it comes."""
+    """The file's tables; None for defaults."""
 
     alarms: "Thresholds | None" = None
-    """``[alarms.zero_variance]`` and so on: what each detector goes by."""
+    """``[alarms.zero_variance]`` and so on: thresholds of the detectors."""
     notify: "Notify | None" = None
-    """``[notify]``: what is told beyond the screen."""
+    """``[notify]``: bell, desktop notifications, webhook."""
     export: Export = field(default_factory=Export)
     """``[export]``: where new files go."""
     safety: Safety = field(default_factory=Safety)
-    """``[safety]``: what is not to happen by mistake."""
+    """``[safety]``: read-only mode."""
     keys: "Keymap" = field(default_factory=dict)
     """``[keys]``: other keys for actions."""
 
@@ -150,7 +150,7 @@ class Config:
 
 
 def readers() -> dict[str, Callable[[object], Any]]:
-    """How each table is read; a reader raises `BadTuning`."""
+    """Reader of each table; a reader raises `BadTuning`."""
     from hud_tui.rl.alarms.notify import read_notify
     from hud_tui.rl.alarms.thresholds import read_thresholds  # 30 ms that only a file need pay
 
@@ -164,7 +164,7 @@ def readers() -> dict[str, Callable[[object], Any]]:
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
-    """Where the file is: HUD_TUI_CONFIG_DIR, else the platform's own place for such files."""
+    """Config directory: HUD_TUI_CONFIG_DIR, else the platform's default."""
     given = environ.get("HUD_TUI_CONFIG_DIR")
     if given:
         return Path(expanduser(given)).absolute()
@@ -177,11 +177,11 @@ def config_dir(environ: Mapping[str, str]) -> Path:
 
 
 def read_config(directory: Path) -> Config:
-    """The config file of this directory; the defaults where there is none.
+    """The config file of this directory; defaults if there is none.
 
     Raises:
-        HudUsage: It cannot be read, is not TOML, or has a value that cannot be used; the
-            message names the file and the line or the field.
+        HudUsage: Unreadable, not TOML, or an invalid value; the message names the file and
+            the line or field.
     """
     file = directory / CONFIG_NAME
     try:
@@ -205,7 +205,7 @@ def _parse(file: Path, text: str) -> list[tuple[str, Any]]:
 def _read(file: Path, name: str, table: object) -> Any:
     known = readers()
     if name not in known:
-        raise _bad(file, f"{one_line(name, 60)}: no such table; there are {', '.join(known)}")
+        raise _bad(file, f"{one_line(name, 60)}: unknown table; expected one of {', '.join(known)}")
     try:
         return known[name](table)
     except BadTuning as error:
@@ -218,26 +218,26 @@ def _text(file: Path) -> str:
 
 
 def _bad(file: Path, what: str) -> HudUsage:
-    hint = "correct that, or take it out: what the file leaves out is as it comes"
+    hint = "fix it, or remove it to get the default"
     return HudUsage(f"{one_line(file, 400)}: {one_line(what, 600)}", hint)
 
 
-# Keymap: other keys for actions. The table ``[keys]`` of the config file: id → key or keys.
+# Keymap: custom keys. The table ``[keys]`` of the config file: action id → key or keys.
 
 
 Keymap = Mapping[str, str]
-"""Of each action that is given another key, by id: its keys, separated by commas."""
+"""Custom keys by action id, separated by commas."""
 MOST_KEYS = 8
 """Keys of one action."""
 LISTS = ("models", "launch", "checkpoints", "jobs", "alarms")
-"""Views in which a list has the focus, and sees a key first."""
+"""Views in which a focused list handles keys first."""
 
 
 def read_keymap(given: object) -> Keymap:
-    """The table as keys that Textual knows. An id may be quoted, or be tables in tables.
+    """The table as Textual keys. An id may be quoted, or written as nested tables.
 
     Raises:
-        BadTuning: An id that is none, a key that is none, or one key for two actions.
+        BadTuning: Unknown id, invalid key, or one key for two actions.
     """
     if not isinstance(given, Mapping):
         raise BadTuning("", "expected a table")
@@ -262,7 +262,7 @@ def _flat(given: Mapping[str, object], above: str = "") -> Iterator[tuple[str, o
 def _unknown(id_: str, known: Mapping[str, Action]) -> str:
     close = get_close_matches(id_, known, n=1)
     meant = f"; did you mean {close[0]}?" if close else ""
-    return f"no such action{meant} (hud-tui keys lists them)"
+    return f"unknown action{meant} (hud-tui keys lists them)"
 
 
 def _keys(action: Action, value: object) -> str:
@@ -276,7 +276,9 @@ def _keys(action: Action, value: object) -> str:
         raise BadTuning(action.id, f"{_quoted(written)}: {error}") from error
     for key in keys:
         if action.priority and types_text(key):
-            raise BadTuning(action.id, f"{spell(key)} is typed in fields; this works there too")
+            raise BadTuning(
+                action.id, f"{spell(key)} types text in input fields, where this action works too"
+            )
     return ",".join(dict.fromkeys(keys))
 
 
@@ -292,7 +294,7 @@ def _refuse_clashes(keymap: Keymap) -> None:
             continue
         for key in _shared(one, other) - _shared(usual[one.id], usual[other.id]):
             mine, yours = (one, other) if one.id in keymap else (other, one)
-            why = f"{spell(key)} is the key of {yours.id} too; give one of them another"
+            why = f"{spell(key)} is also the key of {yours.id}; change one of them"
             raise BadTuning(mine.id, why)
 
 
@@ -301,7 +303,7 @@ def _shared(one: Action, other: Action) -> set[str]:
 
 
 def _meeting(actions: list[Action]) -> Iterator[tuple[Action, Action]]:
-    """Pairs of actions that would hide one another on one key."""
+    """Pairs of actions that conflict on one key."""
     by_view: dict[str, list[Action]] = {}
     for action in actions:
         by_view.setdefault(action.view, []).append(action)

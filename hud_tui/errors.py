@@ -1,4 +1,4 @@
-"""Why something failed, what to do next, and the code ``hud-tui --headless`` then exits with."""
+"""Errors shown to the user: message, hint, and exit code of ``hud-tui --headless``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from shlex import quote
 from typing import Literal
 
 NAMED = 10
-"""Problems that one message names; the others are counted."""
+"""Maximum problems named in one message; the rest is counted."""
 
 
-UNCLEAR = "it may have happened: look at what the service says before you try again"
-"""The hint where nobody knows whether a write happened."""
+UNCLEAR = "the outcome is unknown: check the service before you try again"
+"""Hint for a write with an unknown outcome."""
 START_AGAIN = "start the service again: hud-tui --local, or serve"
-"""The hint where the embedded service does not answer; the app can do it itself."""
+"""Hint when the embedded service does not answer; the app offers a key for it."""
 
 
 class HudError(Exception):
@@ -25,13 +25,13 @@ class HudError(Exception):
     kind = "failure"
     """The error's name in ``--headless`` documents (``error.type``)."""
     status: int | None = None
-    """The HTTP status; None if no answer came or none was asked for."""
+    """The HTTP status; None without an HTTP response."""
     retry_after: float | None = None
-    """Seconds the server asked to wait before the next attempt, if it did."""
+    """Retry-After of the response, seconds."""
     request_id: str = ""
-    """The service's own id of the request, where it gives one."""
+    """The service's id of the request, if it sends one."""
     outcome: Literal["done", "not_done", "unknown"] | None = None
-    """What became of the change that was asked for; None if none was."""
+    """Outcome of the requested change; None if the request was a read."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -54,106 +54,106 @@ class HudRefused(HudError):
 
 
 class HudNotFound(HudRefused):
-    """404 or 410: no such thing, or no longer."""
+    """404 or 410: it does not exist, or no longer."""
 
     kind = "not_found"
 
 
 class HudConflict(HudRefused):
-    """409: the state moved, or the name is taken."""
+    """409: the state has changed, or the name is taken."""
 
     kind = "conflict"
 
 
 class HudUnauthorized(HudRefused):
-    """401 or 403: no key, a wrong one, or one without this right."""
+    """401 or 403: no key, an invalid key, or missing rights."""
 
     exit_code = 4
     kind = "unauthorized"
 
 
 class HudMalformed(HudError):
-    """The server answered, but not what the wire says."""
+    """The response does not match the wire protocol."""
 
     kind = "malformed"
 
 
 class HudUnreachable(HudError):
-    """No answer came; where a change was asked for, it was not made. See `HudUnclear`."""
+    """No answer; a requested change was not made. See `HudUnclear`."""
 
     exit_code = 3
     kind = "unreachable"
 
 
 class HudUnclear(HudUnreachable):
-    """No answer came that says whether a write happened: none, half of one, a proxy's page or
-    fault, or one that cannot be read. It is not to be repeated before somebody has looked."""
+    """The outcome of a write is unknown: no answer, an incomplete or unreadable one, or a proxy's
+    error. It must not be repeated before the state has been checked."""
 
     exit_code = 7
     kind = "unclear"
     outcome = "unknown"
 
     def __init__(self, failure: HudError, key: str = "", hint: str = UNCLEAR) -> None:
-        """`failure` is what came instead; `key` is the request's Idempotency-Key."""
+        """`failure`: the error that occurred; `key`: the request's Idempotency-Key."""
         super().__init__(failure.message, hint)
         self.status, self.request_id = failure.status, failure.request_id
         self.key = key
 
 
 class HudNoKey(HudError):
-    """There is no key: of HUD, where the embedded service was not chosen; or of the Hub."""
+    """No API key for HUD, or no token for the Hugging Face Hub."""
 
     exit_code = 4
     kind = "no_key"
 
 
 class HudUsage(HudError):
-    """The command or its input cannot be acted on: a name, a flag, a file, a line, a field."""
+    """Invalid command or input: a name, flag, file, line or field."""
 
     exit_code = 2
     kind = "usage"
 
 
 class HudReadOnly(HudError):
-    """This program was told to change nothing; the request was not sent."""
+    """Blocked by read-only mode; the request was not sent."""
 
     kind = "read_only"
 
     def __init__(self, why: str, what: str, hint: str) -> None:
-        """`why` says what told it so, `what` what was not sent."""
+        """`why`: source of read-only mode; `what`: the blocked request."""
         super().__init__(f"read-only: {why}; not sent: {what}", hint)
         self.why = why
 
 
 class HudProtected(HudUsage):
-    """The model is protected, and nobody has typed its name; nothing was sent."""
+    """The model is protected and its name was not given; nothing was sent."""
 
     kind = "protected"
 
     def __init__(self, name: str, what: str) -> None:
-        """`name` is the model's, in clean text; `what` would have been done."""
-        hint = f"where that is meant, add --confirm with its name: --confirm {quote(name)}"
+        """`name`: the model's cleaned name; `what`: the blocked request."""
+        hint = f"to do it anyway, add its name: --confirm {quote(name)}"
         super().__init__(f"{name} is protected on this machine; not done: {what}", hint)
         self.name = name
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a task file."""
+    """One error in a task file."""
 
     where: str
-    """File, and the line or row from 1, e.g. ``tasks.jsonl line 3``."""
+    """File, and line or row from 1, e.g. ``tasks.jsonl line 3``."""
     field: str
-    """Which field of the row, e.g. ``setup_tool[0].name``; empty if it is none."""
+    """Field of the row, e.g. ``setup_tool[0].name``; empty for the whole row."""
     message: str
-    """What was expected, and what was found; never the value itself."""
+    """Expected and found; never the value itself, which may be a key."""
 
     def __str__(self) -> str:
         return f"{self.where}: {f'field {self.field}: ' if self.field else ''}{self.message}"
 
 
 class HudBadTasks(HudUsage):
-    """Task rows that cannot be read; every problem of them is listed."""
+    """Invalid task rows; all problems are listed."""
 
     def __init__(self, problems: Sequence[Problem], hint: str = "") -> None:
         named = "; ".join(map(str, problems[:NAMED]))
@@ -164,13 +164,13 @@ class HudBadTasks(HudUsage):
 
 
 class HudAmbiguous(HudUsage):
-    """A name means several things; the hint lists them."""
+    """A name matches several items; the hint lists them."""
 
     kind = "ambiguous"
 
 
 class HudBadInput(HudUsage, ValueError):
-    """A training call was given what cannot be trained on; nothing was sent."""
+    """Invalid inputs of a training call; nothing was sent."""
 
 
 class HudPreflightFailed(HudError):
@@ -181,7 +181,7 @@ class HudPreflightFailed(HudError):
 
 
 class HudAlarm(HudError):
-    """An alarm is as bad as ``--fail-on`` says."""
+    """An alarm of level ``--fail-on``."""
 
     exit_code = 6
     kind = "alarm"
@@ -203,7 +203,7 @@ class HudInternal(HudError):
 def refused(
     status: int, detail: str, hint: str = "", retry_after: float | None = None
 ) -> HudRefused:
-    """The error class that fits an HTTP status."""
+    """The error class for an HTTP status."""
     kinds: dict[int, type[HudRefused]] = {
         401: HudUnauthorized,
         403: HudUnauthorized,

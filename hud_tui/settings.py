@@ -1,7 +1,7 @@
-"""Which service to call, with which key, and where this program's files are.
+"""Settings: service URLs, API key, this program's directories, Tinker options.
 
-Source: the variables and their defaults are the ``hud`` SDK's, 0.6.21; an argument wins
-over the places that `hud_tui.settings` reads.
+Source: variables and defaults are those of the ``hud`` SDK 0.6.21; an argument takes
+precedence over them.
 """
 
 import os
@@ -20,7 +20,7 @@ from hud_tui.errors import HudError, HudNoKey, HudUsage
 from hud_tui.rl.text import one_line
 from hud_tui.storage import NotRegular, read_regular
 
-# HUD's variables: in which places each is set, and which of them wins.
+# HUD's variables, the places where they are set, and their precedence.
 #
 # Source: the variables and their precedence (process environment, ``.env`` here,
 # ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21; ``hud set`` writes the last.
@@ -30,7 +30,7 @@ PROCESS = "process environment"
 OTHERS = ("WANDB_API_KEY", "PRIME_API_KEY")
 """Keys of other services that HUD reads from the same places."""
 MAX_ENV = 1 << 20
-"""Bytes of the largest .env file that is read."""
+"""Maximum size of a .env file, bytes."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Place:
     """`PROCESS`, or the file's path."""
     variables: Mapping[str, str] = field(repr=False)
     problems: tuple[HudUsage, ...] = ()
-    """Lines of ours that say nothing; each names its file and line."""
+    """Invalid lines that set HUD variables, with file and line."""
     file: Path | None = None
 
 
 def read_places(environ: Mapping[str, str] | None = None) -> list[Place]:
-    """All places, the one that wins first."""
+    """All places, highest precedence first."""
     environ = os.environ if environ is None else environ
     process = {name: value for name, value in environ.items() if is_ours(name)}
     files = (Path(".env"), Path.home() / ".hud" / ".env")
@@ -54,10 +54,10 @@ def read_places(environ: Mapping[str, str] | None = None) -> list[Place]:
 
 
 def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every variable's winning value.
+    """The effective value of every HUD variable.
 
     Raises:
-        HudUsage: A line of ours in a .env file that is no assignment.
+        HudUsage: An invalid line of a HUD variable in a .env file.
     """
     found: dict[str, str] = {}
     for place in reversed(read_places(environ)):
@@ -68,9 +68,9 @@ def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of any program, by the same precedence: a task row may ask for each.
+    """All variables by the same precedence: a task row may use any of them.
 
-    Lines that are no assignment are other programs' business here.
+    Invalid lines are ignored.
     """
     found: dict[str, str] = {}
     for file in (Path.home() / ".hud" / ".env", Path(".env")):
@@ -81,7 +81,7 @@ def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def set_variables(environ: Mapping[str, str] | None = None) -> set[str]:
-    """Names of the variables that can be filled in: one that is empty fills nothing in."""
+    """Names of the non-empty variables."""
     return {name for name, value in every_variable(environ).items() if value}
 
 
@@ -124,13 +124,13 @@ def is_ours(name: str) -> bool:
 
 
 def _read_env(file: Path) -> Place:
-    """The lines of a .env file that are HUD's. Other lines are other programs' business."""
+    """HUD's variables in a .env file; other lines are ignored."""
     found: dict[str, str] = {}
     try:
         lines = _lines(file)
     except OSError as error:
         message = f"{one_line(file)}: {error.strerror}"
-        problem = HudUsage(message, "write a file of NAME=VALUE lines there, or remove it")
+        problem = HudUsage(message, "replace it with a file of NAME=VALUE lines, or remove it")
         return Place(str(file), {}, (problem,), file)
     problems = []
     for number, line in enumerate(lines, 1):
@@ -140,7 +140,7 @@ def _read_env(file: Path) -> Place:
         assigned = _assignment(line)
         if assigned is None:
             message = f"{one_line(file)} line {number}: expected NAME=VALUE"
-            problems.append(HudUsage(message, "correct or remove that line"))
+            problems.append(HudUsage(message, "fix or remove that line"))
         elif is_ours(assigned[0]):
             found[assigned[0]] = assigned[1]
     return Place(str(file), found, tuple(problems), file)
@@ -206,7 +206,7 @@ class Settings:
     local: bool = False
     """Whether this is the embedded service of this machine."""
     name: str = ""
-    """What it is called where it is neither that nor HUD."""
+    """Display name for a custom host."""
 
     @property
     def label(self) -> str:
@@ -215,7 +215,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Paths:
-    """Directories of this program; made when first written to."""
+    """Directories of this program; created on first write."""
 
     config: Path
     state: Path
@@ -223,12 +223,12 @@ class Paths:
 
     @property
     def service_file(self) -> Path:
-        """Names the embedded service that ``stop`` ends, and its key."""
+        """service.json of the background service, with its key."""
         return self.state / "service.json"
 
     @property
     def serving_file(self) -> Path:
-        """Names the service that serves the data directory, and its key."""
+        """service.json of the service of the data directory, with its key."""
         return self.data / "service.json"
 
     @property
@@ -241,7 +241,7 @@ def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None 
 
     Raises:
         HudNoKey: No key anywhere.
-        HudUsage: A value that cannot be used; the message names where it stands.
+        HudUsage: An invalid value; the message names its place.
     """
     settings, problems = usable_settings(read_places(environ), api_key)
     for problem in problems:
@@ -297,7 +297,7 @@ def read_paths(
     data_dir: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Paths:
-    """Flag, then HUD_TUI_…_DIR, then the platform's own place for such files."""
+    """Directories from flags, else HUD_TUI_…_DIR, else the platform's default."""
     environ = os.environ if environ is None else environ
     given = {
         "config": environ.get("HUD_TUI_CONFIG_DIR"),
@@ -308,10 +308,10 @@ def read_paths(
 
 
 def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Bytes that the embedded service's checkpoints may take: flag, then HUD_TUI_MAX_DISK.
+    """Disk limit of the embedded service in bytes: flag, else HUD_TUI_MAX_DISK.
 
     Raises:
-        HudUsage: It is no size.
+        HudUsage: Not a size.
     """
     environ = os.environ if environ is None else environ
     given = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
@@ -332,25 +332,25 @@ def _directory(kind: str, value: str | None) -> Path:
 
 
 def usable_key(key: str) -> str:
-    """A key without the white space around it.
+    """The stripped key.
 
     Raises:
-        HudNoKey: There is none.
-        HudUsage: No header can carry it; the message does not show it.
+        HudNoKey: It is empty.
+        HudUsage: It cannot be sent in a header; the message does not show it.
     """
     key = key.strip()
     if not key:
         raise HudNoKey(NO_KEY.message, NO_KEY.hint)
     if not (key.isascii() and key.isprintable()):
-        raise HudUsage("HUD_API_KEY has characters that no key has", "copy the key again")
+        raise HudUsage("HUD_API_KEY has invalid characters", "copy the key again")
     return key
 
 
 def usable_url(name: str, value: str) -> str:
-    """A variable's URL without the slash at its end.
+    """A variable's URL without trailing slash.
 
     Raises:
-        HudUsage: It is no http or https URL.
+        HudUsage: Not an http or https URL.
     """
     value = value.strip().rstrip("/")
     try:
@@ -372,7 +372,7 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-# Start: what the command line asked the app to open with.
+# Start: what the app opens with, from the command line.
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ class Start:
 
     command: str = "status"
     again: bool = False
-    """Whether no command was given: the app opens as it was left."""
+    """Whether no command was given: the app restores its last state."""
     model: str | None = None
     """A model as the user named it: id, name, slug or the slug's tail."""
     source: str | None = None
@@ -392,23 +392,23 @@ class Start:
     name: str | None = None
     """The new model's name, for fork."""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """Parameters of a run that were given, by their wire names."""
+    """Run parameters given, by wire name."""
     sample: int | None = None
-    """Groups that preflight is to roll out."""
+    """Groups to roll out in preflight."""
     verbose: bool = False
-    """Whether the status is to be shown whole, as JSON."""
+    """Whether to show the whole status as JSON."""
     view: str = "live"
     """The command's view."""
 
 
-# Tinker's settings: which server the tinker engine talks to, and how it trains and saves there.
+# Settings of the tinker engine: server, LoRA rank, lifetime of checkpoints.
 #
-# TINKER_API_KEY and TINKER_BASE_URL are the SDK's own. A server on this machine needs no key
-# that means anything, so one is made up where none is set.
+# TINKER_API_KEY and TINKER_BASE_URL are the SDK's own. A server on this machine ignores the
+# key, so a placeholder is used if none is set.
 
 
 CLOUD = "https://tinker.thinkingmachines.dev/services/tinker-prod"
-"""Where the SDK goes when it is told nothing."""
+"""Default URL of the SDK."""
 LOCAL_KEY = "tml-local"
 CREDENTIALS = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
 RANK = 32
@@ -427,9 +427,9 @@ class Options:
     url: str
     has_key: bool
     rank: int = RANK
-    """Of the LoRA adapters of new runs; a server that takes less gets less."""
+    """LoRA rank of new runs; reduced to the server's maximum."""
     ttl_s: int | None = None
-    """How long the server is told to keep checkpoints; None: until they are deleted."""
+    """Lifetime of checkpoints on the server, seconds; None: until deleted."""
 
     @property
     def is_loopback(self) -> bool:
@@ -437,19 +437,19 @@ class Options:
 
     @property
     def keeps_samplers(self) -> bool:
-        """Whether a sampler path stays what it was saved as. Tinker's cloud documents so;
-        elsewhere a path may name the run's live weights (seen with SkyRL 0.4, JAX)."""
+        """Whether a saved sampler path is immutable. Documented for Tinker's cloud; elsewhere a
+        path may refer to the run's live weights (seen with SkyRL 0.4, JAX)."""
         return self.url == CLOUD
 
     def environment(self) -> dict[str, str]:
-        """What the SDK's process gets beside this one's environment."""
+        """Additional environment of the SDK's process."""
         local = {} if self.has_key else {"TINKER_API_KEY": LOCAL_KEY}
         quiet = {"TINKER_TELEMETRY": "0"} if self.is_loopback else {}
         return {**local, **quiet, "TINKER_BASE_URL": self.url}
 
 
 def read_options(environ: Mapping[str, str] | None = None) -> Options:
-    """The environment's. Raises BadOption, saying what to change."""
+    """Options from the environment. Raises BadOption with a fix."""
     environ = os.environ if environ is None else environ
     url = (environ.get("TINKER_BASE_URL") or CLOUD).strip().rstrip("/")
     try:
@@ -460,7 +460,7 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
     if not usable:
         raise BadOption("TINKER_BASE_URL is not an http or https URL")
     if "@" in parts.netloc:
-        raise BadOption("TINKER_BASE_URL carries a password, which logs would show: use a key")
+        raise BadOption("TINKER_BASE_URL contains a password, which would show in logs: use a key")
     options = Options(
         url,
         has_key=any(environ.get(name) for name in CREDENTIALS),
@@ -475,13 +475,13 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
 
 
 def is_set_up(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether anything says that a Tinker server is to be used."""
+    """Whether a Tinker server is configured."""
     environ = os.environ if environ is None else environ
     return _signed_in() or any(environ.get(name) for name in (*CREDENTIALS, "TINKER_BASE_URL"))
 
 
 def _signed_in() -> bool:
-    """Whether ``tinker auth login`` has been here."""
+    """Whether ``tinker auth login`` stored credentials."""
     return os.path.exists(os.path.expanduser("~/.tinker/credentials.json"))
 
 

@@ -80,7 +80,7 @@ def _code(text: str) -> str:
 
 Row = dict[str, str | None]
 V4 = ("id", "prompt", "mcp_config", "setup_tool", "evaluate_tool", "metadata")
-"""Columns that a data set of v4 tasks has in any case; the trainers of then wanted them."""
+"""Columns that every data set of v4 tasks has; trainers of that time required them."""
 CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
 TEXTS = frozenset({"id", "prompt", "slug", "name", "scenario", "task_id", "system_prompt"})
 """Columns that are text and never JSON."""
@@ -141,13 +141,13 @@ def _value(name: str, value: Any) -> Any:
     return value if parsed.fault else parsed.value
 
 
-# What would make a data set of tasks useless, or give a secret away.
+# Checks of a data set: usable rows, no secrets.
 
 
 NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?", re.ASCII)
 LONGEST = 96
 LEAST = 10
-"""Tasks that a managed run wants; the trainers of hud 0.4 wanted 4."""
+"""Minimum number of tasks for a managed run; trainers of hud 0.4 required 4."""
 SECRET = re.compile(r"_API_KEY$|_TOKEN$|_SECRET$|PASSWORD|SECRET_ACCESS_KEY$")
 
 
@@ -161,7 +161,7 @@ def check_name(name: str, push: bool) -> None:
         hint = "letters, digits, -, _ and . only, e.g. my-org/my-tasks"
         raise HudUsage(f"--name {one_line(name, 100)}: not a data set's name", hint)
     if push and "/" not in name:
-        hint = f"--name ORG/{name}; or --no-push to keep it on this machine"
+        hint = f"--name ORG/{name}; or --no-push to write it locally only"
         raise HudUsage(f"--name {name}: pushing needs its owner", hint)
 
 
@@ -185,7 +185,7 @@ def check_dataset(
         message = f"tasks of several forms ({forms}) have no columns in common"
         findings.append(Finding("rows", "failure", message, fix="convert each form by itself"))
     if len(tasks) < LEAST:
-        message = f"{count(len(tasks), 'task')}: a managed run wants {LEAST}"
+        message = f"{count(len(tasks), 'task')}: a managed run needs at least {LEAST}"
         findings.append(Finding("rows", "warning", message, fix="add tasks before you train on it"))
     return findings + list(_secrets(tasks, rows, values))
 
@@ -195,7 +195,7 @@ def _secrets(
 ) -> Iterator[Finding]:
     fix = "write ${NAME} instead, and set NAME in the environment or in .env"
     for place, holders in bare_keys(tasks).items():
-        message = f"what looks like a key stands in the clear in {place}"
+        message = f"plain-text key in {place}"
         where = places(holders)
         yield Finding("variables", "failure", message, where, fix)
     for name, value in values.items():
@@ -203,7 +203,7 @@ def _secrets(
             continue
         found = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
         if found:
-            message = f"the value of {one_line(name, 60)} stands in {count(len(found), 'task')}"
+            message = f"{count(len(found), 'task')} contain the value of {one_line(name, 60)}"
             yield Finding("variables", "failure", message, places(found), fix)
 
 
@@ -250,7 +250,9 @@ def write_parquet_folder(
             (draft / FILE).parent.mkdir()
             _write(draft / FILE, columns, rows)
             if list(read_parquet(draft / FILE)) != list(rows):
-                raise HudError("the data set is not read back as it was written", "report this")
+                raise HudError(
+                    "the data set read back differs from what was written", "report this"
+                )
             (draft / CARD).write_text(card, "utf-8")
             for part in (FILE, Path(CARD)):
                 (folder / part).parent.mkdir(parents=True, exist_ok=True)
@@ -319,7 +321,7 @@ def _check_folder(folder: Path) -> None:
     if not found <= {"data", CARD, ".gitattributes", ".git"} or (
         found and not parquet_files(folder)
     ):
-        message = f"{one_line(folder)} holds something else: {one_line(sorted(found)[0], 60)}"
+        message = f"{one_line(folder)} contains other files: {one_line(sorted(found)[0], 60)}"
         raise HudUsage(message, "-o names another directory")
 
 
@@ -328,8 +330,8 @@ def _check_folder(folder: Path) -> None:
 
 PUSH_S = 900.0
 """Longest wait for all of it: the library itself waits for ever."""
-UNCLEAR = "it may have happened: look at the Hub before you push again"
-NO_TOKEN = "set HF_TOKEN to a token that may write, or log in: hf auth login"
+UNCLEAR = "the outcome is unknown: check the Hub before you push again"
+NO_TOKEN = "set HF_TOKEN to a token with write access, or log in: hf auth login"
 
 
 def _hub() -> Any:
@@ -415,7 +417,7 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
         raise HudUnauthorized(401, "no token for the Hugging Face Hub", NO_TOKEN) from error
     except hub.errors.HfHubHTTPError as error:
         raise _refusal(error, token) from error
-    except Exception as error:  # whichever HTTP library it has this year
+    except Exception as error:  # it has used several HTTP libraries
         reason = _without(token, one_line(str(error) or type(error).__name__))
         lost = HudUnreachable(f"no answer from the Hugging Face Hub: {reason}", "try again later")
         raise (HudUnclear(lost, hint=UNCLEAR) if asked else lost) from error
@@ -429,8 +431,8 @@ def _look(api: Any, name: str, private: bool) -> bool:
     except _hub().errors.RepositoryNotFoundError:
         return False
     if private and there.private is not True:
-        hint = "make it private on the Hub first, or leave --private out"
-        raise HudUsage(f"the data set {one_line(name)} is there and is public", hint)
+        hint = "make it private on the Hub first, or remove --private"
+        raise HudUsage(f"the data set {one_line(name)} exists and is public", hint)
     return True
 
 

@@ -1,4 +1,4 @@
-"""The configuration of hud-vf-gym: how the words of a model become calls of tools.
+"""The configuration of hud-vf-gym: mapping of a model's actions to tool calls.
 
 An action's arguments may name a ``transform``: Python text that hud-vf-gym evaluates. Here
 it is text, shown and kept as it stands.
@@ -27,7 +27,7 @@ from hud_tui.legacy.yaml import (
 )
 from hud_tui.rl.text import clean, one_line
 
-FIX = "write a new one with hud-tui init, or correct that line"
+FIX = "write a new one with hud-tui init, or fix that line"
 TELLING = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
 """Fields of which a configuration has one at least."""
 MAPPING = re.compile(r"a valid dictionary(?: or instance of \w+)?")
@@ -53,7 +53,7 @@ class _Part(BaseModel):
 
 
 class Job(_Part):
-    """How the run is called on HUD."""
+    """Name of the run on HUD."""
 
     name: str = Field(min_length=1)
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -151,7 +151,7 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
     """Read a configuration.
 
     Returns:
-        It, and what is odd about it.
+        The configuration, and warnings.
 
     Raises:
         HudUsage: Not one; names file, line and field of everything that is wrong.
@@ -214,7 +214,8 @@ def _odd(document: Document, config: GymConfig) -> Iterator[str]:
         with_context = any(argument.use_context for argument in made)
         if action.tool and unused and not with_context:
             dropped = ", ".join(map(one_line, unused))
-            yield f"{document.where(path)}: {one_line(name)} takes {dropped}, which goes nowhere"
+            where = document.where(path)
+            yield f"{where}: {one_line(name)} takes {dropped}, which no argument uses"
     if not config.action_mappings and config.allowed_tools is None:
         yield f"{document.name}: it has no actions"
 
@@ -258,7 +259,7 @@ def described(lock: Lock) -> Described:
 
 
 def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
-    """The configuration, and what must be looked after by hand."""
+    """The configuration, and what must be completed by hand."""
     tools = [tool for tool in env.tools if tool.name not in HIDDEN]
     actions = {tool.name: _action(tool) for tool in tools}
     actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
@@ -351,11 +352,11 @@ def _schema(tool: Tool) -> tuple[dict[str, Any], list[str]]:
 
 def _unclear(tools: Sequence[Tool]) -> Iterator[str]:
     if not tools:
-        yield "no tool is known: the model can only answer in text and say done"
+        yield "no tools known: the model can only answer in text and call done"
     for tool in tools:
         name = one_line(tool.name, 80)
         if tool.input_schema is None:
-            yield f"{name}: its parameters are not known: fill in _parser and arguments by hand"
+            yield f"{name}: unknown parameters: fill in _parser and arguments by hand"
         if not WORD.fullmatch(tool.name):
             yield f"{name}: hud-vf-gym takes letters, digits and _ only: rename that action"
 
@@ -364,10 +365,10 @@ def _unclear(tools: Sequence[Tool]) -> Iterator[str]:
 
 
 COMMENTS = {
-    "job": "How the run is called on HUD",
-    "system_prompt": "What the model is told; keep it in step with the actions below",
+    "job": "Name of the run on HUD",
+    "system_prompt": "System prompt; keep it consistent with the actions below",
     "action_mappings": "From the model's action to the tool's arguments",
-    "parser": "How an answer's form is scored",
+    "parser": "How the format of an answer is scored",
     "rubric": "What a rollout's reward is made of; the weights sum to 1",
 }
 

@@ -50,7 +50,7 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
         ("[alarms.grad_norm]\nenabled = 1\n", "enabled: expected true or false"),
         ("[alarms.entropy_collapse]\nfloor = 2\n", "floor: expected at most 1"),
         ("a = " + "[" * 100_000, "is not TOML"),
-        ("[alarm]\n", "alarm: no such table"),
+        ("[alarm]\n", "alarm: unknown table"),
         ("[alarms\n", "is not TOML: .*line 1"),
         (b"\xff\xfe", "cannot be read"),
         pytest.param(b"#" * (MOST_BYTES + 1), "larger than 1000000 bytes", id="large"),

@@ -121,7 +121,7 @@ def test_no_id_is_the_beginning_of_another() -> None:
         ('checkpoints.note = "j"', r"keys.checkpoints.note: j is the key of list.move.1 too"),
         ('models.fork = "x"\nmodels.copy = "x"', r"x is the key of models"),
         ('app.interrupt = "x"', "keys.app.interrupt: x is typed in fields"),
-        ('"\\u001b[31m" = "x"', "no such action"),
+        ('"\\u001b[31m" = "x"', "unknown action"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, table: str, said: str) -> None:

@@ -106,7 +106,7 @@ def test_what_cannot_be_known_is_said() -> None:
     assert config.job is not None
     assert config.job.metadata["dataset"] == "org/cards"
     _, warnings = new_gym(Described("none"))
-    assert "no tool is known" in warnings[0]
+    assert "no tools known" in warnings[0]
     _, warnings = new_gym(Described("odd", [Tool("a-b", "", {})]))
     assert "rename that action" in warnings[0]
 
@@ -179,7 +179,7 @@ def test_what_is_odd_is_said() -> None:
     _, odd = read_gym("f", text.encode())
     assert odd == [
         "f line 1: the rubric's weights sum to 2, not to 1",
-        "f line 3: go takes where, which goes nowhere",
+        "f line 3: go takes where, which no argument uses",
     ]
 
 

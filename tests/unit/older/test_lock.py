@@ -329,7 +329,7 @@ def test_breaks_that_are_none_to_yaml_do_not_move_the_block(odd: str) -> None:
 
 def test_a_key_of_several_lines_with_a_comment_is_refused() -> None:
     odd = V1_3.replace("  name: org/cards", "  nam\n\ne: org/cards")
-    with pytest.raises(HudUsage, match=r"^f: a comment or blank line within a key"):
+    with pytest.raises(HudUsage, match=r"^f: unsupported comment or blank line within a key"):
         read_lock("f", odd.encode())
-    with pytest.raises(HudUsage, match=r"^f: a comment or blank line within a key"):
+    with pytest.raises(HudUsage, match=r"^f: unsupported comment or blank line within a key"):
         with_dataset("f", odd, {"name": "a/b"})

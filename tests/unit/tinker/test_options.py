@@ -56,7 +56,7 @@ def test_rank_and_lifetime_are_read() -> None:
         ({}, "TINKER_API_KEY"),
         ({"TINKER_BASE_URL": "trainer:80"}, "TINKER_BASE_URL"),
         ({"TINKER_BASE_URL": "http://trainer:x"}, "not an http or https URL"),
-        ({"TINKER_BASE_URL": "http://me:secret@trainer"}, "carries a password"),
+        ({"TINKER_BASE_URL": "http://me:secret@trainer"}, "contains a password"),
         ({**LOCAL, "HUD_TUI_TINKER_RANK": "many"}, "HUD_TUI_TINKER_RANK"),
         ({**LOCAL, "HUD_TUI_TINKER_RANK": "0"}, "HUD_TUI_TINKER_RANK"),
         ({**LOCAL, "HUD_TUI_TINKER_TTL": "10m"}, "HUD_TUI_TINKER_TTL"),
