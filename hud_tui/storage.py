@@ -413,7 +413,7 @@ def _check(mode: int, file: Path) -> None:
 
 VERSION = 1
 MOST = 4_000_000
-"""Bytes of the largest file that is read."""
+"""Maximum size of the file, bytes."""
 
 
 class JsonStore:

@@ -480,12 +480,12 @@ class RunRecord(Response):
     """training: the service takes the steps; reported: a client's loop does."""
     name: str | None = None
     status: str | None = None
-    """A job's words; None where nobody says, as of a loop without a job."""
+    """A job's words; None if nobody says, as of a loop without a job."""
     model_id: str
     model: str | None = None
     base: str | None = None
     engine: str | None = None
-    """tiny or tinker; None where the model's base is not this service's engine's."""
+    """tiny or tinker; None if the model's base is not this service's engine's."""
     forked_from: str | None = None
     start: str | None = None
     """Name of the checkpoint that its first step was, or will be, taken from; None: the weights
@@ -524,7 +524,7 @@ class RunRecord(Response):
     tokens: int = 0
     """Generated in the rollouts of its steps."""
     alarms: int | None = None
-    """How many of them hold; None where no detector has looked."""
+    """How many of them hold; None if no detector has looked."""
     alarm: str | None = None
     """The worst of these: info, warn or critical."""
     alarm_title: str | None = None

@@ -112,7 +112,7 @@ def _headless(command: Command, args: argparse.Namespace) -> int:
         if getattr(args, flag) is not None:
             raise HudUsage(f"--{flag} needs the app", "remove --headless")
     if not command.function:
-        raise HudUsage(f"{args.command} is for the app", "leave out --headless")
+        raise HudUsage(f"{args.command} needs the app", "remove --headless")
     from hud_tui.cli.connect import connector_of, run_command
 
     return run_command(command.load(), args, connector_of(args))

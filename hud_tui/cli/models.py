@@ -1,4 +1,4 @@
-"""``models`` and ``fork``."""
+"""``models``, ``fork``, ``checkpoints``, ``head``, ``protect`` and ``status``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from hud_tui.cli.connect import connector_of, paths_of
 from hud_tui.cli.output import (
+    alarm_report,
     changes,
     confirm,
     emit,
-    judge,
     plain,
     report_documents,
     require_consent,
@@ -46,8 +46,8 @@ async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
 def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | None:
     """A checkpoint as documents have it; None for the base weights.
 
-    The wire's fields tell what its step was trained on; ``own_reward``, ``own_heldout_reward``
-    and ``sampled`` (rollouts) what its own weights scored, null and 0 where nobody sampled it.
+    The wire's fields describe its step; ``own_reward``, ``own_heldout_reward`` and ``sampled``
+    (rollouts) its own weights: null and 0 if nothing was sampled from them.
     """
     if position is None:
         return None
@@ -58,7 +58,7 @@ def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | No
 
 
 async def head(client: HudClient, args: argparse.Namespace) -> int:
-    """The head; with ``--set`` or ``--back``, another one, verified by reading the tree again."""
+    """Show the head; with ``--set`` or ``--back`` move it, verified by reading the tree again."""
     if changes(args):
         require_consent(args, client)
     model = await client.model(args.model)
@@ -83,8 +83,8 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
     lineage = list(tree.lineage(tree.head))
     if args.back >= len(lineage):
         behind = max(0, len(lineage) - 1)
-        hint = "the base weights are not a checkpoint and cannot be set"
-        raise HudUsage(f"--back {args.back}: the head has {behind} steps behind it", hint)
+        hint = "the base weights cannot be the head"
+        raise HudUsage(f"--back {args.back}: the head is only {behind} steps from the base", hint)
     return tree[lineage[args.back]]
 
 
@@ -93,7 +93,7 @@ def _question(model: Model, tree: Tree, target: Checkpoint) -> str:
 
 
 async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
-    """While somebody thought about the question, a step may have landed.
+    """Check that the head did not move while the question was open.
 
     Raises:
         HudConflict: The head moved.
@@ -101,18 +101,18 @@ async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
     now = Tree.of(await client.checkpoints(model.id))
     if _id(now.served) != _id(tree.served):
         moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
-        raise _conflict(f"{moved}; nothing was sent", "look again, then decide")
+        raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
 
 
 async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree | None:
-    """Set the head once, and read the tree that results, whatever the answer was.
+    """Set the head once, then read the tree, whatever the answer.
 
     Returns:
-        None if the service says that it was set, and the tree cannot be read.
+        The tree; None if the head was set but the tree cannot be read.
 
     Raises:
-        HudUnclear: No answer says whether it was set, and the tree does not show it.
-        HudError: It was not.
+        HudUnclear: The outcome is unknown, and the tree does not show the move.
+        HudError: The head was not set.
     """
     try:
         if _id(tree.served) != target.id:
@@ -122,19 +122,19 @@ async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint
     try:
         return Tree.of(await client.checkpoints(model.id))
     except HudError as error:
-        tell(f"the head was set, but the tree cannot be read now: {error.message}")
+        tell(f"the head was set, but the tree could not be read: {error.message}")
         return None
 
 
 async def _look(
     client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudUnclear
 ) -> Tree:
-    """The tree once it shows the head that was set without an answer.
+    """The tree, once it shows the move.
 
     Raises:
-        HudUnclear: The failure, where it never does.
+        HudUnclear: `failure`, if it does not.
     """
-    seen = "the tree cannot be read now"
+    seen = "the tree could not be read"
     for wait_s in LOOKS_S:
         await asyncio.sleep(wait_s)
         try:
@@ -145,7 +145,7 @@ async def _look(
             return after
         seen = f"the service says the head is {label(after.served)}"
     again = f"hud-tui --headless head {model.model_name}"
-    failure.hint = f"{seen}; look once more before you set it again: {again}"
+    failure.hint = f"{seen}; check again before you retry: {again}"
     raise failure
 
 
@@ -157,7 +157,7 @@ def _report(model: Model, before: Tree, target: Checkpoint, after: Tree | None) 
         return
     if not _took(before, after, target):
         now, wanted = label(after.served), label(target)
-        hint = f"somebody else moves it: hud-tui --headless head {model.model_name}"
+        hint = f"somebody else moved it: hud-tui --headless head {model.model_name}"
         moved = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
         moved.outcome = "done"
         raise moved
@@ -165,7 +165,7 @@ def _report(model: Model, before: Tree, target: Checkpoint, after: Tree | None) 
 
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
-    """Whether the head is the target, or steps that have been trained from it since."""
+    """Whether the head is the target, or descends from it by training."""
     known = {checkpoint.id for checkpoint in before}
     for position in after.lineage(after.head):
         if after[position].id == target.id:
@@ -176,7 +176,7 @@ def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
 
 
 def _conflict(message: str, hint: str) -> HudConflict:
-    """A conflict that was seen here; no server answered so."""
+    """A conflict detected by this client."""
     error = HudConflict(409, message, hint)
     error.message, error.status = message, None
     return error
@@ -201,21 +201,21 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
-# ``protect``: models that are changed only by who types their name.
+# ``protect``: models whose changes need their name typed.
 
 
 def protect(args: argparse.Namespace) -> int:
-    """Protect a model, or no longer; or say which are.
+    """Protect a model, unprotect it, or list protected models.
 
     Raises:
         HudError: The service does not answer, or has no such model.
-        HudProtected: It is to be protected no longer, and its name was not typed.
+        HudProtected: Unprotecting without ``--confirm NAME``.
     """
     kept = Protection(lambda: paths_of(args).state)
     if args.model is not None:
         asyncio.run(_change(args, kept))
     elif args.off:
-        raise HudUsage("say which model", "see hud-tui protect")
+        raise HudUsage("no model given", "hud-tui protect lists protected models")
     models = [{"id": id_, "name": name} for id_, name in kept.models.items()]
     if args.headless:
         emit("protect", {"protected": models})
@@ -239,7 +239,7 @@ async def _change(args: argparse.Namespace, kept: Protection) -> None:
 
 
 async def _named(client: HudClient, args: argparse.Namespace, kept: Protection) -> tuple[str, str]:
-    """A model's id and name; one that is gone is found among the protected."""
+    """Id and name of a model; a deleted one is found among the protected."""
     if args.off and args.model in kept.models:
         return args.model, kept.models[args.model]
     model = await client.model(args.model)
@@ -272,7 +272,7 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
     said: dict[str, Any] = {"head": head, "job": job and job_document(job)}
     if args.verbose:
         said["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
-    alarms = report_documents(judge(grown, job, silent_s(tree, job), limits))
+    alarms = report_documents(alarm_report(grown, job, silent_s(tree, job), limits))
     emit("status", {**plain(now), **said, **alarms})
     return 0
 
@@ -313,7 +313,7 @@ async def named(client: HudClient, ref: str) -> Model:
         job = await client.known_job(await _find_job(client, ref, unknown))
         name = job and (job.model_id or job.fine_tuned_model or job.model)
         if not name:
-            raise HudUsage(f"job {one_line(ref)} trains no model") from unknown
+            raise HudUsage(f"job {one_line(ref)} does not train a model") from unknown
         return find_model(name, models)
 
 
@@ -323,4 +323,4 @@ async def _find_job(client: HudClient, ref: str, unknown: HudUsage) -> str:
     except HudAmbiguous:
         raise
     except HudUsage as error:
-        raise HudUsage(f"{unknown.message}, nor a job", unknown.hint) from error
+        raise HudUsage(f"no model or job named {one_line(ref)}", unknown.hint) from error

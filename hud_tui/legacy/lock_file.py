@@ -251,7 +251,7 @@ def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
     try:
         return _changed(document, name, text, entry)
     except (library().error.YAMLError, NotImplementedError) as error:  # read, but not written
-        what = f"{document.name}: {KEY} cannot be changed in what stands there"
+        what = f"{document.name}: {KEY} cannot be changed in this form"
         raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
 
 
@@ -358,7 +358,7 @@ def primary_source(directory: Path) -> str:
         )
     dataset = load_lock(file).dataset
     if dataset is None:
-        hint = "hud-tui convert makes a data set, and notes it there"
+        hint = "hud-tui convert writes a data set and records it there"
         raise HudUsage(f"give SOURCE: {one_line(file)} names no primary_dataset", hint)
     folder = file.parent / dataset.path
     return str(folder) if dataset.path and folder.exists() else dataset.name
@@ -417,7 +417,7 @@ def replace_file(file: Path, body: bytes) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         message = f"{one_line(file)}: {one_line(error.strerror or error)}"
-        raise HudUsage(message, "choose a place that can be written to") from error
+        raise HudUsage(message, "choose a writable directory") from error
 
 
 def _mode(target: Path) -> int:
@@ -493,7 +493,7 @@ def _docker_image(args: list[Any]) -> str | None:
     return None
 
 
-# Whether tasks and the lock file beside them speak of the same environment.
+# Consistency of tasks with the lock file beside them.
 
 
 CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
@@ -503,7 +503,7 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
     """
     Args:
         lock: The lock file beside the tasks.
-        tasks: Of any form; those of other environments are not judged by it.
+        tasks: Of any form; tasks of other environments are not checked.
 
     Returns:
         A finding for each disagreement, or one that there is none. None fails a run: the
@@ -539,9 +539,9 @@ def _is_of(lock: Lock, task: Task) -> bool:
 def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
     """All of the tasks run something else."""
     images = (image for task in tasks for image in images_of(task.more.get("mcp_config")))
-    message = f"no task runs {one_line(lock.image, 90)}, which the lock file names:"
+    message = f"no task runs {one_line(lock.image, 90)}, the image of the lock file:"
     message += f" they run {names(list(dict.fromkeys(images)))}"
-    fix = "name the image that is meant in mcp_config, or keep the tasks beside their own lock file"
+    fix = "set the right image in mcp_config, or keep the tasks beside their own lock file"
     return Finding("lock", "warning", message, places(tasks), fix)
 
 
@@ -558,7 +558,7 @@ def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
     for image, rows in others.items():
         message = f"{count(len(rows), 'task')} run {one_line(image, 90)}"
         message += f", the lock file names {one_line(lock.image, 90)}"
-        fix = "name the image that is meant in mcp_config, or build again: hud build"
+        fix = "set the right image in mcp_config, or build again: hud build"
         yield Finding("lock", "warning", message, places(rows), fix)
 
 

@@ -86,7 +86,7 @@ def exact_constructor() -> type:
 
 
 class _Budget:
-    """How large the document becomes, aliases written out."""
+    """Size of the document with aliases expanded."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
@@ -115,7 +115,7 @@ class _Budget:
     def alias(self, line: int, anchor: str) -> None:
         size = self.sizes.get(anchor)
         if size is None:
-            raise Refused(line, f"the alias *{one_line(anchor, 40)} stands for nothing before it")
+            raise Refused(line, f"the alias *{one_line(anchor, 40)} is not defined before it")
         self._add(line, None, size)
 
     def tag(self, line: int, tag: object, also: tuple[str, ...]) -> None:
@@ -130,7 +130,7 @@ class _Budget:
             outer, so_far = self.open[-1]
             self.open[-1] = (outer, size := so_far + size)
         if size > MAX_NODES:
-            raise Refused(line, f"more than {MAX_NODES} values, aliases written out")
+            raise Refused(line, f"more than {MAX_NODES} values with aliases expanded")
 
 
 # YAML that anybody may have written, read within bounds.
@@ -247,13 +247,13 @@ def _load(name: str, text: str) -> Any:
         at = f"{name} line {mark.line + 1} column {mark.column + 1}" if mark else name
         problem = one_line(error.problem or error.context or "cannot be read")
         if isinstance(error, library().constructor.DuplicateKeyError):
-            problem = "a key stands twice"  # ruamel's words have the values, which may be secret
-        raise HudUsage(f"{at}: not YAML: {problem}", "correct that line and try again") from None
+            problem = "duplicate key"  # ruamel's words have the values, which may be secret
+        raise HudUsage(f"{at}: not YAML: {problem}", "fix that line and try again") from None
     except errors.YAMLError as error:
         message = f"{name}: not YAML: {one_line(error)}"
-        raise HudUsage(message, "correct it and try again") from None
+        raise HudUsage(message, "fix it and try again") from None
     except NotImplementedError as error:  # ruamel.yaml's word for comments on one another's place
-        message = f"{name}: a comment or blank line within a key, which is not read"
+        message = f"{name}: unsupported comment or blank line within a key"
         raise HudUsage(message, "write each key on a line of its own") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         message = f"{name}: a number or date that cannot be read ({type(error).__name__})"
@@ -265,11 +265,11 @@ def _plain(document: Document, value: Any, path: KeyPath) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise document.wrong(path, "a key of it is not text", "put that key in quotes")
+                raise document.wrong(path, "a key is not text", "put that key in quotes")
         return {str(key): _plain(document, part, (*path, str(key))) for key, part in value.items()}
     if isinstance(value, str):
         if has_surrogate(value):
-            raise document.wrong(path, "lone surrogate: not valid text", "correct it")
+            raise document.wrong(path, "lone surrogate: not valid text", "fix it")
         return str(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_plain(document, part, (*path, index)) for index, part in enumerate(value)]

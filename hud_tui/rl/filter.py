@@ -1,11 +1,11 @@
-"""A filter typed by hand: words of a name, and comparisons such as ``reward>.6``.
+"""Filter expressions for checkpoints: words of a name, and comparisons such as ``reward>.6``.
 
 Terms are separated by spaces and all must hold; ``!`` before one inverts it:
 
     step-0001          the name or the id contains it
     reward>=.6         a number: reward, sampled, step, lr, traces, datums, tokens, or a metric
     kl<.01             a metric whose key contains it
-    step_reward>.6     the same of the step that made it, not of its own rollouts
+    step_reward>.6     the reward of the step that made it, instead of its own
     step:100..200      a range, both ends included; either end may be left out
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
     is:pinned          pinned, noted, alarm, expired, damaged, weights, head
@@ -13,8 +13,8 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
 The grammar is one for all that is listed; `Fields` says what a kind of thing has, `CHECKPOINTS`
 below what a checkpoint has, and `hud_tui.rl.runs` what a run has.
 
-What tells of weights (reward, heldout, entropy, kl …) is the checkpoint's own, see
-`hud_tui.rl.own_numbers`; one that nobody sampled yet has none and does not match.
+Metrics of the weights (reward, heldout, entropy, kl …) are the checkpoint's own, see
+`hud_tui.rl.own_numbers`; a checkpoint without rollouts has none and does not match.
 """
 
 import operator
@@ -65,7 +65,7 @@ class Fields(Generic[P]):
     traits: Mapping[str, Callable[P, bool]]
     """After ``is:``."""
     number: Callable[[str], Callable[P, float | None] | None]
-    """How to get at a number by its name; None where nothing has one of this name."""
+    """How to get at a number by its name; None if nothing has one of this name."""
     numbers: Sequence[str] = ()
     """Names of numbers, to offer for a misspelt one."""
 
@@ -74,7 +74,7 @@ def parse_terms(expression: str, fields: Fields[P]) -> Callable[P, bool]:
     """Read a filter: whether a thing is let through.
 
     Raises:
-        HudUsage: A term that says nothing; the message shows it.
+        HudUsage: An invalid term; the message shows it.
     """
     terms = [_term(word, fields) for word in expression.split()]
 
@@ -93,7 +93,7 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
         return _contains(fields.words, wanted, word.startswith("!"))
     invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4]
     if not key or not value:
-        missing = "a name before it is missing" if not key else "what to compare with is missing"
+        missing = "no name before the operator" if not key else "no value after the operator"
         raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
     if key == IS:
         return _trait(word, value.casefold(), invert != (compare == "!="), fields)
@@ -201,7 +201,7 @@ OWN_NUMBERS: Mapping[str, Callable[[Own], float | None]] = {
     "sampled": lambda own: own.sampled,
 }
 STEP = "step_"
-"""Before a metric's name: as the step that made the checkpoint reports it."""
+"""Prefix of a metric's name: its value in the step that made the checkpoint."""
 TRAITS: Mapping[str, Callable[[Checkpoint], bool]] = {
     "pinned": lambda c: c.pinned,
     "head": lambda c: c.is_active,
@@ -221,12 +221,12 @@ def parse(
 
     Args:
         expression: What was typed.
-        metrics: Keys that the tree has, to tell a misspelt one; None to let any pass.
+        metrics: Known keys, to reject misspelled ones; None accepts any.
         notes: Notes by the checkpoint's id.
         onsets: Ids of the checkpoints that alarms began with.
 
     Raises:
-        HudUsage: A term that says nothing; the message shows it.
+        HudUsage: An invalid term; the message shows it.
     """
     return parse_terms(expression, _fields(metrics, notes or {}, onsets))
 
@@ -267,7 +267,7 @@ def _is_number(key: str, metrics: Collection[str]) -> bool:
 
 
 def _value(tree: Tree, position: int, key: str) -> float | None:
-    """A number by the name that a person types; None where there is none."""
+    """A number by its name in a filter; None if the checkpoint does not have it."""
     node = tree[position]
     if key in NUMBERS:
         value = getattr(node, NUMBERS[key])

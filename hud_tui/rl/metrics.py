@@ -12,12 +12,12 @@ from math import inf, isclose, isfinite, isinf, nan
 
 from hud_tui.wire import Checkpoint
 
-# Every known metric: its name, meaning, healthy range, and what other trainers call it.
+# Every known metric: title, meaning, healthy range, and its names in other trainers.
 #
 # Source of the names: the documentation and code of TRL (`grpo_trainer.py`), verl
 # (`metric_utils.py`), tinker-cookbook, prime-rl and OpenRLHF. Of the ranges: tinker-cookbook
-# and prime-rl for the KL between sampler and trainer, TRL and prime-rl for groups without
-# spread, common practice for the rest.
+# and prime-rl for the KL between sampler and trainer, TRL and prime-rl for zero-variance
+# groups, common practice for the rest.
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Metric:
     """One metric of a training step."""
 
     key: str
-    """The embedded service's own name, where it has one."""
+    """Canonical key: the embedded service's name for it."""
     title: str
     meaning: str
     better: int = 0
     """1 where higher is better, −1 where lower is, 0 where neither."""
     names: tuple[str, ...] = ()
-    """What other trainers call it, best known first."""
+    """Names in other trainers; where a step has several, the first wins."""
     healthy: tuple[float, float] | None = None
-    """Least and greatest value that is nothing to worry about, where one can say."""
+    """Lowest and highest healthy value; None if unknown."""
 
 
 TABLE = (
@@ -51,13 +51,13 @@ TABLE = (
         1,
         ("eval_reward", "test/env/all/reward/total", "eval/reward/mean"),
     ),
-    Metric("reward_std", "reward spread", "Standard deviation over the step's rollouts."),
+    Metric("reward_std", "reward std", "Standard deviation over the step's rollouts."),
     Metric(
-        "reward_min", "reward min", "Lowest reward of the step.", 0,
+        "reward_min", "min reward", "Lowest reward of the step.", 0,
         ("critic/score/min", "critic/rewards/min"),
     ),
     Metric(
-        "reward_max", "reward max", "Highest reward of the step.", 0,
+        "reward_max", "max reward", "Highest reward of the step.", 0,
         ("critic/score/max", "critic/rewards/max"),
     ),
     Metric(
@@ -66,9 +66,9 @@ TABLE = (
     ),
     Metric(
         "kl_sample_train",
-        "kl sample-train",
-        "Nats per token between sampler and trainer at the update, over all tokens that were"
-        " sampled (of a loop of your own: sent); below .01.",
+        "KL (sampler ‖ trainer)",
+        "Nats per token between sampling and trained policy at the update, over all sampled tokens"
+        " (in a training loop of your own: all tokens sent); healthy below .01.",
         -1,
         (
             *("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean"),
@@ -78,38 +78,38 @@ TABLE = (
     ),
     Metric(
         "kl_reference",
-        "kl reference",
-        "Nats a token from the reference policy; below .5.",
+        "KL to reference",
+        "Nats per token from the reference policy; healthy below .5.",
         -1,
         ("kl", "actor/kl_loss", "kl_policy_base", "ref_kl/mean"),
         (-0.5, 0.5),
     ),
     Metric(
-        "ratio_max", "ratio max",
+        "ratio_max", "max ratio",
         "Largest importance ratio of a sampled token at the update; 1 is on-policy.", 0,
         ("sampling/importance_sampling_ratio/max",),
     ),
     Metric(
         "clip_fraction",
-        "clip frac",
-        "Share of sampled tokens whose ratio is outside the loss's clip bounds at the update, or"
-        " .8 – 1.2 where the loss clips nothing; below .2.",
+        "clip fraction",
+        "Share of sampled tokens whose importance ratio is outside the loss's clip bounds at the"
+        " update (outside .8 – 1.2 if the loss does not clip); healthy below .2.",
         0,
         ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"),
         (0.0, 0.2),
     ),
     Metric(
-        "clip_fraction_low", "clip frac low", "Share of ratios below the lower clip bound.", 0,
+        "clip_fraction_low", "clip fraction low", "Share of ratios below the lower bound.", 0,
         ("clip_ratio/low_mean", "actor/pg_clipfrac_lower"),
     ),
     Metric(
-        "clip_fraction_high", "clip frac high", "Share of ratios above the upper clip bound.", 0,
+        "clip_fraction_high", "clip fraction high", "Share of ratios above the upper bound.", 0,
         ("clip_ratio/high_mean",),
     ),
     Metric(
         "entropy", "entropy",
-        "Nats per token of the weights before the step, over all tokens that were sampled (of a"
-        " loop of your own: sent); near 0 nothing is explored. On tinker the mean of −logprob.", 0,
+        "Nats per token of the policy before the step, over all sampled tokens (in a training loop"
+        " of your own: all tokens sent); near 0: no exploration. On tinker: mean of −logprob.", 0,
         ("optim/entropy", "actor/entropy", "entropy/all/mean", "entropy_loss"),
     ),
     Metric(
@@ -121,40 +121,40 @@ TABLE = (
         ("actor/lr", "optim/lr", "actor_lr"),
     ),
     Metric(
-        "frac_groups_zero_spread",
-        "zero-spread",
-        "Share of groups whose rewards are all equal, which teach nothing; below .5.",
+        "frac_reward_zero_std",
+        "zero-variance",
+        "Share of groups whose rewards are all equal: no gradient; healthy below .5.",
         -1,
-        ("frac_reward_zero_std",),
+        ("@@OLD",),
         (0.0, 0.5),
     ),
     Metric(
-        "frac_groups_all_good", "all good", "Share of groups solved every time: too easy.", 0,
-        ("env/all/by_group/frac_all_good",),
+        "frac_groups_all_solved", "all solved", "Share of groups solved every time: too easy.", 0,
+        ("env/all/by_group/frac_all_good", "frac_groups_all_good"),
     ),
     Metric(
-        "frac_groups_all_bad", "all bad", "Share of groups never solved: too hard.", 0,
-        ("env/all/by_group/frac_all_bad",),
+        "frac_groups_all_failed", "all failed", "Share of groups never solved: too hard.", 0,
+        ("env/all/by_group/frac_all_bad", "frac_groups_all_bad"),
     ),
     Metric(
-        "frac_groups_mixed", "mixed groups", "Share of groups with spread, which teach.", 1,
+        "frac_groups_mixed", "mixed groups", "Share of groups whose rewards differ.", 1,
         ("env/all/by_group/frac_mixed", "is_trainable/mean"), (0.1, 1.0),
     ),
     Metric(
-        "completion_length_mean", "length mean", "Generated tokens a rollout.", 0,
+        "completion_length_mean", "mean length", "Generated tokens per rollout.", 0,
         (
             *("completions/mean_length", "response_length/mean", "ac_tokens_per_turn"),
             *("num_total_tokens/mean", "response_length"),
         ),
     ),
     Metric(
-        "completion_length_max", "length max", "Longest rollout of the step, in tokens.", 0,
+        "completion_length_max", "max length", "Longest rollout of the step, in tokens.", 0,
         ("completions/max_length", "response_length/max"),
     ),
     Metric(
         "truncated_share",
         "truncated",
-        "Share of rollouts cut off at max_tokens; below .05.",
+        "Share of rollouts cut off at max_tokens; healthy below .05.",
         -1,
         (
             *("completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/mean"),
@@ -163,15 +163,15 @@ TABLE = (
         (0.0, 0.05),
     ),
     Metric(
-        "errored_share", "errored", "Share of rollouts that ended in an error; below .05.", -1,
+        "errored_share", "errored", "Share of rollouts that failed; healthy below .05.", -1,
         ("has_error/mean", "response/aborted_ratio"), (0.0, 0.05),
     ),
     Metric(
-        "turns_mean", "turns", "Turns a rollout.", 0,
+        "turns_mean", "turns", "Turns per rollout.", 0,
         ("num_turns/mean", "turns_per_episode"),
     ),
     Metric(
-        "tool_calls_mean", "tool calls", "Tool calls a rollout.", 0,
+        "tool_calls_mean", "tool calls", "Tool calls per rollout.", 0,
         ("tools/call_frequency", "tool_call_counts/mean"),
     ),
     Metric(
@@ -179,49 +179,49 @@ TABLE = (
         ("tools/failure_frequency",),
     ),
     Metric(
-        "staleness_mean", "staleness", "Steps from a rollout's policy to the trained; up to 4.", -1,
+        "staleness_mean", "staleness", "Steps between sampling and training; healthy up to 4.", -1,
         ("async/staleness_mean", "off_policy/mean"), (0.0, 4.0),
     ),
     Metric(
-        "staleness_max", "staleness max", "The most steps behind of any rollout; up to 8.", -1,
+        "staleness_max", "max staleness", "Staleness of the oldest rollout; healthy up to 8.", -1,
         ("async/staleness_max", "off_policy/max"), (0.0, 8.0),
     ),
-    Metric("sampling_logprob_mean", "sampling logprob", "Mean logprob of the sampled tokens."),
+    Metric("sampling_logprob_mean", "mean logprob", "Mean logprob of the sampled tokens."),
     Metric("tokens", "tokens trained", "Tokens with a gradient in the step."),
     Metric(
         "trained/entropy", "trained entropy",
-        "Entropy over the tokens with a gradient only, a few dozen late in a run.",
+        "Entropy over the tokens with a gradient only; often few late in a run.",
     ),
     Metric(
-        "trained/kl_sample_train", "trained kl",
-        "KL of sampler and trainer over the tokens with a gradient only.", -1,
+        "trained/kl_sample_train", "trained KL",
+        "KL between sampler and trainer over the tokens with a gradient only.", -1,
     ),
     Metric(
         "trained/ratio_max", "trained ratio max",
         "Largest importance ratio of a token with a gradient.",
     ),
     Metric(
-        "trained/clip_fraction", "trained clip frac",
-        "Share outside the clip bounds of the tokens with a gradient only.",
+        "trained/clip_fraction", "trained clip fraction",
+        "Clip fraction over the tokens with a gradient only.",
     ),
     Metric(
-        "tokens_per_s", "tokens/s", "Generated tokens a second while sampling.", 1,
+        "tokens_per_s", "tokens/s", "Generated tokens per second while sampling.", 1,
         ("perf/throughput",),
     ),
     Metric(
-        "step_s", "step s", "Seconds of the whole step.", -1,
+        "step_s", "step time (s)", "Seconds of the whole step.", -1,
         ("step_time", "time/total", "time/step", "timing_s/step"),
     ),
     Metric(
-        "rollout_s", "rollout s", "Seconds the step spent on rollouts.", -1,
+        "rollout_s", "sampling time (s)", "Seconds the step spent on rollouts.", -1,
         ("timing_s/gen", "time/sampling_time_mean"),
     ),
-    Metric("train_s", "train s", "Seconds the step spent on training.", -1),
-    Metric("mfu", "mfu", "Share of the machine's peak that training uses.", 1,
+    Metric("train_s", "training time (s)", "Seconds the step spent on training.", -1),
+    Metric("mfu", "MFU", "Model FLOPs utilisation: share of the hardware's peak FLOP/s.", 1,
            ("perf/mfu/actor", "perf/mfu")),
-    Metric("cost_usd", "cost $", "Dollars that the step cost.", -1, ("cost/step_usd",)),
+    Metric("cost_usd", "cost ($)", "Cost of the step in US dollars.", -1, ("cost/step_usd",)),
     Metric(
-        "cost_total_usd", "cost so far $", "Dollars that the run has cost.", -1,
+        "cost_total_usd", "total cost ($)", "Cost of the run so far in US dollars.", -1,
         ("cost/cumulative_usd",),
     ),
     Metric("num_traces", "traces", "Rollouts of the step."),
@@ -232,33 +232,33 @@ OF_WEIGHTS = frozenset(
     {
         *("reward_mean", "heldout_reward", "reward_std", "reward_min", "reward_max"),
         *("kl_sample_train", "kl_reference", "entropy", "sampling_logprob_mean"),
-        *("frac_groups_zero_spread", "frac_groups_mixed"),
-        *("frac_groups_all_good", "frac_groups_all_bad"),
+        *("frac_reward_zero_std", "frac_groups_mixed"),
+        *("frac_groups_all_solved", "frac_groups_all_failed"),
         *("completion_length_mean", "completion_length_max", "truncated_share", "errored_share"),
         *("turns_mean", "tool_calls_mean", "tool_failures"),
     }
 )
-"""Metrics of a step's rollouts: they tell of the weights that sampled them, which are those
-before the step. All others tell of the step itself: its update (gradient norm, clip
-fraction, loss), how old its rollouts were, what it cost."""
+"""Metrics of a step's rollouts. They describe the policy that sampled them, which is the one
+before the step. All other metrics describe the step itself: its update (gradient norm, clip
+fraction, loss), the staleness of its rollouts, its cost."""
 
 
-# The vocabulary of metrics: one key for what trainers call by many names.
+# Canonical keys: one key for the names that different trainers use.
 #
-# A key that is in no list keeps its own name and is drawn like any other.
+# An unknown key keeps its name and is drawn like any other.
 METRICS = {metric.key: metric for metric in TABLE}
 _PREFIXES = ("tinker.", "tinker/")
-"""What HUD puts before the names of a trainer behind it."""
+"""Prefixes that HUD adds to the metrics of the trainer behind it."""
 _PATTERNS = (
     (re.compile(r"train/agg/effective/[^/]+/reward/mean"), "reward_mean"),
     (re.compile(r"eval/[^/]+/effective/[^/]+/avg@\d+"), "heldout_reward"),
     (re.compile(r"val-core/.+/acc/mean@\d+"), "heldout_reward"),
 )
-"""Names with a part that is the run's own."""
+"""Names that contain a part chosen by the run."""
 
 
 def _ranked() -> dict[str, tuple[str, int]]:
-    """For every name: the key, and how well known the name is, the key itself best."""
+    """Canonical key and rank of every name; the key itself has the lowest rank."""
     names = {one.key: (one.key, -1) for one in TABLE}
     for one in TABLE:
         for rank, name in enumerate(one.names):
@@ -270,22 +270,22 @@ _NAMES = _ranked()
 
 
 def canonical(key: str) -> str:
-    """The vocabulary's key for a trainer's name; an unknown name is its own."""
+    """The canonical key of a trainer's metric name; an unknown name is returned as is."""
     return _place(key)[0]
 
 
 def translate(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A step's metrics under the vocabulary's keys.
+    """A step's metrics under canonical keys.
 
-    Where several of them mean the same, the best known name is taken and the others keep
-    their own: nothing is dropped.
+    If several names map to one key, the lowest rank gets it and the others keep their own
+    names: nothing is dropped.
     """
     return dict(zip(_translated(tuple(metrics)), metrics.values(), strict=True))
 
 
 @lru_cache(256)
 def spelling(keys: tuple[str, ...], key: str) -> str | None:
-    """Which of a step's keys means the vocabulary's `key`; None where none does."""
+    """The name that a step uses for a canonical `key`; None if it does not report it."""
     meant = _translated(keys)
     return keys[meant.index(key)] if key in meant else None
 
@@ -300,7 +300,7 @@ def _translated(keys: tuple[str, ...]) -> Sequence[str]:
 
 @lru_cache(4096)
 def _place(key: str) -> tuple[str, float]:
-    """The vocabulary's key, and a rank that is lower for better known names."""
+    """Canonical key and rank of a name; a lower rank wins."""
     for prefix in ("", *_PREFIXES):
         bare = key.removeprefix(prefix)
         if bare in _NAMES and key.startswith(prefix):
@@ -314,14 +314,14 @@ ORDER = {key: rank for rank, key in enumerate(METRICS)}
 
 
 def metric(key: str) -> Metric:
-    """What is known of a key, by whatever trainer's name; an unknown one is its own title."""
-    return METRICS.get(canonical(key)) or Metric(key, key, "A metric of the service's own.")
+    """The metric of a key in any trainer's spelling; an unknown key is its own title."""
+    return METRICS.get(canonical(key)) or Metric(key, key, "Reported by the service.")
 
 
 @lru_cache(4096)
 def of_weights(key: str) -> bool:
-    """Whether a metric tells of the weights that sampled a step's rollouts, its parent's;
-    else it tells of the step itself: its update, its cost. So does one that nobody knows."""
+    """Whether a metric describes the policy that sampled a step's rollouts (its parent's
+    weights). Otherwise, and if it is unknown, it describes the step itself."""
     return canonical(key) in OF_WEIGHTS or _REWARD_PART.fullmatch(key) is not None
 
 
@@ -331,12 +331,12 @@ def ranked(keys: list[str]) -> list[str]:
 
 
 def title(key: str) -> str:
-    """What a column is called; where several names mean the same, all but one keep their own."""
+    """Display title of a key after `translate`; an unknown key is its own title."""
     return METRICS[key].title if key in METRICS else key
 
 
 def healthy(known: Metric) -> str:
-    """The range that is nothing to worry about, e.g. ``≤.01``; empty where nobody can say."""
+    """The healthy range, e.g. ``≤.01``; empty if unknown."""
     if known.healthy is None:
         return ""
     low, high = known.healthy
@@ -373,13 +373,13 @@ def short(value: float | None) -> str:
 
 
 RESIDUE, NOTHING = 1e-9, 1e-14
-"""A relative change this small is what averaging or adding up left; and one from nothing."""
+"""Relative and absolute change below which two values differ by rounding only."""
 SLIGHT = 0.01
-"""A smaller relative change is none where both values read the same."""
+"""Relative change below which values that print alike count as equal."""
 
 
 def change(before: float, after: float) -> float:
-    """How far `after` is from `before`: 0 where that cannot be seen, NaN where one is unknown."""
+    """`after` − `before`; 0 if both print alike, NaN if either is unknown."""
     if not (isfinite(before) and isfinite(after)):
         return nan
     still = isclose(before, after, rel_tol=RESIDUE, abs_tol=NOTHING)
@@ -463,7 +463,7 @@ class Series:
         return self.column(key)[: self.length]
 
     def last(self, key: str) -> float:
-        """The newest value of a metric that is not NaN; NaN where there is none."""
+        """The newest value of a metric that is not NaN; NaN if there is none."""
         column = self._columns.get(key)
         if column is None:
             return nan
@@ -471,7 +471,7 @@ class Series:
         return next((column[row] for row in rows if column[row] == column[row]), nan)
 
     def same_rows(self, other: "Series") -> bool:
-        """Whether both see rows of the same columns, so that those both have are equal."""
+        """Whether both share their columns, so that common rows are equal."""
         return self._columns is other._columns
 
     def add(self, checkpoint: Checkpoint) -> "Series":
@@ -492,14 +492,14 @@ class Series:
         return replace(self, length=min(length, self.length))
 
     def truncate_copy(self) -> "Series":
-        """A version with columns of its own, so that it can grow another way."""
+        """A copy with its own columns, which can grow independently."""
         n = self.length
         columns = {key: column[:n] for key, column in self._columns.items()}
         return Series(n, columns, self._tips[:n])
 
 
 def metrics_of(checkpoint: Checkpoint) -> Mapping[str, float]:
-    """A checkpoint's metrics under the vocabulary's keys, its numeric fields among them."""
+    """A checkpoint's metrics under canonical keys, including its numeric fields."""
     metrics = translate(checkpoint.metrics)
     for name in FIELDS:
         value = getattr(checkpoint, name)

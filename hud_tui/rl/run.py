@@ -1,4 +1,4 @@
-"""Run: all that a screen shows of one model's training, at one moment."""
+"""Run: an immutable snapshot of one model's training; job states and status."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -21,26 +21,26 @@ from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, EvaluationJob, Group, Job, JobStatus, Model
 
-# HUD's words for how a job stands. One list: what has not ended goes on.
+# Job states in HUD's words. A state that is not in ENDED is active.
 
 
 SUCCEEDED = frozenset({"succeeded", "completed"})
-"""A job that ended as it should."""
+"""State of a job that finished normally."""
 ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
-"""All words for a job that takes no further step by itself."""
+"""States of jobs that take no further steps."""
 
 
 def has_ended(status: str | None) -> bool:
-    """Whether a job takes no further step by itself."""
+    """Whether a job in this state takes no further steps."""
     return status in ENDED
 
 
 def is_active(status: str | None) -> bool:
-    """Whether a job still goes on; a word that is not known is no end."""
+    """Whether a job is active; an unknown state counts as active."""
     return status is not None and status not in ENDED
 
 
-# What a job's row says of it; of a managed run, its metadata say more.
+# Facts of a job from its row; a managed run has more in its metadata.
 
 
 def job_is_active(job: Job) -> bool:
@@ -49,12 +49,12 @@ def job_is_active(job: Job) -> bool:
 
 
 def job_title(job: Job) -> str:
-    """What a job is called, in one clean line."""
+    """Display name of a job, safe to print in one line."""
     return one_line(job.name or f"job {job.id[:8]}", 60)
 
 
 def job_model_id(job: Job) -> str | None:
-    """Id of the model that a managed run trains, where the service says so."""
+    """Id of the model that a managed run trains; None if the service does not say."""
     found = (job.metadata or {}).get("model_id")
     return found if isinstance(found, str) else None
 
@@ -73,19 +73,19 @@ def job_progress(job: Job) -> str:
 
 
 def job_reason(job: Job) -> str:
-    """Why a job ended as it did, where its row says so."""
+    """Why a job ended, from its row; empty if it does not say."""
     return str((job.metadata or {}).get("reason") or "")
 
 
 def may_have_reason(job: Job) -> bool:
-    """Whether it is worth asking why a job ended: it ended badly, and its row does not say."""
+    """Whether to ask the service why a job ended: it failed, and its row does not say."""
     ended_well = job.status in SUCCEEDED
     return has_ended(job.status) and not ended_well and not job_reason(job)
 
 
 EVALUATIONS = 100
 LOG = 200
-"""Events kept for the event pane."""
+"""Lines kept in the event log."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Entry:
     """One line of the event log."""
 
     at: float
-    """Unix seconds by the service's clock; 0 where unknown."""
+    """Unix seconds by the service's clock; 0 if unknown."""
     text: str
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """An immutable snapshot: a reader replaces it whole, nobody changes it."""
+    """An immutable snapshot of one model's training."""
 
     model: Model | None = None
     tree: Tree = field(default_factory=Tree)
@@ -114,15 +114,15 @@ class Run:
     rollouts_step: int | None = None
     """The step that `rollouts` are sampled for."""
     rollouts_attempt: int | None = None
-    """Which sampling of that step they are, from 1; None where the service does not say."""
+    """Attempt at that step, from 1; None if the service does not say."""
     log: tuple[Entry, ...] = ()
     """Newest last, at most LOG."""
     loaded: bool = False
-    """Whether the tree was read at all."""
+    """Whether the tree has been read."""
     evaluations: Mapping[str, EvaluationJob] = field(default_factory=dict)
     """The newest evaluations that were heard of, at most EVALUATIONS, by id, oldest first."""
     alarms: Report = field(default_factory=Report)
-    """What the detectors say of the head's lineage, as far as they have read it."""
+    """Alarms on the head's lineage, as far as it is evaluated."""
 
     @property
     def head(self) -> Checkpoint | None:
@@ -131,22 +131,22 @@ class Run:
 
     @property
     def training(self) -> bool:
-        """Whether a managed run is under way."""
+        """Whether a managed run is active."""
         return self.job is not None and is_active(self.job.status)
 
     @property
     def waits(self) -> str:
-        """What holds the managed run up; empty while it goes on."""
+        """What the managed run waits for; empty if nothing."""
         return (self.job.waits or "") if self.job is not None and self.training else ""
 
     @property
     def groups(self) -> list[Group]:
-        """The newest step's groups on the head's lineage; empty where the service has none."""
+        """The newest step's groups on the head's lineage; empty if the service has none."""
         return [] if self.head is None else self.head.groups
 
     def fold(self, event: Event) -> "Run":
-        """The snapshot after an event. Folding the same event twice changes nothing more,
-        unless it is a rollout that has no number: each of those is one more."""
+        """The snapshot after an event. Idempotent, except for rollouts without an index: each
+        of those is appended."""
         match event:
             case TreeRead(checkpoints=checkpoints):
                 known = reread(self.tree, checkpoints) if self.loaded else None
@@ -181,7 +181,7 @@ class Run:
         return run._log(event.at, f"head set to {label(run.head)}")
 
     def _is_past(self, checkpoint_id: str | None) -> bool:
-        """Whether the head was there and has grown from it: a reading overtook that event."""
+        """Whether the head already descends from it: a read overtook the event."""
         tree, position = self.tree, self.tree.find(checkpoint_id)
         return position is not None and tree.is_ancestor(position, tree.head)
 
@@ -194,7 +194,7 @@ class Run:
         rollouts, ids = ({}, {}) if fresh else (dict(self.rollouts), dict(self.rollout_ids))
         rewards, named = list(rollouts.get(slug, ())), list(ids.get(slug, ()))
         place = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
-        rewards[place : place + 1] = [event.reward]  # an attempt made again replaces its rollouts
+        rewards[place : place + 1] = [event.reward]  # a repeated attempt replaces its rollouts
         named[place : place + 1] = [event.trace_id]
         return replace(
             self,
@@ -205,13 +205,13 @@ class Run:
         )
 
     def _step(self, event: StepTaken) -> "Run":
-        flat = event.metrics.get("frac_groups_zero_spread", 0.0) * len(event.groups)
+        zero = event.metrics.get("frac_reward_zero_std", 0.0) * len(event.groups)
         reward = event.metrics.get("reward_mean")
         parts = [
             f"step {event.step}",
             f"reward {reward:.3f}" if reward is not None else "",
             f"{len(event.groups)} groups" if event.groups else "",
-            f"{round(flat)} without spread" if round(flat) else "",
+            f"{round(zero)} zero-variance" if round(zero) else "",
         ]
         return self._log(event.at, "  ".join(part for part in parts if part))
 
@@ -234,9 +234,9 @@ class Run:
         return run._log(at, f"evaluation of {of} {evaluation.status}")
 
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
-        """What holds the run up, and what it lost: both go by unseen else.
+        """Log what the run waits for, and its notes.
 
-        A batch without spread is an attempt of its own, and shown as that.
+        A zero-variance batch is shown as an attempt of its own instead.
         """
         run = self
         if job.waits and job.waits != before.waits:
@@ -253,13 +253,13 @@ class Run:
 
 
 def trouble(job: JobStatus) -> str:
-    """Why a job failed, as the service says it; empty where nothing went wrong."""
+    """Why a job failed, as reported by the service; empty if it did not."""
     error = job.error if isinstance(job.error, str | None) else job.error.message
     return error or ""
 
 
 def reason(job: JobStatus) -> str:
-    """Why a job ended as it did, be it well or badly; empty where its status says it all."""
+    """Why a job ended, whether it failed or not; empty if the service gives no reason."""
     return trouble(job) or job.reason or ""
 
 
@@ -283,12 +283,12 @@ def _follow(series: Series, before: Tree, after: Tree) -> Series:
     return shared
 
 
-# Status: one model's training in a few lines, and which model is meant when none is named.
+# Status: one model's training in a few lines, and the default model.
 
 
 @dataclass(frozen=True)
 class Service:
-    """Where the status is from."""
+    """The service that the status comes from."""
 
     label: str
     url: str
@@ -296,15 +296,15 @@ class Service:
 
 @dataclass(frozen=True)
 class Status:
-    """A model's state as just read."""
+    """State of a model as just read."""
 
     service: Service
     model: Model | None
-    """None where there is no model to speak of yet."""
+    """None if there is no model to speak of yet."""
     head: Checkpoint | None
     """The checkpoint being served; None for the base weights."""
     checkpoints: int
-    """How many the tree has."""
+    """Checkpoints in the tree."""
     job: JobStatus | None
     """The model's current managed run, or the last one."""
     metrics: dict[str, float]
@@ -314,7 +314,7 @@ class Status:
 
 
 def trainable(models: Sequence[Model]) -> list[Model]:
-    """The models that a run may train: trainable and one's own, newest first."""
+    """The user's trainable models, newest first."""
     own = [model for model in models if model.is_trainable and not is_shared(model)]
     return sorted(own, key=lambda model: model.created_at or "", reverse=True)
 

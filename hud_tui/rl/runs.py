@@ -66,7 +66,7 @@ class RunRow:
     tokens: int = 0
     duration_s: float | None = None
     status: str = ""
-    """A job's word; empty where nobody says."""
+    """A job's word; empty if nobody says."""
     created_at: float | None = None
     """Unix seconds."""
     stepped_at: float | None = None
@@ -87,7 +87,7 @@ class RunRow:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until its last step; None where it has ended or that is not known."""
+        """Seconds until its last step; None if it has ended or that is not known."""
         if not self.active or self.steps is None or self.step_s is None:
             return None
         return max(0, self.steps - self.step) * self.step_s
@@ -157,7 +157,7 @@ def row_of_job(
         job: Its row in the list of jobs.
         model: What it trains, where that is known.
         status: Its raw status, where it was read.
-        steps: The checkpoints that it made, oldest first; None where they were not read.
+        steps: The checkpoints that it made, oldest first; None if they were not read.
         parent: What the first of them was made from.
     """
     given = _flat((status.parameters if status is not None else None) or {})
@@ -229,7 +229,7 @@ def _heldout(node: Checkpoint) -> float | None:
 
 
 def _idle(node: Checkpoint) -> float | None:
-    return _finite(metrics_of(node).get("frac_groups_zero_spread"))
+    return _finite(metrics_of(node).get("frac_reward_zero_std"))
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
@@ -308,7 +308,7 @@ class Column:
     """What it is called in ``--columns``, ``--sort`` and filters."""
     title: str
     value: Callable[[RunRow], Value]
-    """What it is sorted and filtered by; None where it is missing, which is last in any order."""
+    """What it is sorted and filtered by; None if it is missing, which is last in any order."""
     text: Callable[[RunRow, float], str]
     """What is shown of it, given the time in Unix seconds."""
     number: bool = True
@@ -597,10 +597,10 @@ def parse_filter(expression: str, now: float | None = None) -> Callable[[RunRow]
 
     Args:
         expression: What was typed.
-        now: Unix seconds that ages are told of; None where none is asked for.
+        now: Unix seconds that ages are told of; None if none is asked for.
 
     Raises:
-        HudUsage: A term that says nothing; the message shows it.
+        HudUsage: An invalid term; the message shows it.
     """
 
     def number(key: str) -> Callable[[RunRow], float | None] | None:
@@ -687,7 +687,7 @@ class RunGroup:
     """What they have in common, as key and value."""
     rows: tuple[RunRow, ...]
     mean: float | None
-    """Of their rewards; None where none has one."""
+    """Of their rewards; None if none has one."""
     std: float | None
     """Standard deviation between the runs, of two or more that have a reward."""
 
@@ -805,7 +805,7 @@ class RunSeries:
         return list(self._columns)
 
     def curve(self, key: str, weight: float) -> Curve | None:
-        """The metric's curve, as long as the run; None where no step has it."""
+        """The metric's curve, as long as the run; None if no step has it."""
         column = self._columns.get(key)
         if column is None:
             return None
@@ -827,7 +827,7 @@ class Line:
     rows: tuple[int, int]
     """Steps in sight: first, and one past the last."""
     last: float
-    """Its smoothed value at the right end of what is in sight; NaN where there is none."""
+    """Its smoothed value at the right end of what is in sight; NaN if there is none."""
 
 
 @dataclass(frozen=True)
@@ -845,7 +845,7 @@ class Overlay:
 
     @property
     def extent(self) -> tuple[float, float]:
-        """Least and greatest value that is drawn; NaN twice where none is."""
+        """Least and greatest value that is drawn; NaN twice if none is."""
         drawn = [bucket for line in self.lines for bucket in line.buckets]
         if not drawn:
             return nan, nan

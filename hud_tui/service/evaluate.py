@@ -116,7 +116,7 @@ class Evaluator:
         return status
 
     async def cancel(self, evaluation_id: str) -> bool:
-        """Stop one and wait for its end; False where it was not going on."""
+        """Stop one and wait for its end; False if it was not going on."""
         found = self._tasks.get(evaluation_id)
         if found is None:
             return False

@@ -284,7 +284,7 @@ class Session:
 
         Args:
             checkpoint_id: The node's.
-            seen: What the caller takes for the head; None where it does not say.
+            seen: What the caller takes for the head; None if it does not say.
             also: Written in the same transaction, given the node.
 
         Raises:

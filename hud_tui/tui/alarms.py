@@ -9,7 +9,7 @@ from hashlib import sha256
 from textual.content import Content
 
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
-from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
@@ -120,7 +120,7 @@ def _row(alarm: Alarm, report: Report, book: AlarmBook, kind: str = "") -> Row:
             Content.styled(alarm.title, style),
             Content(str(alarm.onset)),
             Content("now" if alarm.active else ended),
-            Content.styled(alarm.said, "$text-muted"),
+            Content.styled(alarm.summary, "$text-muted"),
         ),
     )
 
@@ -136,7 +136,7 @@ def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
 
 def _skipped(one: Skipped) -> Row:
     title = Content.styled(one.name.replace("_", " "), "$text-muted")
-    said = Content.styled(one.said, "$text-muted")
+    said = Content.styled(one.summary, "$text-muted")
     return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
 
 
@@ -185,7 +185,7 @@ def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> 
 def plain_text(alarm: Alarm) -> str:
     """One alarm to be copied."""
     return (
-        f"{alarm.level}: {alarm.title} since step {alarm.onset}{_seen(alarm)}\n{alarm.said}\n"
+        f"{alarm.level}: {alarm.title} since step {alarm.onset}{_seen(alarm)}\n{alarm.summary}\n"
         f"{alarm.meaning}\n{alarm.advice}\n"
     )
 
@@ -203,7 +203,7 @@ class AlarmWatch:
     def __init__(self, thresholds: Thresholds | None, book: AlarmBook) -> None:
         self.book = book
         self.report = Report()
-        self._lookout = Lookout(thresholds)
+        self._monitor = AlarmMonitor(thresholds)
         self._silent_s: float | None = None
         self._loaded = False
         self._told: dict[str, Level] | None = None
@@ -212,7 +212,7 @@ class AlarmWatch:
     @property
     def behind(self) -> bool:
         """Whether there are steps left to be judged."""
-        return self._lookout.behind > 0
+        return self._monitor.behind > 0
 
     def look(self, run: Run, silent_s: float | None) -> Report:
         """Judge the next slice; the same report where nothing is new.
@@ -222,7 +222,7 @@ class AlarmWatch:
             silent_s: Whole seconds since its last event; None where it does not train.
         """
         self._loaded = run.loaded
-        fresh = self._lookout.follow(run.tree, run.job, SLICE)
+        fresh = self._monitor.follow(run.tree, run.job, SLICE)
         if fresh or silent_s != self._silent_s:
             self._silent_s = silent_s
             self.renew()
@@ -230,7 +230,7 @@ class AlarmWatch:
 
     def renew(self) -> None:
         """Report anew: a step was judged, or the user has said something."""
-        report = self._lookout.report(self._silent_s)
+        report = self._monitor.report(self._silent_s)
         report = replace(report, quiet=self.book.quiet(report))
         if report != self.report:
             self.report = report

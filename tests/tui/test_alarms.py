@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
-from hud_tui.rl.alarms.monitor import Lookout
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
@@ -23,7 +23,7 @@ from tests.tui.stage import LIVE, Stage
 from tests.tui.test_live import text_of
 
 LIMITS = {"info": 1e-9, "warn": 2e-9, "critical": 0.99, "warmup": 2, "hold": 1}
-EASY = read_thresholds({"zero_spread": LIMITS, "reward_plateau": {"enabled": False}})
+EASY = read_thresholds({"zero_variance": LIMITS, "reward_plateau": {"enabled": False}})
 """Limits that the toy engine's groups are beyond from the third step on."""
 JUDGED = Options(thresholds=EASY)
 
@@ -82,7 +82,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert badge(flown)
         shown = view.alarm
         assert shown is not None
-        assert (shown.name, shown.onset, shown.shown) == ("zero_spread", 2, 3)
+        assert (shown.name, shown.onset, shown.shown) == ("zero_variance", 2, 3)
         said = str(view.text.render())
         assert "groups without spread" in said
         assert shown.meaning in said
@@ -99,7 +99,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         await flown.press("A")
         assert badge(flown)
         await flown.press("a", "y")
-        assert shown.said in flown.app.clipboard
+        assert shown.summary in flown.app.clipboard
     async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert not badge(flown), "what was acknowledged stays so"
@@ -129,7 +129,7 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
         view = await open_alarms(flown)
         await flown.press("H")
         said = await flown.until_dialog()
-        assert "zero-spread groups began with step 2" in said
+        assert "zero-variance groups began with step 2" in said
         assert "step-000001" in said
         await flown.press("escape")
         assert await flown.head(model) == "step-000005"
@@ -146,7 +146,7 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
 
 async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
     model = await trained(served, 2)
-    limits = read_thresholds({"zero_spread": LIMITS | {"warmup": 0}})
+    limits = read_thresholds({"zero_variance": LIMITS | {"warmup": 0}})
     async with cockpit(served, Start("status", model=model), options=Options(limits)) as flown:
         view = await open_alarms(flown)
         await flown.press("H")
@@ -176,7 +176,7 @@ async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Ser
             await flown.until(lambda: flown.view.run.loaded)
             await ended(http, await submit(http, model, steps=5, group_size=2))
             await flown.until(lambda: notices(flown))
-            assert "zero-spread groups since step 2" in notices(flown)[0]
+            assert "zero-variance groups since step 2" in notices(flown)[0]
             await flown.until(lambda: badge(flown))
         async with cockpit(served, start, options=JUDGED) as flown:
             await flown.until(lambda: badge(flown))
@@ -197,7 +197,7 @@ async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served:
             await flown.until(lambda: not flown.app.screen.is_modal)
             await ended(http, await submit(http, model, steps=1, group_size=2))
             await flown.until(lambda: notices(flown))
-            assert "zero-spread groups since step 2" in notices(flown)[0]
+            assert "zero-variance groups since step 2" in notices(flown)[0]
 
 
 def notices(flown: Cockpit) -> list[str]:
@@ -262,7 +262,7 @@ def test_a_long_run_is_judged_in_slices() -> None:
         watch.look(run, None)
     assert watch.report.steps == 3 * SLICE
     assert watch.look(run, None) is watch.report
-    lookout = Lookout()
-    lookout.follow(run.tree, run.job)
-    assert watch.report == lookout.report()
+    monitor = AlarmMonitor()
+    monitor.follow(run.tree, run.job)
+    assert watch.report == monitor.report()
     assert all(isinstance(one, Skipped) for one in watch.report.skipped)

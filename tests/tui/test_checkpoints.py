@@ -294,20 +294,20 @@ async def test_fold_keys(served: Served) -> None:
         await flown.press("a")
         assert len(shown.rows) == folded
         await flown.press("G", "up", "H")
-        await flown.until(lambda: "folded here" in note(flown))
+        await flown.until(lambda: "folds several steps" in note(flown))
 
 
 async def test_what_was_said_on_a_fold_stays_while_it_grows(served: Served) -> None:
     async with tree_of(served, 20) as (flown, _):
         await flown.press("G", "up", "H")
-        await flown.until(lambda: "folded here" in note(flown))
+        await flown.until(lambda: "folds several steps" in note(flown))
         at = flown.view.at
         grown_by_one = CheckpointTree.Moved(at.position + 1, at.oldest, True)
         tree(flown).post_message(grown_by_one)
         await flown.until(lambda: flown.view.at is grown_by_one)
-        assert "folded here" in note(flown)
+        assert "folds several steps" in note(flown)
         tree(flown).post_message(CheckpointTree.Moved(at.oldest, at.oldest, False))
-        await flown.until(lambda: "folded here" not in note(flown))
+        await flown.until(lambda: "folds several steps" not in note(flown))
 
 
 async def test_movement_keys(served: Served) -> None:

@@ -126,7 +126,7 @@ def test_rows_are_filtered_by_what_the_tree_s_filter_takes(expression: str, want
         ("reward>x", "x is not a number", ""),
         ("model>3", "model is text", ""),
         ("is:blue", "unknown", "running"),
-        ("reward>", "what to compare with is missing", ""),
+        ("reward>", "no value after the operator", ""),
     ],
 )
 def test_a_term_that_says_nothing_is_named(expression: str, said: str, hint: str) -> None:

@@ -39,17 +39,17 @@ def share(default: float) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What every detector has. Steps are those at which its metric came."""
+    """Settings of every detector. Steps are those that report its metric."""
 
     enabled: bool = True
     warmup: int = count(10, least=0)
-    """Steps in which it says nothing."""
+    """Warm-up: steps before it can raise an alarm."""
     hold: int = count(5)
-    """Steps in a row that a level must be reached before it is said."""
+    """Consecutive steps at a level before the alarm is raised."""
     release: int = count(5)
-    """Steps in a row clearly below the limit before it is over."""
+    """Consecutive steps clearly below the limit before it ends."""
     cooldown: int = count(20, least=0)
-    """Steps after its end in which it is not raised again, unless it is worse."""
+    """Steps after its end in which it is not raised again, unless more severe."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -59,10 +59,10 @@ class Tuning:
 
 
 def changed(tuning: T, given: Mapping[str, object]) -> T:
-    """The tuning with the values given, under its fields' names.
+    """The settings updated with the given values, by field name.
 
     Raises:
-        BadTuning: A name that it does not have, or a value that it cannot.
+        BadTuning: Unknown name or invalid value.
     """
     known = {one.name for one in fields(tuning)}
     for name in given:
@@ -213,10 +213,10 @@ class Thresholds:
 
 
 def read_thresholds(given: object) -> Thresholds:
-    """The thresholds with the tables given; what those leave out stays as it is.
+    """The default thresholds updated with the given tables.
 
     Raises:
-        BadTuning: With the path of what cannot be used, e.g. ``zero_variance.warn``.
+        BadTuning: Names the invalid setting by its path, e.g. ``zero_variance.warn``.
     """
     usual = Thresholds()
     known = {one.name: getattr(usual, one.name) for one in fields(usual)}

@@ -256,7 +256,7 @@ def _lines(name: str, text: str) -> Iterator[Placed]:
         rest = parser.skip(value.end) if value.end else 0
         if value.fault or rest < len(line[0]):
             column = (value.at if value.fault else rest) + 1
-            fault = value.fault or "more follows the row"
+            fault = value.fault or "extra data after the row"
             yield "", Problem(f"{where} column {column}", "", _not_json(fault))
         else:
             yield from _items(where, value.value)
@@ -323,7 +323,7 @@ def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
     if text[at : at + 1] != "]":
         yield "", _unparsed(name, parser, at, "expected , or ]", number)
     elif (rest := parser.skip(at + 1)) < len(text):
-        yield "", _unparsed(name, parser, rest, "more follows the list")
+        yield "", _unparsed(name, parser, rest, "extra data after the list")
 
 
 def _unparsed(name: str, parser: Parser, at: int, fault: str, row: int | None = None) -> Problem:

@@ -1,7 +1,7 @@
-"""Whether a value fits a JSON Schema: args and a scenario's, runtime_config and HUD's.
+"""Tasks and their fields: JSON Schema checks, typed reading of rows, places for messages.
 
-Schemas come from a server. Nothing that they refer to is fetched, and one that makes no
-sense refuses nothing: the service that published it will say so better.
+Schemas come from a server. References are not fetched, and an invalid schema accepts
+everything: the service that published it reports that.
 
 Source: JSON Schema 2020-12, by the ``jsonschema`` package.
 """
@@ -27,19 +27,19 @@ BOUNDS = {
     "minItems": "below",
     "maxItems": "above",
 }
-"""What a value is to the bound that it breaks."""
-Judge = Callable[[object], str]
-"""A value → the first thing wrong with it, empty if none."""
+"""Text for a violated bound."""
+Validator = Callable[[object], str]
+"""Maps a value to its first error; empty if it is valid."""
 
 
 def misfit(schema: Mapping[str, Any], value: object, at: str = "args") -> str:
-    """The first thing wrong with a value, e.g. ``args.a: expected integer``; empty if none."""
-    return judge_of(schema, at)(value)
+    """First error of a value, e.g. ``args.a: expected integer``; empty if it is valid."""
+    return validator(schema, at)(value)
 
 
-def judge_of(schema: Mapping[str, Any], at: str = "args") -> Judge:
-    """A judge for many values of one schema."""
-    import jsonschema  # 90 ms, which only a schema need cost
+def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
+    """A validator of one schema for many values."""
+    import jsonschema  # 90 ms: only if there is a schema
     import referencing.exceptions
 
     kind = jsonschema.Draft202012Validator
@@ -47,18 +47,18 @@ def judge_of(schema: Mapping[str, Any], at: str = "args") -> Judge:
         kind.check_schema(schema)
     except (jsonschema.exceptions.SchemaError, RecursionError):
         return lambda value: ""
-    validator = kind(schema, registry=referencing.Registry())  # without one it would fetch
+    checker = kind(schema, registry=referencing.Registry())  # default would fetch references
 
-    def judge(value: object) -> str:
+    def validate(value: object) -> str:
         try:
-            if validator.is_valid(value):
+            if checker.is_valid(value):
                 return ""
-            errors = sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.path)))
+            errors = sorted(checker.iter_errors(value), key=lambda e: list(map(str, e.path)))
         except (referencing.exceptions.Unresolvable, RecursionError):
             return ""
         return _said(errors[0], at) if errors else ""
 
-    return judge
+    return validate
 
 
 def _said(error: Any, at: str) -> str:
@@ -87,16 +87,16 @@ def _step(part: str | int) -> str:
     return f"[{part}]" if isinstance(part, int) else f".{one_line(part, 40)}"
 
 
-# One row's fields, read with every misfit noted, so that a file's errors come all at once.
+# Fields of a row, read with all errors collected, so that a file's errors come all at once.
 #
-# No message repeats a value: a row may hold a key.
+# Messages never contain values: a row may contain a key.
 
 
 HINT = 'a row is {"env": NAME, "id": SCENARIO, "args": {…}, "slug": NAME}'
 
 
 class Fields:
-    """Reads an object; what does not fit goes to `problems`, and a neutral value comes back."""
+    """Reads an object; errors go to `problems`, and a neutral value is returned."""
 
     def __init__(self, row: dict[str, Any], where: str, problems: list[Problem]) -> None:
         self.row = row
@@ -127,7 +127,7 @@ class Fields:
         return ""
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """An object; empty where it is absent or null."""
+        """An object; empty if it is absent or null."""
         value = self.row.get(key)
         if value is None or isinstance(value, dict):
             return value or {}
@@ -135,7 +135,7 @@ class Fields:
         return {}
 
     def sequence(self, key: str) -> list[Any]:
-        """A list; empty where it is absent or null."""
+        """A list; empty if it is absent or null."""
         value = self.row.get(key)
         if value is None or isinstance(value, list):
             return value or []
@@ -143,13 +143,13 @@ class Fields:
         return []
 
     def check_text(self) -> None:
-        """Refuse half of a surrogate pair anywhere: JSON can spell it, no request can carry it."""
+        """Refuse lone surrogates: JSON can escape them, UTF-8 cannot encode them."""
         waiting: list[tuple[str, object]] = list(self.row.items())
         waiting += [("", key) for key in self.row]
         while waiting:
             place, value = waiting.pop()
             if isinstance(value, str) and has_surrogate(value):
-                self.wrong(place, "half of a surrogate pair: it is not text")
+                self.wrong(place, "lone surrogate: not valid text")
             elif isinstance(value, dict):
                 waiting += [(f"{place}.{key}", part) for key, part in value.items()]
                 waiting += [(place, key) for key in value]
@@ -168,11 +168,11 @@ def kind_of(value: object) -> str:
     return names.get(type(value), "nothing" if value is None else "a number")
 
 
-# Tasks: what a taskset is made of, whatever form they were written in.
+# Tasks, independent of the form of their rows.
 
 
 Form = Literal["v3", "v4", "v5", "v6", "upload", "export"]
-"""How a row was written; ``v3`` stands for v1 to v3."""
+"""Form of a row; ``v3`` stands for v1 to v3."""
 HELD_OUT = "heldout"
 """A row whose ``columns.split`` is this is sampled to measure, never trained on."""
 
@@ -181,8 +181,8 @@ HELD_OUT = "heldout"
 class Task:
     """One task: a scenario of an environment with its args.
 
-    Rows up to v4 name no environment. There `env` is what they run in (the gym, or the MCP
-    servers' names) and `scenario` what grades them, to be shown only.
+    Rows up to v4 name no environment. For display, `env` is the gym or the names of the MCP
+    servers, and `scenario` the grading call.
     """
 
     env: str
@@ -194,23 +194,23 @@ class Task:
     """Where it was read, e.g. ``tasks.jsonl line 3``."""
     form: Form = field(default="v6", compare=False)
     more: dict[str, Any] = field(default_factory=dict)
-    """Its other fields, which are sent along; of a row up to v4 all of them, calls and
-    configurations as objects."""
+    """Other fields, sent along; for rows up to v4 all fields, with calls and configurations
+    as objects."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
-    """Fields that its form does not have; they are left out."""
+    """Unknown fields; they are dropped."""
 
     @property
     def heldout(self) -> bool:
         return self.columns.get("split") == HELD_OUT
 
     @property
-    def is_older(self) -> bool:
-        """Whether it names tools or a gym, and no environment with scenarios."""
+    def is_legacy(self) -> bool:
+        """Whether the row is of v4 or older: tools or a gym instead of an environment."""
         return self.form in ("v3", "v4")
 
     def row(self) -> dict[str, Any]:
-        """As it is submitted: a v6 row, or one of its own form up to v4."""
-        if self.is_older:
+        """The row as submitted: v6, or its own form up to v4."""
+        if self.is_legacy:
             return dict(self.more)
         again = f"{self.env}:"  # reading takes this off, once
         row: dict[str, Any] = {
@@ -223,32 +223,32 @@ class Task:
 
 
 def default_slug(scenario: str, args: dict[str, Any]) -> str:
-    """The slug of a row that names none: the scenario, and with args 8 hex digits of them."""
+    """Slug of a row without one: the scenario, and a hash of the args if there are any."""
     return f"{scenario}-{digest(args)[:8]}" if args else scenario
 
 
 def digest(value: object) -> str:
-    """40 hex digits that are the same for equal JSON values."""
+    """Hash of a JSON value, 40 hex digits; equal values have equal hashes."""
     return sha1(json.dumps(value, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
 
 
 def form_of(tasks: Iterable[Task]) -> str | None:
-    """The form that all of them were written in; ``mixed`` for several, None for no task."""
+    """The common form of tasks; ``mixed`` for several, None without tasks."""
     forms = {task.form for task in tasks}
     return forms.pop() if len(forms) == 1 else "mixed" if forms else None
 
 
-# Where tasks are, in few words: ``t.jsonl lines 1-3, 7 and 12 more``.
+# Places of tasks as text: ``t.jsonl lines 1-3, 7 and 12 more``.
 
 
 NAMED = 5
-"""Places that one finding names; the others are counted."""
+"""Maximum places named in a finding; the rest is counted."""
 NUMBERED = re.compile(r"(.+) (row|line|item) (\d+)", re.DOTALL)
 
 
 @dataclass
 class _Stretch:
-    """Tasks that follow one another in a file; or one task that has no number."""
+    """Consecutive tasks of a file; or one task without a number."""
 
     name: str
     unit: str
@@ -257,7 +257,7 @@ class _Stretch:
     tasks: int = 1
 
     def takes(self, name: str, unit: str, number: int) -> bool:
-        """Whether a task is the next one, or in the same line; then it is in here."""
+        """Add a task if it is the next one or in the same line; return whether it was."""
         follows = (name, unit) == (self.name, self.unit) and number in (self.last, self.last + 1)
         if follows and unit:
             self.last, self.tasks = number, self.tasks + 1
@@ -268,7 +268,7 @@ class _Stretch:
 
 
 def places(tasks: Sequence[Task]) -> str:
-    """Where these tasks are: the first few stretches by name, the other tasks as a number."""
+    """Places of tasks: the first few by name, the rest as a count."""
     stretches: list[_Stretch] = []
     for task in tasks:
         found = NUMBERED.fullmatch(task.where)
@@ -283,7 +283,7 @@ def places(tasks: Sequence[Task]) -> str:
 
 
 def _joined(stretches: Sequence[_Stretch]) -> Iterator[str]:
-    """Each file with its stretches; a task that has no number by itself."""
+    """Each file with its line ranges; tasks without a number individually."""
     for (name, unit), group in groupby(stretches, lambda one: (one.name, one.unit)):
         numbers = [one.numbers() for one in group]
         many = "s" if len(numbers) > 1 or "-" in numbers[0] else ""

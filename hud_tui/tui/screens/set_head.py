@@ -20,11 +20,11 @@ from hud_tui.rl.head import (
     WEIGHTS,
     Act,
     HeadChange,
+    HeadMove,
     Journal,
     Move,
     Outcome,
     Relation,
-    Wanted,
     head_change,
     moved_note,
     name,
@@ -109,7 +109,7 @@ def consequences(change: HeadChange) -> list[str]:
         Relation.SAME: "This is the head already.",
         Relation.ANCESTOR: f"An ancestor: {leaving} out of service; nothing leaves the tree.",
         Relation.DESCENDANT: f"A descendant: {joining} more in service.",
-        Relation.BRANCH: f"On another branch, parted at {name(change.parted)}: "
+        Relation.BRANCH: f"On another branch, parted at {name(change.common)}: "
         f"{leaving} out of service, {joining} in; nothing leaves the tree.",
     }
     lines = [said[change.relation]]
@@ -179,7 +179,7 @@ class HeadDialog(ConfirmDialog):
     """
 
     def __init__(
-        self, view: HudScreen, wanted: Wanted, read: Callable[[], Awaitable[str | Outcome]]
+        self, view: HudScreen, wanted: HeadMove, read: Callable[[], Awaitable[str | Outcome]]
     ) -> None:
         """
         Args:
@@ -335,7 +335,7 @@ class Answer:
 
 
 async def steer(
-    view: HudScreen, wanted: Wanted, say: Callable[[Content], object]
+    view: HudScreen, wanted: HeadMove, say: Callable[[Content], object]
 ) -> Outcome | None:
     """Preview, ask, set the head once, read the tree.
 
@@ -399,7 +399,7 @@ def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
     return last < 0 or run.tree.find(checkpoints[last].id) == last
 
 
-async def _preview(view: HudScreen, wanted: Wanted, seen: Run) -> str | Outcome:
+async def _preview(view: HudScreen, wanted: HeadMove, seen: Run) -> str | Outcome:
     """Read the tree: what the user should know first, or why there is nothing to ask."""
     run = await read_tree(view)
     position = run.tree.find(wanted.target)
@@ -415,7 +415,7 @@ async def _preview(view: HudScreen, wanted: Wanted, seen: Run) -> str | Outcome:
     return f"{wanted.note} {moved}".strip()
 
 
-async def _send(view: HudScreen, before: Run, wanted: Wanted) -> Outcome:
+async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
     """The one request, and what the tree says of it."""
     journal, model, target = view.session.journal, view.run.model, wanted.target
     assert model is not None
@@ -454,9 +454,9 @@ def _refused(run: Run, target: str, error: HudError) -> Outcome:
 
 def _write(journal: Journal, before: str | None, target: str, act: Act, now: float) -> None:
     if act is Act.UNDO:
-        journal.undid(now)
+        journal.mark_undone(now)
     elif act is Act.REDO:
-        journal.redid(now)
+        journal.mark_redone(now)
     else:
         journal.moved(before, target, now)
 
