@@ -74,23 +74,23 @@ from hud_tui.wire_training import (
 if TYPE_CHECKING:
     from hud_tui.client.feed import Feed
 
-# TreeReader: a checkpoint tree read again and again, decoding only what is new.
+# TreeReader: reads a checkpoint tree repeatedly, decoding only changed rows.
 #
-# A tree grows at its end, and where the head moves two rows in the middle change. Rows that
-# are the same, byte for byte, as the ones in their places are taken from the last reading; the
-# rest is validated a few at a time, so that a screen stays alive under ten thousand checkpoints.
+# A tree grows at its end, and a head move changes two rows in the middle. Rows that are equal,
+# byte for byte, are taken from the last read; the rest is validated a few at a time, so that
+# the screen stays responsive with ten thousand checkpoints.
 #
-# Where a row ends is guessed: before the next text that looks like the beginning of one. A guess
-# that parses was right, for no JSON object is the beginning of another; after one that does not,
-# the row is read by a decoder that finds its end. The guess is five times as fast.
+# The end of a row is guessed: before the next text that looks like the start of one. If that
+# parses it was right, since no JSON object is a prefix of another; else a full decoder finds
+# the end. The guess is five times as fast.
 
 
 CHUNK = 65_536
-"""Characters decoded between two turns of the event loop: about 1 ms."""
+"""Characters decoded per turn of the event loop: about 1 ms."""
 MANY = 1000
-"""Fresh rows from which on the collector is told not to look at them again."""
+"""New rows from which garbage collection is suspended."""
 LONGER, LONG = 4, 65_536
-"""A row is looked for in so many times the length of the one before it, and so much more."""
+"""Search window of a row: a multiple of the previous row's length, plus a constant."""
 WHAT = "GET checkpoints"
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BEGINNING = re.compile(r'\{[ \t\r\n]*"[^"\\]*"[ \t\r\n]*:')
@@ -98,28 +98,28 @@ _DECODER = JSONDecoder()
 
 
 class TreeReader:
-    """Reads one model's tree. Equal bodies give the very same tuple."""
+    """Reads one model's tree. Equal bodies give the same tuple object."""
 
     def __init__(self) -> None:
         self._text = ""
         self._ends: list[int] = []
         """Where each row ends in `_text`, shape (N,)."""
         self.rows: tuple[Checkpoint, ...] = ()
-        """As they were read last, oldest first."""
+        """Rows of the last read, oldest first."""
         self.etag = ""
-        """The service's mark of what was read; empty if it has none."""
+        """ETag of the last read; empty if there is none."""
         self.lock = asyncio.Lock()
-        """Held from a request to the end of its reading: a tree is large."""
+        """Held from a request until its body is decoded."""
 
     async def read(self, body: bytes, etag: str = "") -> tuple[Checkpoint, ...]:
         """The checkpoints of a JSON array, oldest first, shape (N,).
 
         Args:
             body: The array.
-            etag: The service's mark of it, where it has one.
+            etag: Its ETag, if any.
 
         Raises:
-            HudMalformed: Not a JSON array of checkpoints; the last reading stays.
+            HudMalformed: Not a JSON array of checkpoints; the last read is kept.
         """
         try:
             text = body.decode("utf-8")
@@ -137,7 +137,7 @@ class TreeReader:
         return self.rows
 
     def _shared(self, text: str) -> int:
-        """How many rows both bodies begin with; each character is compared once."""
+        """Number of leading rows that both bodies share."""
         low, high = 0, len(self._ends)
         while low < high:
             middle = (low + high + 1) // 2
@@ -150,7 +150,7 @@ class TreeReader:
         return low
 
     async def _decode(self, text: str, rows: list[Checkpoint], ends: list[int]) -> None:
-        """Append the rows after the last of `ends`, and where they end."""
+        """Append the rows after the last of `ends`, and their ends."""
         at = ends[-1] if ends else _after(text, 0, "[")
         was, was_ends, known = self._text, self._ends, self.rows
         between, turn = "", at + CHUNK
@@ -178,10 +178,10 @@ class TreeReader:
 
 @contextmanager
 def _uncollected() -> Iterator[list[int]]:
-    """Keep the garbage collector away from fresh rows, which the block puts into the list.
+    """Suspend garbage collection while new rows are decoded.
 
-    It would look at all of them again and again: of ten thousand with their groups for nearly
-    a second each time, in which no key is answered. There are no cycles in them.
+    Collecting ten thousand rows with their groups would block the screen for nearly a second
+    each time, and they contain no cycles.
     """
     fresh: list[int] = []
     watched = gc.isenabled()
@@ -202,13 +202,13 @@ def _between(text: str, end: int, at: int) -> str:
 
 
 def _read(text: str, at: int, between: str, size: int) -> tuple[Checkpoint, int]:
-    """The row that begins at `at`, and where it ends.
+    """The row at `at`, and its end.
 
     Args:
         text: The body.
         at: Where the row begins.
-        between: What stands between two rows; empty if that is not known.
-        size: How long the row before it was.
+        between: Text between two rows; empty if unknown.
+        size: Length of the previous row.
     """
     most = at + LONGER * size + LONG
     end = text.find(between, at, most) if between else -1
@@ -239,14 +239,14 @@ def _skip(text: str, at: int) -> int:
     return at if blank is None else blank.end()
 
 
-# Calls: what every area of the client has in hand.
+# Calls: common to all areas of the client.
 
 
 T = TypeVar("T")
 
 
 class Calls:
-    """Base of the areas; paths are in them and nowhere else."""
+    """Base of the areas, which contain all paths."""
 
     settings: Settings
     wire: Connection
@@ -270,7 +270,7 @@ class Calls:
         """All rows of a paged collection, to its true total, or the first `most`.
 
         Raises:
-            HudMalformed: An empty page came before the total was reached.
+            HudMalformed: An empty page before the total was reached.
         """
         rows: dict[str, T] = {}
         offset = 0
@@ -298,7 +298,7 @@ def _fill(path: str, names: tuple[str, ...]) -> str:
 
 
 class Unset(Enum):
-    """The type of `UNSET`: what was not said, where None says something."""
+    """Type of `UNSET`: an omitted argument, where None has a meaning."""
 
     UNSET = "unset"
 
@@ -307,16 +307,16 @@ UNSET = Unset.UNSET
 
 
 TREES = 2
-"""Models whose tree is kept as it was read last."""
+"""Maximum models whose tree is cached."""
 
 
 class CatalogCalls(Calls):
     def __init__(self) -> None:
         self._trees: dict[str, TreeReader] = {}
-        """By model, the one that was read last at the end."""
+        """By model id, most recently read last."""
 
     async def whoami(self) -> Identity:
-        """Whose key this is."""
+        """The owner of the key."""
         return await self.wire.get(self.api("/v2/auth/me"), Identity)
 
     async def models(self) -> list[Model]:
@@ -334,19 +334,18 @@ class CatalogCalls(Calls):
         return find_model(name, await self.models())
 
     async def fork(self, source_id: str, name: str, checkpoint_id: str | None = None) -> Model:
-        """A model of one's own that starts at the source's head. Sent once.
+        """Fork a model from the source's head. Sent once.
 
         Args:
             source_id: The model to fork.
-            name: What the fork will be called.
-            checkpoint_id: Where it starts instead (embedded service).
+            name: Name of the fork.
+            checkpoint_id: Checkpoint to start from instead (embedded service).
 
         Raises:
-            HudUsage: It cannot be a name.
+            HudUsage: Invalid name.
             HudConflict: The name is taken.
-            HudNotFound: No such checkpoint, or its weights are kept no longer.
-            HudUnclear: No answer says whether it was made, and no new model of this name is
-                to be seen.
+            HudNotFound: No such checkpoint, or its weights were deleted.
+            HudUnclear: The outcome is unknown, and no new model of this name was found.
         """
         try:
             body = Fork(source_model_id=source_id, name=name, checkpoint_id=checkpoint_id)
@@ -360,7 +359,7 @@ class CatalogCalls(Calls):
             new = (model for model in await self.models() if known and model.id not in known)
             return next((m for m in new if _same_name(m.name or m.model_name, name)), None)
 
-        hint = "look whether there is a model of this name (hud-tui models) before you fork again"
+        hint = "check for a model of this name (hud-tui models) before you fork again"
         lookup = Lookup(self._settle_url(source_id), look, hint)
         made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
         self.wire.writing.know({made.id: made.model_name})
@@ -369,23 +368,23 @@ class CatalogCalls(Calls):
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         """The model's checkpoint tree, oldest first.
 
-        Rows that have not changed since the last reading of it are the same objects.
+        Unchanged rows are the same objects as in the last read.
         """
         return list(await self.tree(model_id))
 
     async def tree(self, model_id: str, arrived: Arrived | None = None) -> tuple[Checkpoint, ...]:
-        """`checkpoints`; the very same tuple as long as the service answers the same.
+        """`checkpoints`; the same tuple object while nothing changes.
 
         Args:
             model_id: The model's.
-            arrived: Is told of every piece of it that comes; see `hud_tui.client.transport`.
+            arrived: Called with the progress; see `hud_tui.client.transport`.
         """
         reader = self._trees.pop(model_id, None) or TreeReader()
         self._trees[model_id] = reader
         if len(self._trees) > TREES:
             del self._trees[next(iter(self._trees))]
         url = self.checkpoints_url(model_id)
-        async with reader.lock:  # who asks meanwhile needs only what is new since
+        async with reader.lock:  # concurrent callers need only the changes since
             answer = await self.wire.fetch(url, etag=reader.etag, arrived=arrived)
             return reader.rows if answer.unchanged else await reader.read(answer.body, answer.etag)
 
@@ -403,20 +402,20 @@ class CatalogCalls(Calls):
         seen: str | Unset | None = UNSET,
         was: str | None = None,
     ) -> None:
-        """Serve this checkpoint; the next optim_step extends the tree from it. Sent once.
+        """Set the head to this checkpoint; the next optim_step branches from it. Sent once.
 
         Args:
             model_id: The model's.
             checkpoint_id: The new head's.
-            seen: Id of the head that was seen, None for the base weights: then the embedded
-                service refuses where the head has been set elsewhere since. Steps taken
-                from there do not count. Unset, nothing is asked, as on HUD.
-            was: Id of the head that is left, as far as it is known, for who keeps a log.
+            seen: Id of the head that the user saw, None for the base weights: the embedded
+                service refuses if the head was moved elsewhere since; training steps from
+                there are allowed. Unset: not checked, as on HUD.
+            was: Id of the previous head, if known, for the command log.
 
         Raises:
-            HudNotFound: No such checkpoint, or its weights are kept no longer.
-            HudConflict: The head has moved since it was seen; the message says where to.
-            HudUnclear: No answer says whether it was set; read the tree.
+            HudNotFound: No such checkpoint, or its weights were deleted.
+            HudConflict: The head has moved since `seen`; the message names the new head.
+            HudUnclear: The outcome is unknown; read the tree.
         """
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.api("/v2/models/{}/head", model_id)
@@ -427,11 +426,11 @@ class CatalogCalls(Calls):
         await self.wire.write("PUT", url, Model, change, body, headers=match, lookup=lookup)
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
-        """Keep a checkpoint's state whatever the service's disk limit, or no longer (embedded
-        service). Its row as it is then.
+        """Pin or unpin a checkpoint, to keep its state beyond the disk limit (embedded service).
+        Returns its row.
 
         Raises:
-            HudNotFound: No such checkpoint, or there is nothing left to keep.
+            HudNotFound: No such checkpoint, or its state is deleted already.
         """
         url = self.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
         change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
@@ -444,7 +443,7 @@ class CatalogCalls(Calls):
         return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(look=look))
 
     def _settle_url(self, model_id: str) -> str:
-        """Where a service that keeps keys says what became of a model's call (embedded)."""
+        """URL for the outcome of a model's call by key (embedded service)."""
         return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
 
     def checkpoints_url(self, model_id: str) -> str:
@@ -469,21 +468,21 @@ class TrainingCalls(Calls):
     async def forward_backward(
         self, model_id: str, body: ForwardBackward, key: str | None = None
     ) -> ForwardBackwardResult:
-        """Add a batch's gradients to those that wait for the next optim_step."""
+        """Accumulate a batch's gradients for the next optim_step."""
         url = self.rl("/v1/models/{}/train/forward-backward", model_id)
         change = Change("forward-backward", model_id, left_out=("inputs",))
         write = self.wire.write
         return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
 
     async def forward(self, model_id: str, body: Forward) -> ForwardResult:
-        """Current logprobs of a batch, for a loss computed here."""
+        """Current logprobs of a batch, for a custom loss."""
         url = self.rl("/v1/models/{}/train/forward", model_id)
         return await self.wire.write("POST", url, ForwardResult, None, body, TRAIN_S)
 
     async def backward(
         self, model_id: str, body: Backward, key: str | None = None
     ) -> ForwardBackwardResult:
-        """Add gradients from −dC/dlogprob for the batch of a `forward`."""
+        """Accumulate gradients from −dC/dlogprob for the batch of a `forward`."""
         url = self.rl("/v1/models/{}/train/backward", model_id)
         change = Change("backward", model_id, left_out=("weights",))
         write = self.wire.write
@@ -492,17 +491,17 @@ class TrainingCalls(Calls):
     async def optim_step(
         self, model_id: str, body: OptimStep, key: str | None = None
     ) -> OptimStepResult:
-        """Step on what was accumulated, save a checkpoint and make it the head."""
+        """Step on the accumulated gradients; the new checkpoint becomes the head."""
         url = self.rl("/v1/models/{}/train/optim-step", model_id)
         change = Change("optim step", model_id, made="checkpoint_id")
         write = self.wire.write
         return await write("POST", url, OptimStepResult, change, body, TRAIN_S, _keyed(key))
 
     async def settle(self, model_id: str, key: str) -> Settled:
-        """What became of a training write, by its key (embedded service). May be repeated.
+        """Outcome of a training write, by its key (embedded service). Safe to repeat.
 
         Raises:
-            HudNotFound: The service keeps no keys.
+            HudNotFound: The service stores no keys.
         """
         url = self.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
         return await self.wire.write("POST", url, Settled, None)
@@ -511,7 +510,7 @@ class TrainingCalls(Calls):
         """Start a managed run.
 
         Raises:
-            HudUnclear: No answer says whether it runs; `job_status` of the model may.
+            HudUnclear: The outcome is unknown; see `job_status` of the model.
         """
         url = self.rl("/v1/training/jobs")
         change = Change("submit", body.model_id, made="job_id", left_out=("dataset",))
@@ -529,8 +528,8 @@ class TrainingCalls(Calls):
         return await self.wire.get(self.rl("/v1/training/jobs/{}/raw-status", ref), JobStatus)
 
     async def known_job(self, ref: str) -> JobStatus | None:
-        """`job_status`, or None if there is no such run. Services that look a reference up
-        otherwise, or have no managed runs, say so with a 400 or 405."""
+        """`job_status`, or None if there is no such run. Services without managed runs, or with
+        other references, answer 400 or 405."""
         try:
             return await self.job_status(ref)
         except HudRefused as error:
@@ -539,7 +538,7 @@ class TrainingCalls(Calls):
             raise
 
     async def resume_job(self, job_id: str) -> JobStatus:
-        """Continue an interrupted run from the model's head (embedded service)."""
+        """Resume an interrupted run from the model's head (embedded service)."""
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
         change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
 
@@ -547,18 +546,18 @@ class TrainingCalls(Calls):
             run = await self.known_job(job_id)
             return None if run is None or has_ended(run.status) else run
 
-        hint = f"look whether it goes on before you resume it again: hud-tui jobs {job_id}"
+        hint = f"check whether it is active before you resume it again: hud-tui jobs {job_id}"
         lookup = Lookup(self.settle_job_url(job_id), look, hint)
         return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
 
     def settle_job_url(self, job_id: str) -> str:
-        """Where a service that keeps keys says what became of a job's call (embedded)."""
+        """URL for the outcome of a job's call by key (embedded service)."""
         return self.rl("/v1/training/jobs/{}/calls/", job_id) + "{}/settle"
 
     async def guarded_model(self, job_id: str) -> str:
-        """Id of the protected model that a job trains; empty if it trains none of them.
+        """Id of the protected model that a job trains; empty if none.
 
-        The service is asked only where any model is protected.
+        The service is asked only if a model is protected.
         """
         protected = self.wire.guard.protected
         job = await self.known_job(job_id) if protected else None
@@ -584,7 +583,7 @@ def _keyed(key: str | None) -> dict[str, str]:
 RUNS = 2000
 """Runs that are asked for at once."""
 ROLLOUT = ("args", "agent", "runtime_config", "verifier")
-"""Of a rollout's body, what its task brings along."""
+"""Fields of a rollout's body that come from its task."""
 
 
 class JobCalls(TrainingCalls):
@@ -638,7 +637,7 @@ class JobCalls(TrainingCalls):
     async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
         """A job's traces, all pages; with `step`, those of one step.
 
-        A service that cannot select by step sends all; those of other steps are left out.
+        If the service cannot filter by step, others are dropped here.
         """
         url = self.api("/v2/jobs/{}/traces", job_id)
         if step is None:
@@ -655,7 +654,7 @@ class JobCalls(TrainingCalls):
         return await self.wire.get(url, TraceEvents, {"since_seq": since_seq})
 
     async def cancel_job(self, job_id: str) -> CancelJobResult:
-        """Stop a job between two rollouts. A finished one stays as it is. Sent once."""
+        """Cancel a job between two rollouts. A finished one is not changed. Sent once."""
         url = self.api("/v2/rollouts/cancel_job")
         change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
 
@@ -666,7 +665,7 @@ class JobCalls(TrainingCalls):
                 return None
             return CancelJobResult(cancelled=int(status == "cancelled"), status=status)
 
-        hint = f"look whether it goes on before you cancel it again: hud-tui jobs {job_id}"
+        hint = f"check whether it is active before you cancel it again: hud-tui jobs {job_id}"
         lookup, body = Lookup(self.settle_job_url(job_id), look, hint), CancelJob(job_id=job_id)
         return await self.wire.write("POST", url, CancelJobResult, change, body, lookup=lookup)
 
@@ -695,24 +694,24 @@ class JobCalls(TrainingCalls):
 
         Args:
             body: The request.
-            trace_id: The rollout that it is a turn of; the service keeps its tokens by this.
+            trace_id: The rollout it belongs to; the service stores its tokens under it.
         """
         url = f"{self.settings.gateway_url}/chat/completions"
         trace = {} if trace_id is None else {"Trace-Id": trace_id}
         return await self.wire.write("POST", url, ChatReply, None, body, TRAIN_S, trace)
 
     async def enter_job(self, job_id: str, body: JobEnter) -> None:
-        """Report that a job of one's own begins. Saying so twice changes nothing."""
+        """Report the start of an own job. Idempotent."""
         url, change = self.api("/v2/trace/job/{}/enter", job_id), Change("enter job", "", job_id)
         await self.wire.write("POST", url, Json, change, body)
 
     async def enter_trace(self, trace_id: str, body: TraceEnter) -> None:
-        """Report that a rollout begins. Saying so twice changes nothing."""
+        """Report the start of a rollout. Idempotent."""
         url, change = self.api("/v2/trace/{}/enter", trace_id), Change("enter trace", "", trace_id)
         await self.wire.write("POST", url, Json, change, body)
 
     async def exit_trace(self, trace_id: str, body: TraceExit) -> None:
-        """Report how a rollout ended."""
+        """Report the end of a rollout."""
         url, change = self.api("/v2/trace/{}/exit", trace_id), Change("exit trace", "", trace_id)
         await self.wire.write("POST", url, Json, change, body)
 
@@ -749,13 +748,13 @@ class TasksetCalls(Calls):
         """Create a taskset, or add and change rows of one. Sent once."""
         name = body.taskset_name or body.taskset_id or ""
         change = Change("upload", subject=name, made="taskset_id", left_out=("tasks",))
-        hint = "upload them again: rows that are there already stay as they are"
+        hint = "upload them again: existing rows are not changed"
         lookup = Lookup[UploadResult](hint=hint)
         url = self.api("/v2/tasks/upload")
         return await self.wire.write("POST", url, UploadResult, change, body, lookup=lookup)
 
     async def environment(self, name: str) -> EnvironmentConfig | None:
-        """What an environment offers; None if no environment has this name."""
+        """An environment's configuration; None if it does not exist."""
         try:
             url = self.api("/environments/{}/mcp-config", name)
             return await self.wire.get(url, EnvironmentConfig)
@@ -763,7 +762,7 @@ class TasksetCalls(Calls):
             return None
 
     async def registry(self, search: str) -> list[RegistryItem]:
-        """The environments whose names have this text in them."""
+        """Environments whose names contain this text."""
         url = self.api("/v2/registry")
         return await self.pages(url, RegistryItem, 500, params={"search": search})
 
@@ -795,9 +794,9 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
         """
         Args:
             settings: The hosts and the key.
-            transport: What carries the requests instead of the network, for tests.
-            guard: Lets requests that change something through; None lets all of them.
-            observe: Is told of each request that changed something, or may have.
+            transport: Replaces the network, for tests.
+            guard: Checks requests that change something; None allows all.
+            observe: Called with each request that changed something, or may have.
         """
         super().__init__()
         self.settings = settings
@@ -805,18 +804,18 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
 
     @property
     def is_observed(self) -> bool:
-        """Whether anybody is told of its writes."""
+        """Whether it has an observer of writes."""
         return self.wire.writing.observe is not untold
 
     def observed(self, observe: Callable[[Written], None]) -> Self:
-        """This client, with somebody else who is told of its writes; closing one closes both."""
+        """This client with another observer of writes; closing one closes both."""
         twin = copy(self)
         twin.wire = self.wire.observed(observe)
         return twin
 
     def feed(self, model_id: str) -> "Feed":
-        """What happens to a model from now on, beginning with its tree."""
-        from hud_tui.client.feed import Feed  # a command that asks once need not load it
+        """Events of a model, beginning with its tree."""
+        from hud_tui.client.feed import Feed  # not needed by one-shot commands
 
         return Feed(self, model_id)
 

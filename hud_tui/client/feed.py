@@ -1,8 +1,8 @@
 """Feed: a model's training as it happens, from whatever the service offers.
 
-Where the service sends events, they are read as they come, and a cut line resumes
-after the last event that arrived. Where it does not, as HUD itself, the tree and the
-job are read again and again, and the same events made from what changed.
+A service with an event stream is read as events arrive; a lost connection resumes after the
+last event received. For a service without one, such as HUD, the tree and the job are polled,
+and the same events are derived from what changed.
 
 Source: WHATWG HTML Living Standard, 9.2 Server-sent events.
 """
@@ -60,7 +60,7 @@ class Reader(Protocol):
     async def job_traces(self, job_id: str) -> list[Trace]: ...
 
 
-# What happened between two readings of a tree, as the events a service would have sent.
+# Differences between two reads of a tree, as the events that a service would have sent.
 
 
 _NUMBER = re.compile(r"(\d{1,15})$")
@@ -74,8 +74,8 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
         new: The tree as it was read now, shape (M,).
 
     Returns:
-        One `TreeRead` where more happened than steps, moves of the head, and what is said
-        anew of a checkpoint.
+        One `TreeRead` if there are other changes than new steps, head moves and updated
+        checkpoints.
     """
     if not _grew(old, new):
         return [TreeRead(checkpoints=tuple(new))]
@@ -97,7 +97,7 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
 
 
 def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
-    """The step that made a checkpoint, numbered by the service, its name or its place."""
+    """Number of the step that made a checkpoint: from the service, its name, or its index."""
     return StepTaken(
         step=checkpoint.step or _number(checkpoint.name) or position,
         checkpoint_id=checkpoint.id,
@@ -108,18 +108,18 @@ def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
 
 
 def _metrics(checkpoint: Checkpoint) -> dict[str, float]:
-    """The checkpoint's metrics, with the typed fields of the same meaning where absent."""
+    """Metrics of a checkpoint, completed from its typed fields."""
     typed = {"reward_mean": checkpoint.mean_reward, "learning_rate": checkpoint.learning_rate}
     return {k: v for k, v in typed.items() if v is not None} | checkpoint.metrics
 
 
 def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:
-    """Whether `new` is `old`, but for what is said anew, with rows added at its end."""
+    """Whether `new` is `old` plus rows at its end, up to fields that may change."""
     return len(new) >= len(old) and all(is_same(a, b) for a, b in zip(old, new, strict=False))
 
 
 def _is_retold(was: Checkpoint, now: Checkpoint) -> bool:
-    """Whether a row says something else than before, beside whether it is the head."""
+    """Whether a row changed, apart from being the head."""
     return was is not now and was.model_copy(update={"is_active": now.is_active}) != now
 
 
@@ -132,15 +132,15 @@ def _number(name: str | None) -> int | None:
     return int(found.group(1)) if found else None
 
 
-# Heard: a stream's body that says when something comes.
+# MonitoredStream: a response body that reports when data arrives.
 
 
 MAX_LINE = 64 * 1024 * 1024
-"""Bytes of the longest line of a stream."""
+"""Maximum length of a line, bytes."""
 
 
 class MonitoredStream(httpx.AsyncByteStream):
-    """A body that reports each arrival, keep-alives too, and refuses a line without end."""
+    """A body that reports each arrival, including keep-alives, and bounds the line length."""
 
     def __init__(self, body: object, heard: Callable[[], None]) -> None:
         assert isinstance(body, httpx.AsyncByteStream)
@@ -154,23 +154,22 @@ class MonitoredStream(httpx.AsyncByteStream):
             end = chunk.rfind(b"\n")
             length = length + len(chunk) if end < 0 else len(chunk) - end
             if length > MAX_LINE:
-                raise HudMalformed("the event stream has a line without an end")
+                raise HudMalformed("the event stream has a line that does not end")
             yield chunk
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
-# Lag: how far what is heard of a service is behind what happens there.
+# Lag: delay between an event at the service and its arrival here.
 #
-# A line may carry less than a run says. What comes over it then is old, though it comes all the
-# time. By the service's own clock: an event says when it happened, and the ``Date`` of an answer
-# what the time was there when the stream was opened.
+# A slow connection may deliver events later and later although data arrives all the time. The
+# delay is measured by the service's clock: an event has a time, and the ``Date`` header gives
+# the service's time when the stream was opened.
 
 
 FRESH_S = 2.0
-"""So long after an event its age says how far behind it came; a line that was late is not
-silent between two of them."""
+"""Seconds after an event during which its age counts as the delay."""
 
 
 class Lag:
@@ -180,7 +179,7 @@ class Lag:
         self._heard, self._behind = -inf, 0.0
 
     def opened(self, headers: Mapping[str, str]) -> None:
-        """Take the service's time from an answer that has just come."""
+        """Read the service's time from a response that just arrived."""
         try:
             there = parsedate_to_datetime(headers.get("date", "")).timestamp()
         except (ValueError, OverflowError):
@@ -188,25 +187,25 @@ class Lag:
         self._ahead = there - monotonic()
 
     def hear(self, at: float) -> None:
-        """Note an event that happened at these Unix seconds there; 0 where that is unknown."""
+        """Record an event of this service time, Unix seconds; 0 if unknown."""
         if at and self._ahead is not None:
             self._heard = monotonic()
             self._behind = max(0.0, self._heard + self._ahead - at)
 
     @property
     def behind_s(self) -> float:
-        """Seconds from what was heard last to now, while more of it comes; else 0."""
+        """Seconds that arriving events lag behind; 0 if none arrive."""
         return self._behind if monotonic() - self._heard < FRESH_S else 0.0
 
 
-# A step's rewards by task, for a service whose checkpoints do not carry them.
+# Rewards by task of a step, for a service whose checkpoints do not report them.
 #
 # HUD lists a checkpoint's traces with their rewards, and a job's traces with their
 # task: the two are joined here by the trace's id.
 
 
 class GroupReader:
-    """Joins traces to tasks for one model, remembering which task a trace was of."""
+    """Joins traces to tasks for one model; caches the task of each trace."""
 
     def __init__(self, client: Reader, model_id: str) -> None:
         self._client = client
@@ -214,7 +213,7 @@ class GroupReader:
         self._slugs: dict[str, str] = {}
 
     async def groups(self, checkpoint: Checkpoint) -> list[Group]:
-        """The checkpoint's own groups, else the joined ones; empty if neither is to be had."""
+        """The checkpoint's own groups, else the joined ones; empty if unavailable."""
         if checkpoint.groups or not checkpoint.num_traces:
             return checkpoint.groups
         try:
@@ -237,7 +236,7 @@ class GroupReader:
         return list(found.values())
 
     async def _learn(self, trace_id: str) -> None:
-        """Note the tasks of all traces of the job that this trace belongs to."""
+        """Cache the tasks of all traces of this trace's job."""
         job_id = (await self._client.trace(trace_id)).job_id
         if job_id is None:
             return
@@ -251,16 +250,16 @@ def plain_id(trace_id: str) -> str:
     return trace_id.replace("-", "").lower()
 
 
-# Poller: the events of a model's training, made from what changed between two readings.
+# Poller: events derived from the differences between two reads.
 
 
 BUSY_S, IDLE_S = 1.0, 3.0
-"""Seconds between two readings while a job runs, and while none does. A reading that takes
-longer is followed by as long a rest: polling takes half of a line at most."""
+"""Seconds between two reads while a job is active, and while none is. After a slower read the
+pause is as long as the read: polling uses at most half of the connection."""
 
 
 class Poller:
-    """Reads one model's tree and job, and says what is new."""
+    """Polls one model's tree and job, and yields what changed."""
 
     def __init__(
         self, client: Reader, model_id: str, arrived: Arrived = lambda size, total: None
@@ -269,7 +268,7 @@ class Poller:
         Args:
             client: The service.
             model_id: The model's.
-            arrived: Is told of every piece of a tree that comes.
+            arrived: Called with the progress of a tree's download.
         """
         self._client, self._arrived = client, arrived
         self._took_s = 0.0
@@ -286,7 +285,7 @@ class Poller:
         return max(BUSY_S if busy else IDLE_S, self._took_s)
 
     async def whole(self) -> list[Event]:
-        """The tree as it is, and the model's latest job where there is one."""
+        """The current tree, and the model's latest job if there is one."""
         job = await self._client.known_job(self._model_id)
         tree = await self._read()
         self._tree, self._job = tree, job
@@ -294,14 +293,14 @@ class Poller:
         return first if job is None else [*first, JobChanged(job=job)]
 
     async def news(self) -> list[Event]:
-        """What happened since the last call; the first time, `whole`.
+        """Events since the last call; the first time, `whole`.
 
         Raises:
-            HudError: A reading failed; nothing is lost, the next call finds it.
+            HudError: A read failed; nothing is lost, the next call catches up.
         """
         if self._tree is None:
             return await self.whole()
-        # The job before the tree: of one that has ended, the tree then has every step.
+        # The job first: if it has ended, the tree then has all of its steps.
         job = await self._client.known_job(self._model_id)
         tree = await self._read()
         events = [] if tree is self._tree else changes(self._tree, tree)
@@ -319,7 +318,7 @@ class Poller:
         return tree
 
     async def _with_groups(self, events: list[Event]) -> list[Event]:
-        """The newest step with its rewards by task; older ones went by while nobody looked."""
+        """The newest step with its rewards by task."""
         for index in range(len(events) - 1, -1, -1):
             event = events[index]
             if not isinstance(event, StepTaken):
@@ -332,7 +331,7 @@ class Poller:
 
 
 SILENCE_S = 20.0
-"""A stream that says nothing for so long is cut; a keep-alive comes every 5 s."""
+"""Seconds of silence after which a stream is reopened; keep-alives come every 5 s."""
 KINDS = {
     "checkpoint": CheckpointAdded,
     "head": HeadMoved,
@@ -346,21 +345,20 @@ KINDS = {
 class Feed:
     """An endless async iterator of a model's events; the first is a `TreeRead`.
 
-    It reconnects by itself, and says in its attributes how it is doing. It ends only by
-    raising: `HudUnauthorized`, or `HudNotFound` where the model is gone.
+    It reconnects by itself; its attributes report the connection's state. It ends only by
+    raising: `HudUnauthorized`, or `HudNotFound` if the model no longer exists.
     """
 
     def __init__(self, client: Reader, model_id: str) -> None:
         self.source: Literal["connecting", "stream", "poll"] = "connecting"
         self.heard_at: float | None = None
-        """`time.monotonic()` of the service's last word, a keep-alive counts."""
+        """`time.monotonic()` of the last data from the service, including keep-alives."""
         self.trouble = ""
-        """Why it is reconnecting, in one clean line; empty when all is well."""
+        """Why it is reconnecting, in one clean line; empty if it is connected."""
         self.retry_at: float | None = None
-        """`time.monotonic()` of the next attempt; None when all is well."""
+        """`time.monotonic()` of the next attempt; None if it is connected."""
         self.reading: tuple[int, int | None] | None = None
-        """Of a tree that comes: the bytes that have, and how many there will be, where the
-        service says so; None while none comes."""
+        """Download of a tree: bytes received and total (None if unknown); None if none."""
         self._lag = Lag()
         self._client = client
         self._model_id = model_id
@@ -374,7 +372,7 @@ class Feed:
 
     @property
     def behind_s(self) -> float:
-        """Seconds that what comes is older than what happens; see `hud_tui.client.feed`."""
+        """Delay of arriving events, seconds; see `Lag`."""
         return self._lag.behind_s
 
     async def _events(self) -> AsyncGenerator[Event, None]:
@@ -396,7 +394,7 @@ class Feed:
         return self.source == "poll"
 
     async def _streamed(self) -> AsyncGenerator[Event, None]:
-        """One connection's events; returns where the service has no stream."""
+        """Events of one connection; returns if the service has no stream."""
         self.source = "connecting"
         if not self._begun and await self._find_beginning():
             for event in await self._whole():
@@ -416,10 +414,10 @@ class Feed:
         raise HudUnreachable("the service ended the stream")
 
     async def _find_beginning(self) -> bool:
-        """Ask where the stream begins, before the tree is read; whether the service says so.
+        """Ask for the stream's position before reading the tree; return whether it is known.
 
-        What it says from there on comes once the tree has: a stream that nobody reads meanwhile
-        would take the line from it.
+        The stream is then opened after the tree is read: an open stream that nobody reads would
+        slow down the download of the tree.
         """
         if self._last_id:
             return True
@@ -441,7 +439,7 @@ class Feed:
         self._hear()
         self._lag.opened(answer.headers)
         self.source = "stream"
-        # Where the stream begins, so that a cut before its first event loses nothing.
+        # Position of the stream, so that a cut before its first event loses nothing.
         self._last_id = self._last_id or answer.headers.get("x-last-event-id", "")
 
     def _poll(self) -> None:
@@ -449,8 +447,8 @@ class Feed:
         self._poller = Poller(self._client, self._model_id, self._arrive)
 
     async def _messages(self, answer: httpx.Response) -> AsyncGenerator[Event, None]:
-        # Where nobody says where it begins, the stream is open before the tree is read, so that
-        # nothing falls between the two.
+        # Without a position, the stream is opened before the tree is read, so that no event is
+        # lost between the two.
         if not self._begun:
             for event in await self._whole():
                 yield event
@@ -491,7 +489,7 @@ class Feed:
             return kind.startswith("text/event-stream")
         if answer.status_code in (408, 429) or answer.status_code >= 500:
             raise self._client.wire.failures.refusal(answer, await _short(answer))
-        return False  # if it is the model or the key, reading the tree says so
+        return False  # a wrong model or key is reported by reading the tree
 
     def _read(self, message: ServerSentEvent) -> Event | None:
         """The event of a message; None for a kind that a newer service may send."""
@@ -501,7 +499,7 @@ class Feed:
         try:
             event: Event = adapter(kind).validate_json(message.data)
         except ValidationError as error:
-            self._begun = False  # what it said is lost, so the tree is read again
+            self._begun = False  # the event is lost, so the tree is read again
             raise malformed(f"event {message.event}", error) from error
         self._lag.hear(event.at)
         return event

@@ -14,10 +14,10 @@ from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear, HudU
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
 
-# Protection: models that are changed only by who types their name; kept on this machine.
+# Protection: models whose changes need their name typed; kept on this machine.
 #
-# One JSON file in the state directory. It is read whenever it matters, so that what one
-# program protects is protected in all of them at once.
+# One JSON file in the state directory, read before every change, so that it applies to all
+# programs at once.
 
 
 NAME = "protected.json"
@@ -27,7 +27,7 @@ MOST_BYTES = 4_000_000
 
 class Protection:
     def __init__(self, find: Callable[[], Path] | None = None) -> None:
-        """`find` says which directory; None remembers for the session."""
+        """`find` returns the directory; None keeps it for the session only."""
         self._find = find
         self._models: dict[str, str] = {}
 
@@ -37,10 +37,10 @@ class Protection:
 
     @property
     def models(self) -> Mapping[str, str]:
-        """What each protected model was called when it was protected, by its id.
+        """Names of protected models, by id, as of when they were protected.
 
         Raises:
-            HudUsage: The file cannot be read, so that nobody knows which are.
+            HudUsage: The file is unreadable.
         """
         if self._file is None:
             return self._models
@@ -50,14 +50,14 @@ class Protection:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            what = f"{one_line(self._file, 300)} does not say which models are protected"
-            raise HudUsage(what, "correct it, or remove it to protect none") from error
+            what = f"{one_line(self._file, 300)} is not a valid list of protected models"
+            raise HudUsage(what, "fix it, or remove it to protect none") from error
 
     def protect(self, model_id: str, name: str, on: bool) -> None:
-        """Protect a model, or no longer.
+        """Protect or unprotect a model.
 
         Raises:
-            HudUsage: The file cannot be read, or cannot be written.
+            HudUsage: The file cannot be read or written.
         """
 
         def changed() -> dict[str, str]:
@@ -71,7 +71,9 @@ class Protection:
             change_atomic(self._file, lambda: json.dumps({"models": changed()}))
         except OSError as error:
             what = f"{one_line(self._file, 300)} cannot be written: {one_line(error, 200)}"
-            raise HudUsage(what, "make room there, or give another --state-dir") from error
+            raise HudUsage(
+                what, "check disk space and permissions, or use another --state-dir"
+            ) from error
 
 
 GUARDED = frozenset(
@@ -80,11 +82,11 @@ GUARDED = frozenset(
         *("forward-backward", "backward", "optim step"),
     }
 )
-"""What changes a model that is there. Forks leave their source as it is; pins only keep."""
+"""Changes of an existing model. Forks do not change their source; pins only keep state."""
 
 
 class Guard:
-    """Refuses what may not be sent. A client has one of its own that refuses nothing."""
+    """Blocks requests: read-only mode and protected models. The default blocks nothing."""
 
     def __init__(
         self,
@@ -94,24 +96,24 @@ class Guard:
     ) -> None:
         """
         Args:
-            find: Says why nothing may be changed; it is asked once, when that matters.
-            protection: Says which models are protected; None protects for the session.
-            confirmed: The name of a protected model that may be changed all the same.
+            find: Returns the source of read-only mode; called once, before the first write.
+            protection: The protected models; None keeps them for the session only.
+            confirmed: Name of a protected model that may be changed.
         """
         self._find, self.protection = find, protection or Protection()
         self._confirmed = confirmed
         self._allowed: set[str] = set()
         self._offline: ReadOnly | None = None
-        """What to say while the service does not answer; None while it does."""
+        """Read-only while the service does not answer; None while it does."""
 
     @cached_property
     def read_only(self) -> ReadOnly | None:
-        """Why nothing is sent but what reads; None where everything may be sent."""
+        """Configured read-only mode; None if writes are allowed."""
         return self._find()
 
     @property
     def shut(self) -> ReadOnly | None:
-        """Why nothing is sent now: told so from the start, or because nobody would answer."""
+        """Read-only mode now: configured, or because the service does not answer."""
         return self.read_only or self._offline
 
     @property
@@ -119,25 +121,25 @@ class Guard:
         """Names of protected models, by id.
 
         Raises:
-            HudUsage: Nobody knows which are.
+            HudUsage: The list is unreadable.
         """
         return self.protection.models
 
     def set_offline(self, why: ReadOnly | None) -> None:
-        """The service does not answer, so nothing is sent; or, with None, it does again."""
+        """Set or clear (None) read-only mode while the service does not answer."""
         self._offline = why
 
     def allow(self, model_id: str) -> None:
-        """Let the next change of a protected model through: somebody has typed its name."""
+        """Allow the next change of a protected model, whose name was typed."""
         self._allowed.add(model_id)
 
     def check(self, what: str, change: Change | None = None) -> None:
-        """Let a request through, e.g. ``PUT /v2/models/m/head``.
+        """Check a request, e.g. ``PUT /v2/models/m/head``.
 
         Raises:
             HudReadOnly: Read-only mode.
-            HudProtected: It changes a protected model, and nobody has typed its name.
-            HudUsage: Nobody knows which models are protected.
+            HudProtected: It changes a protected model whose name was not typed.
+            HudUsage: The list of protected models is unreadable.
         """
         if self.shut is not None:
             raise HudReadOnly(self.shut.why, what, self.shut.cure)
@@ -152,36 +154,36 @@ class Guard:
         raise HudProtected(one_line(name, 100), change.verb)
 
 
-# Writing: what is told of a request that changes something, however it ends.
+# Writing: reports each write with its outcome to an observer.
 
 
 BODY_MOST = 4000
-"""Characters of a body that is kept."""
+"""Maximum length of a logged body."""
 TEXT_MOST = 300
 
 
 def untold(written: Written) -> None:
-    """Nobody asked to be told."""
+    """Default observer: ignores writes."""
 
 
 @dataclass
 class Writing:
-    """Tells an observer of each write, once. What it tells has no key in it."""
+    """Reports each write to an observer, once and without the key."""
 
     service: str
     local: bool
     without_key: Callable[[str], str]
     observe: Callable[[Written], None]
-    """Is told of each request that changed something, or may have."""
+    """Called with each request that changed something, or may have."""
     names: dict[str, str] = field(default_factory=dict)
-    """What models are called, by id, as far as anybody has asked."""
+    """Known names of models, by id."""
 
     def know(self, names: Mapping[str, str]) -> None:
-        """What models are called, by id."""
+        """Names of models, by id."""
         self.names |= names
 
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> Written:
-        """What is known before it is sent."""
+        """The log entry before it is sent."""
         kept, left_out = _kept(body, change.left_out)
         clean = self._clean
         return Written(
@@ -202,7 +204,7 @@ class Writing:
         )
 
     def failed(self, written: Written, error: BaseException) -> None:
-        """It was not done; or it ended without an answer that says so, and may have happened."""
+        """Report a refused write, or one with an unknown outcome."""
         said, request_id = type(error).__name__, ""
         if isinstance(error, HudError):
             said, request_id = error.message, error.request_id
@@ -213,7 +215,7 @@ class Writing:
         self.observe(replace(written, outcome=outcome, said=said, request_id=request_id))
 
     def done(self, written: Written, answer: object, made: str, request_id: str) -> None:
-        """The service has done it."""
+        """Report a completed write."""
         after = str(getattr(answer, made, "") or "") if made else written.after
         after, request_id = self._clean(after), self._clean(request_id)
         self.observe(replace(written, outcome="done", after=after, request_id=request_id))
@@ -223,7 +225,7 @@ class Writing:
 
 
 def _kept(body: bytes, left_out: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """A body without what is left out, and what that is; nothing of it where it is too long."""
+    """The body without omitted fields, and their names; empty if it is too long."""
     found = json.loads(body)
     gone = tuple(name for name in left_out if name in found)
     kept = json.dumps({name: value for name, value in found.items() if name not in gone})

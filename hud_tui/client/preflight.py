@@ -48,7 +48,7 @@ from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
 from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, ScenarioRecord
 
-# Whether the environments and scenarios that tasks name are there, and take their args.
+# Whether the environments and scenarios of tasks exist, and accept their args.
 #
 # Source: ``hud rl run`` asks /environments/{name}/mcp-config (hud 0.5); ``hud`` 0.6 searches
 # the registry, and compares names without case and with one spelling of the separators.
@@ -69,15 +69,15 @@ async def check_environment(client: "HudClient", env: str, tasks: list[Task]) ->
 
 
 async def _of_registry(client: "HudClient", env: str, tasks: list[Task]) -> list[Finding]:
-    """By the registry, for an environment that has no mcp-config."""
+    """Findings from the registry, for an environment without mcp-config."""
     try:
         listed = await client.registry(env)
     except HudNotFound:
         listed = []
     found = [item for item in listed if _normal(item.name) == _normal(env)]
     if len(found) > 1:
-        message = f"{len(found)} environments are called {one_line(env)}"
-        fix = "say which in env of those rows, by its whole name"
+        message = f"{len(found)} environments are named {one_line(env)}"
+        fix = "use the full name in env of those rows"
         return [Finding("environments", "failure", message, places(tasks), fix)]
     if not found:
         return [missing_environment(env, tasks, await _close(client, env, listed))]
@@ -88,7 +88,7 @@ async def _of_registry(client: "HudClient", env: str, tasks: list[Task]) -> list
 
 
 async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> str:
-    """What was probably meant; empty if the service lists no environments."""
+    """Similar names; empty if the service lists no environments."""
     try:
         listed = listed or await client.registry("")
     except HudUnauthorized:
@@ -99,7 +99,7 @@ async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> s
 
 
 async def _records(client: "HudClient", registry_id: str | None) -> list[ScenarioRecord] | None:
-    """None if they are not to be had: they are an extra."""
+    """None if unavailable; they are optional."""
     if registry_id is None:
         return None
     try:
@@ -125,19 +125,19 @@ def _normal(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", name.strip()).casefold()
 
 
-# Where tasks come from: a file, a directory of files, or a taskset of the service.
+# Loading tasks: a file, a directory of files, or a taskset of the service.
 
 
 SUFFIXES = (".json", ".jsonl")
 MOST_FILES = 10_000
-"""Task files of one directory."""
+"""Maximum task files in one directory."""
 
 
 async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dict[str, Any]]:
     """A taskset's tasks, from files or from the service.
 
     Args:
-        client: Asked where the source is not a path.
+        client: Used if the source is not a path.
         source: A file (JSON or Parquet) or directory that exists, or a path that ends in
             .json or .jsonl; else a taskset's name or id.
 
@@ -147,7 +147,7 @@ async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dic
         taskset, and ``lock``, the hud.lock.yaml beside them or here, where there is one.
 
     Raises:
-        HudBadTasks: Rows that cannot be read, with all that is wrong with them.
+        HudBadTasks: Invalid rows, with all problems.
         HudUsage: No such file or taskset.
     """
     path = path_of(source)
@@ -180,10 +180,10 @@ def _origin(
 
 
 def path_of(source: str) -> Path | None:
-    """The file or directory that is meant; None if it is a name.
+    """The file or directory; None if it is a name.
 
     Raises:
-        HudUsage: Python, which is not run here; or no path at all.
+        HudUsage: A Python file, which is not executed; or an invalid path.
     """
     try:
         path = Path(expanduser(source))
@@ -192,8 +192,8 @@ def path_of(source: str) -> Path | None:
     except (OSError, ValueError, RuntimeError) as error:
         raise _unreadable(source, error) from error
     if suffix == ".py" and exists:
-        hint = 'write its tasks to a file: Taskset.from_file(…).to_file("tasks.jsonl")'
-        raise HudUsage(f"{one_line(source)} is Python, which is not run here", hint)
+        hint = 'export its tasks first: Taskset.from_file(…).to_file("tasks.jsonl")'
+        raise HudUsage(f"{one_line(source)} is Python, which hud-tui does not execute", hint)
     return path if exists or suffix in SUFFIXES else None
 
 
@@ -208,7 +208,7 @@ def _file(path: Path, complete: Completion) -> list[Task]:
 
 
 def _bytes(path: Path) -> bytes:
-    """A file's bytes, at most one more than can be read."""
+    """A file's bytes, at most one beyond the limit."""
     try:
         with open_regular(path) as file:
             return file.read(MAX_BYTES + 1)
@@ -271,7 +271,7 @@ async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str, s
         if "/" in source:  # as data sets of the Hub are called
             fetch = f"hf download {one_line(source)} --repo-type dataset --local-dir DIR"
             hint += f"; a data set of the Hugging Face Hub: {fetch}, then give DIR"
-        raise HudUsage(f"no file or taskset is called {one_line(source)}", hint) from error
+        raise HudUsage(f"no file or taskset named {one_line(source)}", hint) from error
     rows = await asyncio.to_thread(read_rows, export.tasks, f"{one_line(export.name)} row")
     return rows, export.name, export.taskset_id
 
@@ -298,15 +298,15 @@ async def preflight(
         client: The service.
         source: As for `load_source`, or tasks that are loaded already.
         model: Any name of the model; None leaves it unchecked.
-        parameters: What the run is asked for; the model's own defaults where it says nothing.
+        parameters: Of the run; missing ones get the model's defaults.
         lock: The hud.lock.yaml of loaded tasks, as `load_source` names it.
 
     Yields:
-        Findings, as their look-ups are answered.
+        Findings, as requests are answered.
 
     Raises:
-        HudUnauthorized: The key is refused; a finding has said so.
-        HudError: The source cannot be read, or the service cannot be asked.
+        HudUnauthorized: The key is refused; a finding reports it.
+        HudError: The source is unreadable, or the service does not answer.
     """
     if isinstance(source, str):
         tasks, origin = await load_source(client, source)
@@ -326,7 +326,7 @@ async def preflight(
 def _lookups(
     client: "HudClient", tasks: list[Task], lock: str | None
 ) -> list[Awaitable[list[Finding]]]:
-    """All that is looked up about the tasks themselves."""
+    """All checks of the tasks that need the service."""
     gate = asyncio.Semaphore(AT_ONCE)
     lookups: list[Awaitable[list[Finding]]] = []
     if tasks:
@@ -340,7 +340,7 @@ def _lookups(
 async def _as_answered(
     lookups: Sequence[Awaitable[list[Finding]]],
 ) -> AsyncGenerator[Finding, None]:
-    """The findings of all look-ups, which run together; a refused key is raised at the end."""
+    """Findings of all concurrent checks; a refused key is raised at the end."""
     running = [asyncio.ensure_future(lookup) for lookup in lookups]
     refused: HudUnauthorized | None = None
     try:
@@ -361,13 +361,13 @@ async def _as_answered(
 
 
 def _rows(tasks: list[Task]) -> list[Finding]:
-    """What is said at once."""
+    """Immediate findings."""
     rows = check_rows(tasks)
     return [*rows, *check_fields(tasks), *check_slugs(tasks)] if tasks else rows
 
 
 def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
-    """What needs no service, and takes a while for many tasks."""
+    """Local checks, slow for many tasks."""
     return [*local_checks(tasks, embedded), *check_legacy(tasks, set_variables(), embedded)]
 
 
@@ -382,10 +382,10 @@ async def _key(client: "HudClient") -> list[Finding]:
     try:
         who = await client.whoami()
     except HudUnauthorized as error:
-        fix = error.hint or "set HUD_API_KEY to a key that is valid"
+        fix = error.hint or "set HUD_API_KEY to a valid key"
         return [Finding("key", "failure", f"the key is refused: {error.message}", fix=fix)]
     except HudRefused as error:
-        message = f"the service does not say whose key this is: {error.message}"
+        message = f"the owner of the key is unknown: {error.message}"
         return [Finding("key", "warning", message)]
     return [Finding("key", "ok", f"the key is valid, of team {one_line(who.team_id[:8])}")]
 

@@ -1,4 +1,4 @@
-"""Which job a reference means: an id, how one begins, or a model, whose latest run it is."""
+"""Jobs: resolving a reference, reading everything about a run, submitting once."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from hud_tui.settings import every_variable
 from hud_tui.wire import JobDataset, JobStatus, SubmitJob
 
 LOOKED_THROUGH = 1000
-"""Newest jobs among which the beginning of an id is looked for."""
+"""Newest jobs that are searched for a prefix."""
 
 
 async def find_job(client: "HudClient", ref: str) -> str:
-    """The id of the job that is meant.
+    """The id of a job, by id, prefix, or model (its latest run).
 
     Raises:
         HudUsage: None or several match; the hint lists ids.
@@ -32,7 +32,7 @@ async def find_job(client: "HudClient", ref: str) -> str:
     return find_among(ref, await client.jobs(LOOKED_THROUGH)).id
 
 
-# Everything that the service says of a model and its run, with nothing left out.
+# Everything that the service reports about a model and its run.
 
 
 async def raw_status(client: "HudClient", model: str, job: str | None = None) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def raw_status(client: "HudClient", model: str, job: str | None = None) ->
         job: A job's id; None for the model's current or last.
 
     Raises:
-        HudError: The service cannot be asked, or knows none of this name.
+        HudError: The service does not answer, or has no such model.
     """
     row = await client.model(model)
     status, tree = await asyncio.gather(client.known_job(job or row.id), client.checkpoints(row.id))
@@ -62,16 +62,16 @@ def job_document(job: JobStatus) -> dict[str, Any]:
     return dumped | {"error": error} if isinstance(job.error, str) else dumped
 
 
-# Submitting a run once, and finding out what became of it when no answer comes.
+# Submitting a run once, and finding the outcome if the answer is lost.
 
 
 LOOKS, LOOK_S = 3, 1.0
-"""How often a lost submission is looked for, and seconds between."""
+"""Attempts to find a lost submission, and seconds between them."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A run that the service has taken."""
+    """A run accepted by the service."""
 
     job_id: str
     found: bool = False
@@ -86,10 +86,10 @@ class Submission:
 
 
 async def submit(client: "HudClient", body: SubmitJob) -> Submission:
-    """Submit once. After a lost answer, ask whether a new run of the model has begun.
+    """Submit once. If the answer is lost, look for a new run of the model.
 
     Raises:
-        HudError: It was refused, or was lost and no new run is to be seen.
+        HudError: Refused, or lost and no new run was found.
     """
     before = await client.known_job(body.model_id)
     body = _filled(body)
@@ -102,8 +102,8 @@ async def submit(client: "HudClient", body: SubmitJob) -> Submission:
 
 
 def _filled(body: SubmitJob) -> SubmitJob:
-    """With the variables of v4 rows filled in, as HUD's own client sends them: the service has
-    no such environment. They are in no message and on no screen."""
+    """The rows with variables substituted, as HUD's client sends them: the service does not
+    have this environment. Values are never logged or shown."""
     if not any("mcp_config" in row for row in body.dataset.tasks):
         return body
     rows = fill_rows(body.dataset.tasks, every_variable())
@@ -113,10 +113,10 @@ def _filled(body: SubmitJob) -> SubmitJob:
 async def _look(
     client: "HudClient", model_id: str, lost: Submission, failure: HudError
 ) -> JobStatus:
-    """The new run; looked for more than once, as the service may still be at it.
+    """Find the new run, with several attempts.
 
     Raises:
-        HudError: The failure, with what the service says of it as its hint.
+        HudError: `failure`, with a hint.
     """
     for look in range(LOOKS):
         await asyncio.sleep(LOOK_S if look else 0)
@@ -126,5 +126,5 @@ async def _look(
             raise failure from None
         if after is not None and not lost.is_before(after):
             return after
-    failure.hint = "the service shows no new run of this model: look once more, then submit again"
+    failure.hint = "the service shows no new run of this model: check again before you resubmit"
     raise failure

@@ -1,9 +1,9 @@
-"""TrainingClient: a training loop of one's own on one model.
+"""TrainingClient: a custom training loop on one model.
 
-Sample, grade in Python, accumulate gradients, step: each `optim_step` makes a checkpoint,
-which the gateway serves from then on. It does what ``hud.TrainingClient`` does.
+Sample, grade in Python, accumulate gradients, step: each `optim_step` makes a checkpoint and
+moves the head to it. Equivalent to ``hud.TrainingClient``.
 
-Source: meaning and defaults of every call are the ``hud`` SDK's, 0.6.21.
+Source: semantics and defaults of every call are those of the ``hud`` SDK 0.6.21.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from hud_tui.wire_training import (
     Settled,
 )
 
-# Training requests from a caller's numbers; what is wrong with one is a `HudBadInput`.
+# Training requests from a caller's numbers; an invalid one is a `HudBadInput`.
 
 
 R = TypeVar("R", bound=Request)
 CROSS_ENTROPY = "cross_entropy"
-"""The loss that imitates: it weighs a rollout by its reward and compares it with none."""
+"""The supervised loss: weights a rollout by its reward, without group-relative advantages."""
 
 
 def checked(kind: type[R], **fields: Any) -> R:
@@ -90,11 +90,10 @@ def forward_body(inputs: Iterable[Input], group_size: int | None, reward_scale: 
     return checked(Forward, inputs=sent, group_size=group_size, reward_scale=reward_scale)
 
 
-# Losses of one's own: from a forward pass to the gradients that `backward` sends.
+# Custom losses: from a forward pass to the gradients that `backward` sends.
 #
-# A custom loss C is any torch expression over the policy's logprobs. Only its derivatives
-# travel: the service needs w = −dC/dlogprob for each token, the convention of Tinker's
-# cross-entropy backward pass.
+# A custom loss C is any torch expression of the policy's logprobs. The service needs only
+# w = −dC/dlogprob per token, the convention of Tinker's cross-entropy backward pass.
 #
 # Source: the ``hud`` SDK's TrainingClient.forward_backward_custom, 0.6.21.
 
@@ -104,10 +103,10 @@ CustomLoss = Callable[[list[ForwardDatum], list[Any]], tuple[Any, Mapping[str, f
 
 
 def load_torch() -> Any:
-    """torch, which nothing else here needs.
+    """Import torch, which only custom losses need.
 
     Raises:
-        HudUsage: It is not installed.
+        HudUsage: torch is not installed.
     """
     try:
         return import_module("torch")
@@ -124,7 +123,7 @@ def differentiate(
     """Run a loss over a forward pass.
 
     Returns:
-        −dC/dlogprob, a row a datum as long as its logprobs; and the loss's own metrics.
+        −dC/dlogprob, one row per datum with the shape of its logprobs; and the loss's metrics.
 
     Raises:
         HudBadInput: The loss does not depend on some datum's logprobs.
@@ -138,14 +137,14 @@ def differentiate(
         if leaf.grad is None:
             raise HudBadInput(
                 f"the loss does not depend on the logprobs of datum {number}",
-                "let every datum take part: weigh it with 0 to leave it out",
+                "use every datum: multiply by 0 to exclude one",
             )
     weights = [(-leaf.grad).tolist() for leaf in leaves]
     return weights, {name: float(value) for name, value in metrics.items()}
 
 
 def check_weights(weights: Sequence[Sequence[float]], metrics: Mapping[str, float]) -> None:
-    """Refuse numbers that JSON cannot carry, and that no policy would survive.
+    """Refuse NaN and infinities.
 
     Raises:
         HudBadInput: A weight or a metric is not finite; it names the datum and the token.
@@ -162,64 +161,64 @@ def check_weights(weights: Sequence[Sequence[float]], metrics: Mapping[str, floa
             raise HudBadInput(f"the metric {one_line(name, 60)} is {value}", "it must be finite")
 
 
-# What became of a training write whose answer was lost.
+# Outcome of a training write whose answer was lost.
 #
-# A service that keeps keys knows it of every call. Else the checkpoint tree tells: a step
-# that landed is a node that was not there before, below the head that was known before.
-# With one trainer a model that is certain; a second one's step looks the same.
+# A service that stores Idempotency-Keys reports it for every call. Otherwise the checkpoint
+# tree shows it: a completed step is a new child of the previous head. With one trainer per
+# model that is certain; the step of a second trainer looks the same.
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The tree's head, as it was last known."""
+    """The last known head of the tree."""
 
     head: str | None
     """Its id; None for the base weights."""
     below: frozenset[str] = frozenset()
-    """Ids of the nodes that branch from it already."""
+    """Ids of its known children."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A write without an answer."""
+    """A write whose answer was lost."""
 
     call: str
     """E.g. ``optim_step``."""
     asked: str | None = None
-    """The checkpoint that a set_head named."""
+    """Target of a set_head."""
     key: str = ""
-    """The Idempotency-Key it was sent with."""
+    """Its Idempotency-Key."""
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where training stands, read from the service."""
+    """State of training, read from the service."""
 
     landed: bool | None
-    """Whether the write took effect, and for a gradient pass, whether its gradients still wait
-    or were stepped on. None if nothing was lost, or where it cannot be known because the
-    service keeps no keys of it: a pass leaves no trace in the tree, and a step or a head that is
-    not there may still be under way, so it can be asked for again."""
+    """Whether the write took effect; for a gradient pass, whether its gradients are pending or
+    were used by a step. None if nothing was lost, or if it is unknown because the service
+    stores no keys: a pass is not visible in the tree, and a missing step or head move may
+    still complete, so call `resume` again."""
     checkpoint: Checkpoint | None
-    """The step's checkpoint where one landed, else the head; None for the base weights."""
+    """The step's checkpoint if it completed, else the head; None for the base weights."""
     call: str | None
     """The write that was lost, e.g. ``optim_step``; None if none was."""
 
 
 def look(tree: Sequence[Checkpoint]) -> Seen:
-    """What there is to remember of a tree, to know a later step by."""
+    """State of a tree by which a later step is recognised."""
     head = head_of(tree)
     id_ = None if head is None else head.id
     return Seen(id_, frozenset(c.id for c in tree if c.prev_model_checkpoint_id == id_))
 
 
-def judge(
+def resolve(
     lost: Lost | None,
     before: Seen | None,
     tree: Sequence[Checkpoint],
     settled: Settled | None = None,
 ) -> Resumed:
-    """Tell what became of a write by what the service knows of it, else by the tree, read now."""
+    """Outcome of a lost write, from the service's record, else from the tree."""
     head = head_of(tree)
     if lost is None:
         return Resumed(None, head, None)
@@ -229,7 +228,7 @@ def judge(
         return Resumed(settled.state == "done", step, lost.call)
     if lost.call == "set_head":
         landed = head is not None and head.id == lost.asked
-        return Resumed(landed or None, head, lost.call)  # it may yet arrive
+        return Resumed(landed or None, head, lost.call)  # it may still arrive
     if lost.call != "optim_step" or before is None:
         return Resumed(None, head, lost.call)
     grown = (
@@ -242,14 +241,14 @@ def judge(
 
 
 def advice(call: str) -> str:
-    """What to do about a lost write, instead of sending it again."""
+    """Hint after a lost write."""
     if call == "optim_step":
-        return "do not repeat it: `await trainer.resume()` says whether the step landed"
+        return "do not repeat it: `await trainer.resume()` tells whether the step completed"
     if call == "set_head":
-        return "`await trainer.resume()` says which checkpoint is the head"
+        return "`await trainer.resume()` returns the head"
     return (
-        "its gradients may wait on the service: `await trainer.resume()` says whether they do;"
-        " where it cannot, set_head to the head drops them, and the whole step can be repeated"
+        "its gradients may be pending on the service: `await trainer.resume()` tells;"
+        " if it cannot, set_head to the head drops them and the step can be repeated"
     )
 
 
@@ -258,34 +257,34 @@ def head_of(tree: Sequence[Checkpoint]) -> Checkpoint | None:
     return next((c for c in reversed(tree) if c.is_active), None)
 
 
-# A model's training from the client's side: its tree, its head, and what became of a write.
+# A model's training session: tree, head, and lost writes.
 
 
 LOOKS_S = (0.5, 1.0, 2.0)
-"""Seconds between looks for a lost step, or a head, that the tree does not show yet."""
+"""Seconds between reads of the tree for a lost step or head move."""
 
 
 class TrainingSession:
-    """Base of `TrainingClient`: all but the training calls themselves."""
+    """Base of `TrainingClient`: everything except the training calls."""
 
     def __init__(self, model: str, client: HudClient | None = None) -> None:
         """
-        What it changes is kept in this machine's command log, for ``hud-tui log``, unless the
-        client tells somebody else already.
+        Writes go to this machine's command log (``hud-tui log``), unless the client already has
+        an observer.
 
         Args:
             model: Its id, name or slug.
             client: A service, which stays open; None for HUD by its settings (HUD_API_KEY …).
 
         Raises:
-            HudNoKey: No client was given, and there is no key.
+            HudNoKey: Neither a client nor a key.
         """
         self.model = model
         self.client = client or HudClient(read_settings())
         if not self.client.is_observed:
             self.client = self.client.observed(CommandLog(read_paths().state, "python").add)
         self.reports = Reports(self.client)
-        """The loop's job, and its rollouts that were not graded yet."""
+        """The loop's job and its ungraded rollouts."""
         self._is_own = client is None
         self._entry: Model | None = None
         self._seen: Seen | None = None
@@ -339,12 +338,12 @@ class TrainingSession:
         """Serve a checkpoint; the next `optim_step` extends the tree from it. Sent once.
 
         Args:
-            checkpoint: Its id, its name, or how its id begins.
+            checkpoint: Its id, its name, or a prefix of its id.
 
         Raises:
             HudUsage: The tree has no such checkpoint.
-            HudConflict: The head was set elsewhere while this was under way (embedded service).
-            HudError: It was refused, or its answer was lost: see `resume`.
+            HudConflict: The head was moved elsewhere meanwhile (embedded service).
+            HudError: Refused, or the answer was lost: see `resume`.
         """
         tree = await self.checkpoints()
         target = find_checkpoint(checkpoint, tree)
@@ -357,21 +356,21 @@ class TrainingSession:
         return target.model_copy(update={"is_active": True})
 
     async def resume(self) -> Resumed:
-        """What became of the write whose answer was lost; it may be repeated until it succeeds.
+        """Find the outcome of a write whose answer was lost; safe to repeat.
 
-        A service that keeps keys is asked by the call's own, and refuses the call should it
-        arrive later; else, and for a set_head, the tree tells, which is looked at a few times.
-        What it does not show yet is asked for again by the next `resume`, until another write.
-        Where nothing was lost, where training stands.
+        A service that stores keys is asked by the call's key, and refuses the call should it
+        arrive later. Otherwise, and for a set_head, the tree is read a few times. An unknown
+        outcome is looked up again by the next `resume`, until another write. If nothing was
+        lost, the current state.
 
         Raises:
-            HudError: The service cannot be asked now.
+            HudError: The service does not answer.
         """
         settled = await self._settle()
         for wait_s in (0.0, *LOOKS_S):
             await asyncio.sleep(wait_s)
             tree = await self.checkpoints()
-            found = judge(self._lost, self._seen, tree, settled)
+            found = resolve(self._lost, self._seen, tree, settled)
             is_pending = found.landed is None and found.call in ("optim_step", "set_head")
             if not is_pending:
                 self._lost, self._seen = None, look(tree)
@@ -379,7 +378,7 @@ class TrainingSession:
         return found
 
     async def _settle(self) -> Settled | None:
-        """What the service knows of the lost call; None if it keeps no keys."""
+        """The service's record of the lost call; None if it stores no keys."""
         if self._lost is None or self._lost.call == "set_head":
             return None
         try:
@@ -390,15 +389,14 @@ class TrainingSession:
             raise
 
     async def _remember(self) -> None:
-        """Know the tree before a step, so that a lost one can be told from those before."""
+        """Remember the tree before a step, to recognise a lost one."""
         if self._seen is None or self._lost is not None:
             self._seen = look(await self.checkpoints())
             self._lost = None
 
     @asynccontextmanager
     async def _once(self, call: str, asked: str | None = None) -> AsyncIterator[str]:
-        """Send a write inside, with the key that is yielded; where its answer is lost, note
-        that, and say what to do."""
+        """Context of a write with the yielded key; records a lost answer and adds a hint."""
         key = uuid4().hex
         try:
             yield key
@@ -422,11 +420,11 @@ def _canonical(model: str) -> str:
 class TrainingClient(TrainingSession):
     """One model's training. Use it as an async context, which finds the model first.
 
-    Inputs are trace ids, `Payload`s, `Rollout`s or any `Scored` object, mixed. Groups are
-    `group_size` of them in a row; without it the whole batch is one group.
+    Inputs are trace ids, `Payload`s, `Rollout`s or any `Scored` object, mixed. A group is
+    `group_size` consecutive inputs; without it the whole batch is one group.
 
-    What cannot be trained on raises `HudBadInput` before anything is sent. A write is sent
-    once; where its answer is lost, `resume` says what became of it.
+    Invalid inputs raise `HudBadInput` before anything is sent. A write is sent once; if its
+    answer is lost, `resume` finds the outcome.
     """
 
     async def sample(
@@ -440,23 +438,22 @@ class TrainingClient(TrainingSession):
         seed: int | None = None,
         task_slug: str | None = None,
     ) -> list[Rollout]:
-        """A group of rollouts of one prompt, each to be given its reward.
+        """Sample a group of rollouts of one prompt; set the reward of each.
 
-        Each is a trace of the loop's job, so it can be watched; its reward is reported when
-        it is trained on.
+        Each is a trace of the loop's job; its reward is reported when it is trained on.
 
         Args:
             messages: What the user says, or a conversation in OpenAI's form.
             group_size: How many rollouts.
-            max_tokens: The longest answer, in tokens; None for as long as the context.
-            temperature: None for the service's own, 1.
-            checkpoint: Id of a checkpoint to ask instead of the head.
-            seed: Draws the same answers again, where the service can.
-            task_slug: What the group is called; None for how the prompt begins.
+            max_tokens: Maximum tokens per answer; None: up to the context length.
+            temperature: None for the service's default, 1.
+            checkpoint: Id of a checkpoint to sample instead of the head.
+            seed: For reproducible answers, if the service supports it.
+            task_slug: Name of the group's task; None: the beginning of the prompt.
 
         Raises:
             HudBadInput: A number out of its bounds; nothing was sent.
-            HudError: An answer did not come, or carries no tokens.
+            HudError: No answer, or an answer without tokens.
         """
         body = chat_body(
             (await self.entry()).model_name,
@@ -478,7 +475,7 @@ class TrainingClient(TrainingSession):
         reward_scale: float = 1.0,
         num_substeps: int = 1,
     ) -> ForwardBackwardResult:
-        """Add a batch's gradients to those that wait for the next `optim_step`.
+        """Accumulate a batch's gradients for the next `optim_step`.
 
         Args:
             inputs: N rollouts, each group's together.
@@ -486,7 +483,7 @@ class TrainingClient(TrainingSession):
             loss_fn_config: The loss's own numbers; None for the service's defaults.
             group_size: Rollouts in a group.
             reward_scale: Multiplies every advantage.
-            num_substeps: Sent as it is; what it means is the service's business.
+            num_substeps: Sent unchanged; interpreted by the service.
 
         Raises:
             HudBadInput: The batch, its groups or a number; nothing was sent.
@@ -513,7 +510,7 @@ class TrainingClient(TrainingSession):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> OptimStepResult:
-        """Adam's step on what was accumulated: a new checkpoint, which becomes the head.
+        """Adam step on the accumulated gradients: a new checkpoint, which becomes the head.
 
         Raises:
             HudBadInput: A number out of its bounds; nothing was sent.
@@ -558,7 +555,7 @@ class TrainingClient(TrainingSession):
         group_size: int | None = None,
         reward_scale: float = 1.0,
     ) -> ForwardResult:
-        """The policy's logprobs of a batch by now, for a loss of one's own. Moves nothing."""
+        """Current logprobs of a batch, for a custom loss. Changes nothing."""
         batch = list(inputs)
         body = forward_body(batch, group_size, reward_scale)
         await self.reports.graded(batch)
@@ -571,12 +568,12 @@ class TrainingClient(TrainingSession):
         *,
         metrics: Mapping[str, float] | None = None,
     ) -> ForwardBackwardResult:
-        """Add the gradients of a loss of one's own, for the batch of a `forward`.
+        """Accumulate the gradients of a custom loss, for the batch of a `forward`.
 
         Args:
             forward_id: The forward pass; it ends with the next step or set_head.
-            weights: −dC/dlogprob, a row a datum as long as its logprobs.
-            metrics: The loss's own, kept with the step.
+            weights: −dC/dlogprob, one row per datum with the shape of its logprobs.
+            metrics: Metrics of the loss, stored with the step.
 
         Raises:
             HudBadInput: A weight or a metric is not finite; nothing was sent.
@@ -598,13 +595,13 @@ class TrainingClient(TrainingSession):
         group_size: int | None = None,
         reward_scale: float = 1.0,
     ) -> ForwardBackwardResult:
-        """`forward`, a loss of one's own differentiated here by torch, then `backward`.
+        """`forward`, a custom loss differentiated by torch, then `backward`.
 
         Args:
             inputs: N rollouts, each group's together.
-            loss_fn: Takes the datums and, as tensors, their logprobs; gives a scalar tensor
-                and metrics by name.
-            group_size: Rollouts in a group; each datum says which one is its own.
+            loss_fn: Maps datums and their logprobs (tensors) to a scalar tensor and metrics by
+                name.
+            group_size: Rollouts per group; each datum names its group.
             reward_scale: Sent with the forward pass.
 
         Raises:

@@ -1,4 +1,4 @@
-"""One training input, whatever it is: what is sent of it, and what can be seen of it here.
+"""Inputs of the training client: single inputs, batches, reports, rollouts.
 
 A trace id, a `Payload` (or a mapping with its keys), or a rollout of any make: an object
 with a reward and either samples or a trace id, as a ``hud.Run`` is.
@@ -30,7 +30,7 @@ from hud_tui.wire_training import Chat, ChatChoice, Payload, Sample
 class Scored(Protocol):
     """A rollout of any make: a reward, and ``samples``, ``trace.steps[*].sample`` or a trace id.
 
-    ``group_id``, ``grade.is_error`` and ``trace.stop_reason`` are heeded where it has them.
+    ``group_id``, ``grade.is_error`` and ``trace.stop_reason`` are used if present.
     """
 
     @property
@@ -45,11 +45,11 @@ Input = str | UUID | Payload | Mapping[str, Any] | Scored
 
 @dataclass(frozen=True)
 class Item:
-    """An input that was read."""
+    """A parsed input."""
 
     sent: str | Payload
     reward: float | None = None
-    """None if only the service knows it."""
+    """None if known to the service only."""
     group_id: str | None = None
 
 
@@ -57,7 +57,7 @@ def read_input(item: Input, where: str) -> Item:
     """
     Args:
         item: The input.
-        where: What messages call it, e.g. ``inputs[5]``.
+        where: Its place in messages, e.g. ``inputs[5]``.
 
     Raises:
         HudBadInput: It cannot be trained on.
@@ -74,18 +74,18 @@ def read_input(item: Input, where: str) -> Item:
 
 
 def _payload(item: Mapping[str, Any], where: str) -> Payload:
-    """A payload as the wire has it, e.g. out of a JSON file."""
+    """A payload from a mapping, e.g. of a JSON file."""
     try:
         return Payload.model_validate(item)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        problem = one_line(f"{where} is no payload: {place}: {first['msg']}", 200)
+        problem = one_line(f"{where} is not a payload: {place}: {first['msg']}", 200)
         raise HudBadInput(problem, "a payload has samples and a reward") from error
 
 
 def _read_scored(item: Any, where: str) -> Item:
-    """A rollout object: its tokens where it has them, else the id that the service has them by."""
+    """A rollout object: its tokens if it has them, else its trace id."""
     _refuse_ungraded(item, where)
     trace_id, group_id = getattr(item, "trace_id", None), getattr(item, "group_id", None)
     name = None if trace_id is None else _trace_id(str(trace_id), where)
@@ -107,18 +107,18 @@ def _read_scored(item: Any, where: str) -> Item:
 
 
 def _refuse_ungraded(item: Any, where: str) -> None:
-    """A reward that says nothing of the policy must not train it."""
+    """Refuse rollouts whose reward is not a valid grade."""
     trace = getattr(item, "trace", None)
     stopped = {getattr(trace, "stop_reason", None), getattr(item, "stop_reason", None)}
-    choice = "leave its whole group out, or send a Payload with the reward you choose"
+    choice = "exclude its whole group, or send a Payload with a reward of your choice"
     if "timeout" in stopped:
-        raise HudBadInput(f"{where} timed out, so its reward is no verdict", choice)
+        raise HudBadInput(f"{where} timed out, so its reward is not a valid grade", choice)
     if getattr(getattr(item, "grade", None), "is_error", False):
-        raise HudBadInput(f"{where} has no valid grade, so its reward is no verdict", choice)
+        raise HudBadInput(f"{where} has no valid grade", choice)
 
 
 def _turns(item: Any) -> list[Any]:
-    """The turns that were sampled, in order; those without a token are none."""
+    """The sampled turns, in order, without empty ones."""
     found: Iterable[Any] | None = getattr(item, "samples", None)
     if found is None:
         steps = getattr(getattr(item, "trace", None), "steps", None) or ()
@@ -164,34 +164,34 @@ def _finite(reward: Any, where: str) -> float:
     return value
 
 
-# Batches: what a training loop has in hand, checked and given the wire's form.
+# Batches: checked inputs in the wire's form.
 #
-# Groups are runs of `group_size` consecutive inputs, and each is compared with its own
-# mean: one rollout too few, or one of another task, and every advantage of its group is
-# wrong. So the groups are checked here, before anything is sent.
+# A group is `group_size` consecutive inputs; advantages are relative to its mean. A missing
+# rollout, or one of another task, makes every advantage of the group wrong, so groups are
+# checked before anything is sent.
 #
 # Source: the rules are those of the ``hud`` SDK's TrainingClient, 0.6.21.
 
 
 LOG = logging.getLogger(__name__)
 NAMED = 5
-"""Groups that one message names."""
+"""Maximum groups named in a message."""
 
 
 def to_inputs(
     inputs: Iterable[Input], group_size: int | None, compared: bool = True
 ) -> list[str | Payload]:
-    """Check a batch, and give it the wire's form.
+    """Check a batch and convert it to the wire's form.
 
     Args:
-        inputs: N rollouts, each group's together.
-        group_size: Rollouts in a group; None makes the whole batch one.
-        compared: Whether the loss compares rollouts within their group. Then a batch without
-            spread is warned of in the log, once: it is sent, and accumulates nothing.
+        inputs: N rollouts, ordered by group.
+        group_size: Rollouts per group; None: the whole batch is one group.
+        compared: Whether the loss uses group-relative advantages. Then a zero-variance batch
+            is logged as a warning, once; it is sent and accumulates no gradient.
 
     Raises:
-        HudBadInput: Nothing to train on, a rollout without a usable reward, or groups that
-            are not whole or not consecutive; it names the input and its group.
+        HudBadInput: Nothing to train on, a rollout without a valid reward, or groups that
+            are incomplete or not consecutive; it names the input and its group.
     """
     if isinstance(inputs, (str, bytes)):
         raise HudBadInput("the inputs are one string", "give a list of trace ids")
@@ -219,7 +219,7 @@ def _check_sizes(count: int, group_size: int | None) -> None:
 
 
 def _check_groups(items: Sequence[Item], group_size: int) -> None:
-    """Where every input says which group it is of, each slice must be one whole group."""
+    """If every input has a group id, each slice must be one complete group."""
     ids = [item.group_id for item in items if item.group_id is not None]
     if len(ids) < len(items):
         return
@@ -228,8 +228,8 @@ def _check_groups(items: Sequence[Item], group_size: int) -> None:
         named = ", ".join(f"{_quoted(id_)} has {count}" for id_, count in broken[:NAMED])
         more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
         raise HudBadInput(
-            f"groups that do not have {group_size} rollouts: {named}{more}",
-            "leave out a group that is not whole, or sample its missing rollouts",
+            f"groups without {group_size} rollouts: {named}{more}",
+            "exclude incomplete groups, or sample the missing rollouts",
         )
     for start in range(0, len(ids), group_size):
         mixed = list(dict.fromkeys(ids[start : start + group_size]))
@@ -247,27 +247,27 @@ def _check_whole(count: int, group_size: int) -> None:
         raise HudBadInput(
             f"{count} inputs do not divide into groups of {group_size}:"
             f" the last group, inputs[{count - left}:{count}], has {left}",
-            "every group must be whole: its rollouts are compared with their mean",
+            "every group must be complete: advantages are relative to its mean",
         )
 
 
 def _warn_flat(items: Sequence[Item], size: int) -> None:
-    """Say that no group moves the policy, as far as every reward can be seen here."""
+    """Warn if every group has zero variance and all rewards are known here."""
     rewards = [item.reward for item in items if item.reward is not None]
     if len(rewards) < len(items) or len(items) < 2:
         return
     groups = [rewards[start : start + size] for start in range(0, len(rewards), size)]
     if not any(map(has_signal, groups)):
         LOG.warning(
-            "no group has reward spread (groups: %d, rollouts in each: %d), so every advantage"
-            " is 0 and this batch accumulates no gradient",
+            "every group has zero reward variance (groups: %d, rollouts in each: %d): all"
+            " advantages are 0 and this batch accumulates no gradient",
             len(groups),
             size,
         )
 
 
 def _where(index: int, group_id: object, group_size: int | None) -> str:
-    """E.g. ``inputs[5] (group 'add-3')``, or the group's own place where it has no name."""
+    """E.g. ``inputs[5] (group 'add-3')``, or the group's range if it has no name."""
     if group_id is not None:
         return f"inputs[{index}] (group {_quoted(group_id)})"
     if group_size is None:
@@ -280,17 +280,17 @@ def _quoted(group_id: object) -> str:
     return f"'{one_line(group_id, 60)}'"
 
 
-# Reports: what a loop samples and how it grades that, told to the service as HUD's SDK does.
+# Reports: rollouts and rewards of a loop, reported to the service as HUD's SDK does.
 #
-# Every rollout has a trace under one job, so the loop can be watched as it goes and trained
-# by trace id. A report that fails costs the loop nothing but the view.
+# Every rollout has a trace in one job, so the loop can be watched live and trained by trace
+# id. A failed report does not affect training.
 
 
 log = logging.getLogger(__name__)
 
 
 class Reports:
-    """One loop's job and the rollouts in it that have not been graded yet."""
+    """The loop's job, and its rollouts that are not graded yet."""
 
     def __init__(self, client: "HudClient") -> None:
         self.job_id = uuid4().hex
@@ -299,13 +299,13 @@ class Reports:
         self._open: set[str] = set()
 
     async def enter(self, model: str, group: list[str], task_slug: str, group_id: str) -> None:
-        """A group of rollouts of one prompt begins.
+        """Report the start of a group of rollouts.
 
         Args:
             model: The slug of what is sampled.
-            group: Trace ids, one a rollout.
-            task_slug: What the group is called.
-            group_id: The same for all of them.
+            group: Trace ids, one per rollout.
+            task_slug: Name of the group's task.
+            group_id: Common id of the group.
         """
         if not self._entered:
             self._entered = True
@@ -316,17 +316,17 @@ class Reports:
         self._open.update(group)
 
     async def graded(self, inputs: Iterable[Any]) -> None:
-        """Report the rewards of those rollouts among a batch that this loop sampled."""
+        """Report the rewards of rollouts sampled by this loop."""
         done = {r.trace_id: r for r in inputs if getattr(r, "trace_id", None) in self._open}
         self._open -= done.keys()
         await asyncio.gather(*(_quietly(self._leave(r)) for r in done.values()))
 
     async def failed(self, group: list[str], error: HudError) -> None:
-        """Report that the rollouts of a group did not come about."""
+        """Report that sampling a group failed."""
         await self._end(group, TraceExit(status="error", error=one_line(error.message)))
 
     async def close(self) -> None:
-        """Report that nobody will grade what is still open."""
+        """Report ungraded rollouts as cancelled."""
         await self._end(list(self._open), TraceExit(status="completed"))
 
     async def _end(self, ids: list[str], body: TraceExit) -> None:
@@ -346,46 +346,46 @@ async def _quietly(report: Any) -> None:
         log.warning("a rollout was not reported: %s", one_line(error.message))
 
 
-# Rollouts: what a model said, with the tokens to train on and a place for its reward.
+# Rollouts: text and tokens of an answer, and its reward.
 
 
 AT_ONCE = 64
-"""Requests of one group under way."""
+"""Concurrent requests per group."""
 SPREAD = 1_000_003
-"""Keeps the seeds of one group apart from those of the next."""
+"""Stride between the seeds of consecutive groups."""
 SLUG = 60
-"""Characters of a task's name that is taken from its prompt."""
+"""Length of a task name derived from its prompt."""
 
 
 @dataclass
 class Rollout:
-    """One answer of the policy. Give it a reward, and it can be trained on."""
+    """One answer of the policy; set `reward` before training on it."""
 
     text: str
-    """What the model said, as it said it: not safe for a terminal."""
+    """The model's answer, unescaped: not safe for a terminal."""
     samples: list[Sample]
-    """Its turns in order; append the next one of a conversation, and all of them train."""
+    """Sampled turns in order; append further turns of a conversation to train on them too."""
     reward: float | None = None
-    """In any unit: rollouts are compared within their group."""
+    """In any unit: advantages are relative to the group."""
     group_id: str | None = None
-    """The same for all that answered one prompt together."""
+    """Common id of the rollouts of one group."""
     finish_reason: str | None = None
-    """``stop``, or ``length`` where it was cut."""
+    """``stop``, or ``length`` if truncated."""
     trace_id: str | None = None
-    """Under which the service keeps it."""
+    """Trace id on the service."""
 
 
 def sample_of(choice: ChatChoice) -> Sample:
-    """The tokens of a chat's choice, as training takes them.
+    """Tokens of a chat choice for training.
 
     Raises:
-        HudMalformed: It carries none: the model cannot be trained on, or
-            ``return_token_ids`` was not asked for.
+        HudMalformed: No tokens: the model is not trainable, or ``return_token_ids`` was not
+            requested.
     """
     if choice.token_ids is None or choice.prompt_token_ids is None:
         raise HudMalformed(
-            "the completion carries no token ids",
-            "ask for return_token_ids, from a model that can be trained",
+            "the completion has no token ids",
+            "request return_token_ids, from a trainable model",
         )
     try:
         rows = (choice.logprobs or {}).get("content") or []
@@ -403,11 +403,11 @@ def sample_of(choice: ChatChoice) -> Sample:
 async def sample_group(
     client: "HudClient", reports: Reports, body: Chat, size: int, task_slug: str | None
 ) -> list[Rollout]:
-    """Ask one prompt `size` times, each answer under a trace of its own.
+    """Sample one prompt `size` times, each answer with its own trace.
 
     Raises:
         HudBadInput: The size is below 1; nothing was sent.
-        HudError: An answer did not come, or carries no tokens.
+        HudError: No answer, or an answer without tokens.
     """
     if size < 1:
         raise HudBadInput(f"group_size is {size}", "it must be at least 1")
@@ -419,7 +419,7 @@ async def sample_group(
         async with line:
             reply = await client.chat(_reseeded(body, number), trace_id)
         if not reply.choices:
-            raise HudMalformed("the gateway gave no answer", "try again")
+            raise HudMalformed("the gateway returned no choice", "try again")
         return _rollout(reply.choices[0], group_id, trace_id)
 
     try:
@@ -432,14 +432,14 @@ async def sample_group(
 
 
 def _reseeded(body: Chat, number: int) -> Chat:
-    """The same request with a seed of its own: equal seeds would give equal answers."""
+    """The request with its own seed: equal seeds would give equal answers."""
     if body.seed is None:
         return body
     return body.model_copy(update={"seed": (body.seed * SPREAD + number) % 2**63})
 
 
 def _slug(body: Chat) -> str:
-    """What the group's task is called where nobody says: how its last message begins."""
+    """Default task name: the beginning of the last message."""
     content = body.messages[-1].get("content") if body.messages else None
     return one_line(content if isinstance(content, str) else "prompt", SLUG)
 

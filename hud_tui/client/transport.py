@@ -1,7 +1,8 @@
-"""Lookup: what became of a write when no answer says so; it is never sent again.
+"""HTTP transport: requests, retries, errors, outcome of lost writes, probes, webhook.
 
-A service that keeps keys says it of every call, and refuses the call should it arrive later.
-Elsewhere the client reads what the write would have made, a few times, as it may still arrive.
+A write is sent once. If its answer is lost, a service that stores Idempotency-Keys reports the
+outcome and refuses the call should it arrive later. Otherwise the client reads, a few times,
+what the write would have changed.
 """
 
 import asyncio
@@ -39,17 +40,17 @@ from hud_tui.settings import Settings
 from hud_tui.wire import Request
 from hud_tui.wire_training import Settled
 
-# Bodies on the wire, to and from values. Whatever is wrong with one is a `HudMalformed`.
+# Bodies on the wire, to and from values. An invalid one is a `HudMalformed`.
 
 
 T = TypeVar("T")
 DETAIL = 400
-"""Characters of a server's explanation that are kept."""
+"""Maximum length of a server's explanation."""
 
 
 @cache
 def adapter(kind: Hashable) -> TypeAdapter[Any]:
-    """The validator of a type, built when it is first needed."""
+    """The validator of a type, built on first use."""
     return TypeAdapter(cast(Any, kind))
 
 
@@ -61,7 +62,7 @@ def parse(kind: type[T], body: bytes, what: str) -> T:
         what: The request, for the message, e.g. ``GET /v2/models``.
 
     Raises:
-        HudMalformed: Not JSON, or not of that kind; the message names the place.
+        HudMalformed: Not JSON, or not of this kind; the message names the place.
     """
     try:
         value: T = adapter(cast(Hashable, kind)).validate_json(body or b"{}")
@@ -76,13 +77,13 @@ def malformed(what: str, error: ValidationError) -> HudMalformed:
     place = ".".join(str(part) for part in first["loc"])
     problem = one_line(f"{place}: {first['msg']}" if place else first["msg"], DETAIL)
     return HudMalformed(
-        f"{what}: the answer is not what the wire says: {problem}",
+        f"{what}: unexpected response: {problem}",
         "check that the URL belongs to a HUD service, and update hud-tui",
     )
 
 
 def error_detail(body: bytes, reason: str) -> str:
-    """What an error body says, in one clean line: ``detail`` of HUD, ``error`` of OpenAI."""
+    """Message of an error body in one clean line: ``detail`` of HUD, ``error`` of OpenAI."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -107,45 +108,45 @@ def _problem(entry: object) -> str:
 
 
 LOOKS_S = (0.0, 0.5, 1.0, 2.0)
-"""Seconds before each look."""
+"""Seconds before each read."""
 ASKS_S = (0.0, 0.5, 1.0)
-"""Seconds before each time that the service is asked; asking again changes nothing."""
+"""Seconds before each query by key; queries are safe to repeat."""
 
 
 async def _nothing() -> None:
-    """There is nothing to read that would tell."""
+    """Default lookup: nothing to read."""
 
 
 @dataclass(frozen=True)
 class Lookup(Generic[T]):
-    """How to find out about one write."""
+    """How to find the outcome of a write."""
 
     settle: str = ""
-    """URL at which the service is asked by the request's key, with ``{}`` for that."""
+    """URL of the query by Idempotency-Key, with ``{}`` for the key."""
     look: Callable[[], Awaitable[T | None]] = _nothing
-    """Reads what the write would have made, as its answer; None if it is not there."""
+    """Reads what the write would have made, as its answer; None if it does not exist."""
     hint: str = ""
-    """What to do where neither tells."""
+    """Hint if the outcome stays unknown."""
 
 
 async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
-    """The write's answer, or what stands for it, where it was done.
+    """The answer of a write that was done, reconstructed if it was lost.
 
     Args:
-        wire: What it was sent by.
-        error: How it failed.
-        kind: Of its answer.
-        lookup: How to find out.
+        wire: The connection.
+        error: The failure.
+        kind: Type of the answer.
+        lookup: How to find the outcome.
 
     Raises:
-        HudUnclear: It may have happened, and may yet; the hint says what to do.
-        HudUnreachable: It was not done, and never will be.
+        HudUnclear: The outcome is unknown.
+        HudUnreachable: It was not done, and will not be.
     """
     settled = await _settled(wire, lookup.settle, error.key) if lookup.settle else None
     if settled is not None and settled.state == "done":
         return parse(kind, json.dumps(settled.reply).encode(), "its answer")
     if settled is not None:
-        never = HudUnreachable(f"{error.message}; it was not done", "try again")
+        never = HudUnreachable(f"{error.message}; not done", "try again")
         never.outcome = "not_done"
         raise never from error
     for wait_s in LOOKS_S if lookup.look is not _nothing else ():
@@ -153,7 +154,7 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
         try:
             found = await lookup.look()
         except HudError:
-            break  # what was lost is to be told, not that this is lost too
+            break  # report the original failure
         if found is not None:
             return found
     error.hint = lookup.hint or error.hint
@@ -161,7 +162,7 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
 
 
 async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
-    """What the service knows of the call; None if it keeps no keys, or cannot be asked."""
+    """The service's record of the call; None if it stores no keys, or does not answer."""
     for wait_s in ASKS_S:
         await asyncio.sleep(wait_s)
         try:
@@ -172,17 +173,17 @@ async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
     return None
 
 
-# Answer: what came back for a request, read piece by piece.
+# Answer: a response, read piece by piece.
 
 
 MAX_BODY = 256 * 1024 * 1024
-"""Bytes of the largest answer that is read."""
+"""Maximum size of a response, bytes."""
 MOST_ETAG = 1000
-"""Characters of a mark that is sent back."""
+"""Maximum length of an ETag that is sent back."""
 SLOWEST = 1000
-"""Bytes a second below which an answer is given up that takes longer than any silence may."""
+"""Minimum bytes per second of a response that takes longer than the read timeout."""
 Arrived = Callable[[int, int | None], None]
-"""(bytes of the body that have come, how many there will be or None)."""
+"""(bytes received, total or None)."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,14 @@ class Answer:
     etag: str
     """Of the body; empty if the service gives none."""
     unchanged: bool
-    """Whether the body is the one that is known, and was not sent again."""
+    """Whether the known body is still valid and was not sent (304)."""
 
 
 async def read_body(answer: httpx.Response, arrived: Arrived | None) -> bytes:
-    """All of it, or as much as there may be; `arrived` is told of every piece.
+    """Read the whole body; `arrived` is called with the progress.
 
     Raises:
-        httpx.ReadTimeout: It comes in drops, each of them in time, and would never end.
+        httpx.ReadTimeout: Too slow, although each piece is in time.
     """
     patience_s, begun = _patience(answer.request), monotonic()
     body, length = bytearray(), answer.headers.get("content-length", "")
@@ -218,7 +219,7 @@ async def read_body(answer: httpx.Response, arrived: Arrived | None) -> bytes:
 
 
 def _patience(request: httpx.Request) -> float:
-    """Seconds that the service may be silent."""
+    """Read timeout, seconds."""
     timeout: dict[str, float | None] = request.extensions.get("timeout", {})
     return timeout.get("read") or inf
 
@@ -230,21 +231,20 @@ def request_id(answer: httpx.Response) -> str:
 
 
 def etag_of(answer: httpx.Response) -> str:
-    """Its mark by which it is asked for again; empty if the service gives none."""
+    """ETag; empty if the service sends none."""
     etag: str = answer.headers.get("etag", "")
     return etag if len(etag) <= MOST_ETAG and etag.isprintable() and etag.isascii() else ""
 
 
 # When to send a request again, decided without sending anything.
 #
-# Only reads are. A repeated training call counts a batch twice, and a repeated
-# set_head can undo a step that landed in between, so whoever loses the answer to
-# a write reads the checkpoint tree to see what became of it.
+# Only reads are. A repeated training call counts a batch twice, and a repeated set_head can
+# undo a step in between; after a lost answer the outcome is looked up instead.
 
 
 ATTEMPTS = 4
 LONGEST_S = 30.0
-"""A server that asks for a longer wait than this gets this one."""
+"""Longest Retry-After that is honoured, seconds."""
 
 
 def retry_delay(
@@ -266,7 +266,7 @@ def retry_delay(
 
 
 def backoff(attempt: int, longest_s: float = 8.0) -> float:
-    """0.5 s doubling to `longest_s`, less up to a quarter so that clients spread out."""
+    """Exponential backoff from 0.5 s to `longest_s`, with jitter of up to a quarter."""
     return min(longest_s, 0.5 * 2.0 ** min(attempt - 1, 16)) * (1 - 0.25 * random())
 
 
@@ -280,28 +280,28 @@ def read_retry_after(value: str | None) -> float | None:
 
 
 def _passing(status: int | None) -> bool:
-    """Whether another attempt may fare better: no answer, too busy, or broken."""
+    """Whether a retry may succeed: no answer, too busy, or server error."""
     return status is None or status in (408, 429) or (500 <= status < 600 and status != 501)
 
 
-# What went wrong with a request, named so that a person knows what to do; never with the key.
+# Errors of requests, with hints; never with the key.
 
 
 UNSENT = (
     *(httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError),
     *(httpx.InvalidURL, httpx.UnsupportedProtocol),
 )
-"""How a request fails of which nothing has been sent."""
+"""Exceptions raised before anything was sent."""
 
 
 class Failures:
-    """Of the requests that go out with these settings."""
+    """Builds errors of requests with these settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def refusal(self, answer: httpx.Response, body: bytes) -> HudRefused:
-        """The error for an answer that is not a success."""
+        """The error for an unsuccessful response."""
         body = body.replace(self.settings.api_key.encode(), b"***")  # before a cut can halve it
         detail = self.without_key(error_detail(body, answer.reason_phrase))
         wait = read_retry_after(answer.headers.get("retry-after"))
@@ -311,7 +311,7 @@ class Failures:
         return error
 
     def unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
-        """The error for a request that no answer came to."""
+        """The error for a request without response."""
         reason = self.without_key(one_line(str(error) or type(error).__name__))
         message = f"{method} {path_of(url)}: no answer from {origin_of(url)}: {reason}"
         if method != "GET" and not isinstance(error, UNSENT):
@@ -321,7 +321,7 @@ class Failures:
         return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
 
     def without_key(self, text: str) -> str:
-        """The text, which may be the service's, without the key that it may repeat."""
+        """A text without the key, which the service may repeat."""
         return _without(self.settings.api_key, text)
 
     def _hint(self, status: int, method: str) -> str:
@@ -330,18 +330,18 @@ class Failures:
         hints = {
             402: f"see the billing page of {self.settings.web_url}",
             413: "send fewer or shorter tasks",
-            429: "wait a little, then try again",
+            429: "wait, then try again",
         }
         if 300 <= status < 400:
-            return "the URL redirects elsewhere: set HUD_API_URL to where the service is"
+            return "the URL redirects: set HUD_API_URL to the final URL"
         if status >= 500:
             return "try again later" if method == "GET" else UNCLEAR
         return hints.get(status, "")
 
 
 def is_unclear(error: HudError) -> bool:
-    """Whether a write that failed so may have happened: no answer or a broken one; or one that
-    is a fault or a redirection, be it the server's or that of something on the way to it."""
+    """Whether a failed write may have happened: no or an incomplete response, a server error,
+    or a redirect, also by a proxy."""
     if isinstance(error, HudRefused):
         status = error.status or 0
         return not 400 <= status < 500 or status == 408
@@ -364,8 +364,8 @@ def path_of(url: str) -> str:
 
 READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
 IDLE_S = 4.0
-"""An idle connection is used no later than this. Servers close theirs after 5 s and more, and
-a write that meets a closing one is lost without anybody knowing whether it happened."""
+"""Maximum idle time of a connection. Servers close theirs after 5 s or more, and a write on a
+closing connection has an unknown outcome."""
 
 
 class Connection:
@@ -386,7 +386,7 @@ class Connection:
         self.http = httpx.AsyncClient(
             transport=transport,
             verify=_tls(hosts),
-            trust_env=not settings.local,  # a proxy has no business between two local processes
+            trust_env=not settings.local,  # no proxy between local processes
             timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
             limits=httpx.Limits(
                 max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S
@@ -395,7 +395,7 @@ class Connection:
         )
 
     def observed(self, observe: Callable[[Written], None]) -> Self:
-        """The same connections, with somebody else who is told of each write."""
+        """The same connections with another observer."""
         twin = copy(self)
         twin.writing = replace(self.writing, observe=observe)
         return twin
@@ -403,7 +403,7 @@ class Connection:
     async def get(
         self, url: str, kind: type[T], params: Mapping[str, str | int] | None = None
     ) -> T:
-        """Read a JSON body, again where the failure may pass.
+        """Read a JSON body, with retries.
 
         Raises:
             HudRefused: The server answered with an error.
@@ -413,7 +413,7 @@ class Connection:
         return parse(kind, await self.read(url, params), f"GET {path_of(url)}")
 
     async def read(self, url: str, params: Mapping[str, str | int] | None = None) -> bytes:
-        """`get`, without looking into the body."""
+        """`get` without parsing the body."""
         return (await self.fetch(url, params)).body
 
     async def fetch(
@@ -423,13 +423,13 @@ class Connection:
         etag: str = "",
         arrived: Arrived | None = None,
     ) -> Answer:
-        """`read`, with all that came of it.
+        """`read`, returning the whole answer.
 
         Args:
             url: What to read.
             params: Of its query.
             etag: Of the answer that is known; then a service may say that nothing is new.
-            arrived: Is told of every piece of the body.
+            arrived: Called with the progress.
         """
         headers = {"If-None-Match": etag} if etag else {}
         attempt = 1
@@ -438,7 +438,7 @@ class Connection:
                 return await self._send_once("GET", url, headers, arrived, params=params)
             except HudError as error:
                 if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
-                    raise  # it had its minute; three more would only hide that it hangs
+                    raise  # no retries after a full timeout
                 delay = retry_delay("GET", attempt, error.status, error.retry_after)
                 if delay is None:
                     raise
@@ -461,19 +461,19 @@ class Connection:
         Args:
             method, url, body, headers: The request.
             kind: Of the answer.
-            change: What it changes; None for what only has the service compute.
-            timeout_s: Longest wait for the answer; None for `READ_S`.
-            lookup: How to find out what became of a change where no answer says it.
+            change: What it changes; None for pure computation.
+            timeout_s: Read timeout; None for `READ_S`.
+            lookup: How to find the outcome if the answer is lost.
 
         Raises:
-            HudUnclear: It may have happened.
-            HudError: It did not.
-            HudReadOnly: It may not be sent, and was not.
-            HudProtected: It changes a protected model, and was not sent.
+            HudUnclear: The outcome is unknown.
+            HudError: It was not done.
+            HudReadOnly: Read-only mode; not sent.
+            HudProtected: The model is protected; not sent.
         """
         self.guard.check(f"{method} {path_of(url)}", change)
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
-        # Two deliveries of one request are one write, where a service keeps such keys.
+        # A service that stores keys treats repeated deliveries as one write.
         sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
         if change is None:
             return (await self._deliver(method, url, kind, content, sent, timeout_s))[0]
@@ -558,18 +558,18 @@ class Connection:
             return error
         unsent = method == "GET" or "Cannot send" in str(error)
         said = f"{method} {path_of(url)}: the connection was closed"
-        return HudUnreachable(said, "do it again" if unsent else UNCLEAR)
+        return HudUnreachable(said, "try again" if unsent else UNCLEAR)
 
 
 def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
-    """The default where some host speaks https. Loading certificates takes 20 ms, so else
-    a context that trusts nobody: should it ever be used, the connection fails."""
+    """The default context for https hosts. Without any, a context without certificates,
+    because loading them takes 20 ms."""
     if any(url.startswith("https:") for url in urls):
         return True
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-# Whether HUD's hosts answer, and how soon; one request to each, none of them repeated.
+# Probing HUD's hosts: one request to each, without retries.
 
 
 ANSWER_S, MAX_DETAIL = 8.0, 4096
@@ -578,10 +578,10 @@ ANSWER_S, MAX_DETAIL = 8.0, 4096
 
 @dataclass(frozen=True)
 class Host:
-    """One host and its answer; without `seconds` none came, and `detail` says why."""
+    """One host and its answer; without `seconds` there was none, and `detail` is the reason."""
 
     names: tuple[str, ...]
-    """Which of HUD's hosts this is: api, rl, gateway, telemetry, web."""
+    """Roles of the host: api, rl, gateway, telemetry, web."""
     url: str
     """What was asked, without credentials and query."""
     reachable: bool
@@ -598,9 +598,9 @@ class Host:
 async def probe(
     settings: Settings, transport: httpx.AsyncBaseTransport | None = None
 ) -> list[Host]:
-    """Ask every host at once: the API whose key this is, the others for any answer at all.
+    """Probe all hosts concurrently; the API also validates the key.
 
-    The key goes to the API only; without one, that too is asked for any answer.
+    The key is sent to the API only.
     """
     urls = (settings.api_url + "/v2/auth/me", settings.rl_url, settings.gateway_url)
     names = ("api", "rl", "gateway", "telemetry", "web")
@@ -616,7 +616,7 @@ async def probe(
 
 
 async def probe_url(name: str, url: str, local: bool) -> Host:
-    """Ask one address for any answer at all, without a key; `local`: past any proxy."""
+    """Probe one address without a key; `local`: without proxy."""
     async with _any_answer(local) as http:
         return await _ask(http, (name,), url, "")
 
@@ -659,7 +659,7 @@ def _without(key: str, text: str) -> str:
     return text.replace(key, "***") if key else text
 
 
-# Requests under way at once, of which the first failure is told as it is.
+# Concurrent requests; the first failure is raised unwrapped.
 
 
 @asynccontextmanager
@@ -691,26 +691,26 @@ def _flat(failures: BaseExceptionGroup[BaseException]) -> Iterator[BaseException
             yield error
 
 
-# Webhook: one POST of a small JSON document, somewhere that the user has named.
+# Webhook: one POST of a small JSON document to a configured URL.
 
 
 MOST_WEBHOOK_BYTES = 8 * 1024
-"""Bytes of a body; what is longer loses its text's end."""
+"""Maximum size of a body; a longer text is cut."""
 WEBHOOK_S = 10.0
 
 
 async def post_webhook(
     url: str, document: Mapping[str, object], transport: httpx.AsyncBaseTransport | None = None
 ) -> str:
-    """Send a document once. No redirect is followed, and no key of HUD's goes with it.
+    """Send a document once, without following redirects and without HUD's key.
 
     Args:
         url: http or https.
         document: With a ``text`` for people, which is what chat services show.
-        transport: What carries it instead of the network, for tests.
+        transport: Replaces the network, for tests.
 
     Returns:
-        Why it did not arrive, in one line; empty if it did.
+        The error in one line; empty on success.
     """
     try:
         async with httpx.AsyncClient(timeout=WEBHOOK_S, transport=transport) as http:

@@ -166,7 +166,7 @@ def nothing_to_train(groups: Sequence[Group]) -> Refused:
     """409 for an optimizer step after batches in which no group had spread."""
     return Refused(
         409,
-        f"nothing to step on: no group had spread: {name_flat(groups)}."
+        f"nothing to step on: every group had zero variance: {name_flat(groups)}."
         " Sample again, or choose tasks that sometimes succeed",
     )
 
@@ -190,7 +190,7 @@ def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
         counts = f"{len(turn.logprobs)} logprobs for {len(turn.output)} output tokens"
         return "output_logprobs", counts
     if not all(abs(value) <= LARGEST for value in turn.logprobs):
-        return "output_logprobs", "a logprob is not finite, or out of all reason"
+        return "output_logprobs", "a logprob is not finite or out of range"
     if not turn.temperature > 0:
         return "output_logprobs", "sampled at temperature 0: no ratio can be formed"
     return None

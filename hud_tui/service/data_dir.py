@@ -99,7 +99,7 @@ RESTORE = (
     " or serve another directory: --data-dir"
 )
 BELONG = (
-    "Nothing was changed. Put back the service.db or the checkpoints that belong together,"
+    "Nothing was changed. Restore the service.db or the checkpoints that match,"
     " or serve another directory: --data-dir"
 )
 
@@ -175,7 +175,7 @@ def refuse_foreign(data_dir: Path) -> tuple[Known, Held]:
         return Known(), held
     known = read_database(database)
     if why := _apart(known, held):
-        raise Unusable(f"{database} and {data_dir / CHECKPOINTS} do not belong together: {why}")
+        raise Unusable(f"{database} and {data_dir / CHECKPOINTS} do not match: {why}")
     return known, held
 
 
@@ -232,7 +232,7 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
     found: list[tuple[Literal["ok", "warning", "failure"], str, str]] = []
     if damaged := len(known.damaged | (known.kept - held.steps)):
         said = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
-        fix = "put them back from a backup; is:damaged in Checkpoints (/) shows which"
+        fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"
         found.append(("warning", said, fix))
     strays = held.steps - known.kept - known.thinned
     if unknown := sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in strays):
@@ -242,7 +242,7 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
             " next start, which moves them to leftovers-DATE in the data directory"
         )
         found.append(("warning", said, fix))
-    return found or [("ok", "database and checkpoints belong together", "")]
+    return found or [("ok", "database and checkpoints match", "")]
 
 
 def load_key(path: Path) -> str:

@@ -392,7 +392,7 @@ def check(parts: ServiceContext, body: Sampling) -> None:
         if value is not None and value not in neutral:
             engine = parts.engine.about().engine
             ways = [f"send {_shown(one)}" for one in neutral]
-            cure = ", or ".join(["leave it out", *ways])
+            cure = ", or ".join(["remove it", *ways])
             problem = f"{name} is not supported by the {engine} engine: {cure}"
             raise Refused(400, problem, "unsupported_parameter", name)
     if isinstance(body, Chat) and body.top_logprobs and not body.logprobs:

@@ -96,7 +96,7 @@ def refusal(error: BaseException) -> Refused | None:
     if error.errno in READ_ONLY:
         return _not_writable(error.strerror or "permission denied")
     if error.errno == errno.EIO:
-        return Refused(500, f"the disk of the data directory fails: {error.strerror}: look at it")
+        return Refused(500, f"the disk of the data directory fails: {error.strerror}: check it")
     return None
 
 
@@ -108,7 +108,7 @@ def _of_sqlite(error: sqlite3.Error) -> Refused | None:
         case sqlite3.SQLITE_IOERR if code in WRITES:
             return Refused(507, f"{FULL} (or its quota is reached, or it fails: {error})")
         case sqlite3.SQLITE_IOERR:
-            return Refused(500, f"the disk of the data directory fails: {error}: look at it")
+            return Refused(500, f"the disk of the data directory fails: {error}: check it")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return _not_writable(str(error))
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -121,7 +121,7 @@ def _of_sqlite(error: sqlite3.Error) -> Refused | None:
             return Refused(
                 500,
                 f"service.db is damaged ({error}): stop the service (hud-tui stop); hud-tui doctor"
-                " says how to go on",
+                " shows the fix",
             )
     return None
 
@@ -129,7 +129,7 @@ def _of_sqlite(error: sqlite3.Error) -> Refused | None:
 def _not_writable(why: str) -> Refused:
     return Refused(
         507,
-        f"the data directory cannot be written to ({why}): nothing of this was kept. Correct its"
+        f"the data directory cannot be written to ({why}): nothing of this was kept. Fix its"
         " permissions, or mount its disk writable, then do this again",
     )
 

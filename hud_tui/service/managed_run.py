@@ -51,7 +51,7 @@ from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollo
 from hud_tui.service.store import checkpoints, evaluations, jobs
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.evaluations import Kept
-from hud_tui.service.store.jobs import NoSpread, Solved, Stopped
+from hud_tui.service.store.jobs import ZeroVariance, Solved, Stopped
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
 from hud_tui.wire import EvaluationParameters, Group, JobParameters
@@ -103,12 +103,14 @@ class ZeroVarianceStreak:
         if self.low == self.high:
             every = f"every rollout of the last {self.count} batches scored {round(self.low, 4)}"
             why = (
-                "too hard for this model" if self.low <= 0 else "the reward tells no answers apart"
+                "too hard for this model"
+                if self.low <= 0
+                else "the reward does not distinguish answers"
             )
             return f"{every}: {why}: {CURE}"
         every = f"the last {self.count} batches had rewards from {round(self.low, 4)}"
         every += f" to {round(self.high, 4)}, the same within each group"
-        return f"{every}: each task is always solved or never: {CURE}"
+        return f"{every}: each task is solved always or never: {CURE}"
 
 
 # What a managed run will do: its parameters filled in, its rows read, every prompt rendered.
@@ -583,7 +585,7 @@ class Run:
         Raises:
             Stopped: It was asked to end.
             Solved: `flats.IN_A_ROW` batches had full rewards only.
-            NoSpread: So many had nothing to train on.
+            ZeroVariance: So many had nothing to train on.
             EngineError: The engine failed, or stopped too often.
         """
         async with self._session.lock:
@@ -683,7 +685,7 @@ class Run:
         if over:
             why = f"all steps were taken, but the {what} failed: {error}"
             return f"{why}. Resume the run to repeat only that"
-        return f"the {what} failed: {error}. Resume the run to go on from there"
+        return f"the {what} failed: {error}. Resume the run to continue from there"
 
     def _asked(self) -> EvaluationParameters:
         parameters = self._plan.parameters
@@ -801,7 +803,7 @@ class Run:
             self._solved = self._flats.verdict
             await self._parts.store.write(jobs.solved, self.job_id, self._solved)
         elif self._flats.is_end:
-            raise NoSpread(f"{self._flats.verdict} ({note})")
+            raise ZeroVariance(f"{self._flats.verdict} ({note})")
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         return await unless_stopped(self._stop, work)
@@ -814,7 +816,7 @@ def _evaluation(node: Node | None) -> str:
 def _why_skipped(batch: Batch, loss_fn: str) -> str:
     if loss_fn == CROSS_ENTROPY:
         return "every reward was 0"
-    return f"no group had spread: {name_flat(flat_groups(batch))}"
+    return f"every group had zero variance: {name_flat(flat_groups(batch))}"
 
 
 def _extra(rollouts: Rollouts) -> dict[str, float]:

@@ -95,10 +95,10 @@ class Weights:
 
     async def _refusal(self, row: Row, problem: str) -> Refused:
         near = await self._store.read(checkpoints.whole, row)
-        others = f"or choose a checkpoint that is whole: {', '.join(near)}"
+        others = f"or choose an intact checkpoint: {', '.join(near)}"
         return Refused(
             410,
-            f"{row.name} of {row.model} is damaged: {problem}. Put the file back from a backup"
+            f"{row.name} of {row.model} is damaged: {problem}. Restore the file from a backup"
             f" and try again, {others if near else 'or fork its base anew'}",
         )
 
@@ -133,7 +133,7 @@ def damage_of(path: Path, sha256: str | None) -> str | None:
         if sha256 is None:
             path.stat()
         elif checksum(path) != sha256:
-            return f"{place} has not the checksum that it was saved with"
+            return f"{place} does not match its checksum"
     except FileNotFoundError:
         return f"{place} is missing"
     except OSError as error:

@@ -125,7 +125,7 @@ def test_twice_replaces_it_and_nothing_else_is_replaced(
     assert (again.code, again.data["tasks"]) == (0, 11)
     (place / "out" / "thesis.tex").write_text("years of work")
     refused = run(capsys, *LOCAL)
-    assert (refused.code, "something else" in refused.error["message"]) == (2, True)
+    assert (refused.code, "contains other files" in refused.error["message"]) == (2, True)
     (place / "file").write_text("")
     assert run(capsys, *LOCAL[:-1], "file").code == 2
     assert run(capsys, *LOCAL[:-1], "file/below").code == 2
@@ -136,10 +136,10 @@ def test_twice_replaces_it_and_nothing_else_is_replaced(
     ("rows", "message"),
     [
         ([*ROWS, {**ROWS[0]}], "used more than once: beat-0"),
-        ([{**ROWS[0], "evaluate_tool": None}], "nothing grades 1 task"),
+        ([{**ROWS[0], "evaluate_tool": None}], "no grader in 1 task"),
         ([], "the taskset is empty"),
         ([*ROWS, {"env": "arith", "id": "add"}], "several forms"),
-        ([{**ROWS[0], "prompt": "my hf_0123456789abcdef"}], "the value of HF_TOKEN stands in"),
+        ([{**ROWS[0], "prompt": "my hf_0123456789abcdef"}], "contain the value of HF_TOKEN"),
     ],
 )
 def test_a_useless_or_telling_set_is_not_written(
@@ -275,7 +275,7 @@ def test_no_answer(
     result = run(capsys, *PUSH)
     assert (result.code, result.error["outcome"]) == (7, "unknown")
     assert "has not answered" in result.error["message"]
-    assert "look at the Hub" in result.error["hint"]
+    assert "check the Hub" in result.error["hint"]
 
 
 def test_a_fault_of_the_hub_s_does_not_say_whether_it_was_pushed(

@@ -57,7 +57,7 @@ WRONG = [
     (("checkpoints", "mien"), "", 2, "usage", "no model named mien|did you mean mine"),
     (("status", "nothing"), "", 2, "usage", "no model or job named nothing"),
     (("run", "gone.jsonl", "-y"), "", 2, "usage", "gone.jsonl: No such file"),
-    (("run", "no-such-set", "-y"), "", 2, "usage", "no file or taskset is called|arith"),
+    (("run", "no-such-set", "-y"), "", 2, "usage", "no file or taskset named|arith"),
     (("run", "t.jsonl", "-y"), rows(ROW) + "\n{x", 2, "usage", "line 2 column 2"),
     (("preflight", "t.jsonl"), rows(ROW, {"id": "a"}), 2, "usage", "line 2: field env"),
     (("run", "arith", "-m", "nobody", "-y"), "", 2, "usage", "no model named nobody"),

@@ -103,7 +103,7 @@ async def test_where_nobody_knows_which_are_protected_nothing_is_changed(
 def test_a_file_that_says_nothing_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)
     kept = Protection(lambda: tmp_path)
-    with pytest.raises(HudUsage, match="does not say which models are protected"):
+    with pytest.raises(HudUsage, match="is not a valid list of protected models"):
         _ = kept.models
     with pytest.raises(HudUsage):
         kept.protect("m", "name", True)

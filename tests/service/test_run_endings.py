@@ -23,10 +23,10 @@ async def test_no_spread_ends_the_run(http: httpx.AsyncClient, engine: ToyEngine
     job_id = await submit(http, model["id"], steps=3)
     status = await ended(http, job_id)
     assert (status["status"], status["step"], status["reason"]) == ("failed", 0, None)
-    assert status["error"]["code"] == "no_spread"
+    assert status["error"]["code"] == "zero_variance"
     said = status["error"]["message"]
     assert "the last 20 batches scored 0.0: too hard for this model: choose easier tasks" in said
-    assert "no group had spread" in said
+    assert "every group had zero variance" in said
     assert (await tree(http, model["id"])) == []
     rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1")).json()
     assert rows["total"] > IN_A_ROW * 4 * 8

@@ -58,7 +58,7 @@ async def test_the_problems_of_a_directory_come_from_all_of_its_files(
     [
         (lambda p: p.mkdir(), "no .json or .jsonl file in it"),
         (lambda p: p.with_suffix(".py").write_text("import os"), "is Python"),
-        (lambda p: None, "no file or taskset is called"),
+        (lambda p: None, "no file or taskset named"),
     ],
     ids=["empty", "python", "nothing"],
 )

@@ -84,7 +84,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert shown is not None
         assert (shown.name, shown.onset, shown.shown) == ("zero_variance", 2, 3)
         said = str(view.text.render())
-        assert "groups without spread" in said
+        assert "zero-variance groups" in said
         assert shown.meaning in said
         assert shown.advice in said
         await flown.press("a")
@@ -165,7 +165,7 @@ async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served)
         await flown.press("H", "a", "A", "y", "enter")
         assert flown.app.screen is view, "keys of an alarm do nothing without one"
         rows = {row.key: row.cells[-1].plain for row in view.list.rows}
-        assert rows["skipped:staleness"] == "skipped: needs staleness_mean"
+        assert rows["skipped:staleness"] == "not evaluated: metric staleness_mean not reported"
 
 
 async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Served) -> None:

@@ -126,7 +126,7 @@ async def test_what_cannot_be_done_says_why(served: Served) -> None:
             await flown.press(key)
             await flown.until(lambda why=why: why in note(flown))
         await flown.press("G", "H")
-        await flown.until(lambda: "Only a step's weights" in note(flown))
+        await flown.until(lambda: "base weights cannot be the head" in note(flown))
         await flown.press("g", "H")
         await flown.until(lambda: "is the head already" in note(flown))
         assert await flown.head(model_id) == "step-000001"

@@ -139,7 +139,7 @@ def test_what_goes_by_within_a_run_is_logged_once() -> None:
             job.model_copy(update={"waits": paused}),
             job.model_copy(update={"note": lost}),
             job.model_copy(update={"note": lost, "step": 1}),
-            job.model_copy(update={"note": "no group had spread", "attempt": 2}),
+            job.model_copy(update={"note": "every group had zero variance", "attempt": 2}),
             job,
         ]
     ):

@@ -106,7 +106,7 @@ REFUSED: list[tuple[list[Any], int | None, list[str]]] = [
     ([run(trace=stopped("timeout"), group_id="g-7")], 1, ["(group 'g-7') timed out"]),
     ([run(grade=SimpleNamespace(is_error=True), group_id="g-7")], 1, ["'g-7') has no valid grade"]),
     ([run(trace=stopped("done"), trace_id=None)], None, ["neither samples nor a trace id"]),
-    ([{"reward": 1.0}], None, ["inputs[0] is no payload: samples: Field required"]),
+    ([{"reward": 1.0}], None, ["inputs[0] is not a payload: samples: Field required"]),
     ([{"samples": [], "reward": 1.0}], None, ["inputs[0]", "samples"]),
     ([{**PLAIN, "reward": float("nan")}], None, ["inputs[0]", "nan"]),
     ([object()], None, ["inputs[0] is a object with neither"]),

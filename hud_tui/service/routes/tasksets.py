@@ -155,7 +155,7 @@ async def project(request: Request) -> Response:
 
 
 async def create(request: Request) -> Response:
-    raise Refused(409, f"this service has one project, {NAME}: leave --project out, or name it")
+    raise Refused(409, f"this service has one project, {NAME}: remove --project, or name it")
 
 
 PROJECT_ROUTES = [

@@ -33,9 +33,9 @@ class Node:
         if self.state == "expired":
             raise Refused(
                 410,
-                f"{self.name} has expired: its weights are kept no longer, be it for the disk"
-                " limit here or by the server that had them. Choose one that is kept; pin those"
-                " that must stay",
+                f"{self.name} has expired: its weights were deleted, by the disk"
+                " limit here or by the server that stored them. Choose another; pin those"
+                " that must be kept",
             )
 
 
@@ -117,7 +117,7 @@ def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
         return
     now, was = head(db, model_id), " or ".join(one or "none" for one in seen.checkpoint_ids)
     place = f"{now.name} ({now.id})" if now else "none"
-    raise Refused(409, f"the head is {place} now, not {was[:200]}: look again, then decide")
+    raise Refused(409, f"the head is {place} now, not {was[:200]}: check the head, then retry")
 
 
 def _only_trained(db: Db, model_id: str, seen: str | None) -> bool:

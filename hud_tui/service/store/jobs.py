@@ -17,7 +17,7 @@ from hud_tui.wire import JobError, JobStatus
 
 INTERRUPTED = JobError(
     code="interrupted",
-    message="the service stopped during the run: resume it to go on from the head",
+    message="the service stopped during the run: resume it from the head",
 )
 
 
@@ -40,7 +40,7 @@ class Solved(Exception):
     """Nothing is left to learn from the tasks."""
 
 
-class NoSpread(Exception):
+class ZeroVariance(Exception):
     """Too many batches in a row had nothing to train on."""
 
 
@@ -55,8 +55,8 @@ def failed(error: Exception) -> End:
     if full is not None:
         return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))
     match error:
-        case NoSpread():
-            code = "no_spread"
+        case ZeroVariance():
+            code = "zero_variance"
         case EngineError():
             code = "engine"
         case Refused():

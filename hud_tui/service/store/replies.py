@@ -37,7 +37,7 @@ class Kept:
         """Raises Refused where the key cannot answer this: 409 it was given up, or what it
         did was dropped; 422 it belongs to another request."""
         if self.asked.call == GIVEN_UP:
-            raise Refused(409, "this call was given up before it arrived: ask with a new key")
+            raise Refused(409, "this call was abandoned before it arrived: use a new key")
         if self.asked != asked:
             raise Refused(422, "this Idempotency-Key was sent with another request: use a new one")
         if self.dropped:

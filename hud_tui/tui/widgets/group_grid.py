@@ -448,7 +448,7 @@ class GroupGrid(LinesView):
         row = self.pointed
         total = self.waste.total(None if row is None else row + 1)
         wasted = said(total, self.waste.exact)
-        idle = [f"{total.share:.0%} of rollouts wasted so far"] if total.rollouts else []
+        idle = [f"{total.share:.0%} no gradient (cumulative)"] if total.rollouts else []
         if self.face is Face.WASTE:
             short_of = self.run.series.length - self.waste.length
             return ["waste", wasted, f"{short_of} steps to count" if short_of else "worst first"]

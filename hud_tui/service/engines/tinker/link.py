@@ -24,7 +24,7 @@ from hud_tui.service.engines.base import (
     raised,
 )
 
-LOST = "the engine's process ended: what was not saved is gone; open the policy again"
+LOST = "the engine's process ended: unsaved state is lost; open the policy again"
 PATIENCE_S = 8.0
 """How long the process may take to end once its input has ended."""
 PING_S, SILENT_S = 10.0, 60
@@ -134,7 +134,7 @@ class Link:
             try:
                 await in_time(self.ask("ping"), SILENT_S, lambda seconds: None)
             except Silent as error:
-                self._lost = f"{error}: what was not saved is gone; open the policy again"
+                self._lost = f"{error}: unsaved state is lost; open the policy again"
                 process.kill()
             except EngineLost:
                 return

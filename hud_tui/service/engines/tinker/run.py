@@ -178,7 +178,7 @@ TOP = "topk_sample_logprobs"
 """Of the SDK's `sample`, since 0.38."""
 NO_TOP = (
     "top_logprobs: this Tinker server, or the SDK that talks to it, tells the sampled tokens'"
-    " logprobs only: leave it out"
+    " logprobs only: remove it"
 )
 
 

@@ -86,7 +86,7 @@ def _without_status(error: BaseException, said: str, server: str) -> EngineError
 def _refused(said: str, server: str) -> EngineError:
     if "lora adapters" in said.casefold():
         return EngineError(
-            f"every adapter slot of {server} is taken ({said}): roll fewer models at once, or start"
+            f"every adapter slot of {server} is taken ({said}): run fewer models at once, or start"
             " it with more. Slots of programs that ended come free after some minutes"
         )
     return EngineRefused(said)

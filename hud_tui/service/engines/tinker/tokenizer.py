@@ -195,7 +195,7 @@ def _check(place: int, message: Mapping[str, Any]) -> None:
     if message.get("role") not in roles:
         raise ValueError(f"messages[{place}].role must be one of {', '.join(roles)}")
     if not isinstance(message.get("content"), str | None):
-        raise ValueError(f"messages[{place}].content must be text: this model reads nothing else")
+        raise ValueError(f"messages[{place}].content must be text: this model accepts text only")
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

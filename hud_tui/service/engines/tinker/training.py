@@ -318,7 +318,7 @@ def _refuse_broken(metrics: Mapping[str, Any] | None) -> None:
     if broken:
         raise NotFinite(
             f"no step was taken, for the server's {broken[0]} is not finite: lower the learning"
-            " rate or the rewards. The gradients that waited are dropped"
+            " rate or the rewards. The pending gradients are dropped"
         )
 
 

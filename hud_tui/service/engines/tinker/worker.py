@@ -103,7 +103,7 @@ class Worker:
         run = self._run(request)
         if not run.waiting:
             raise EngineRefused(
-                "nothing was accumulated: no token moved the policy. Where the loss clips"
+                "nothing was accumulated: no token has a gradient. If the loss clips"
                 " every token, sample again from the head"
             )
         await run.trainer()

@@ -152,7 +152,7 @@ class WorkerProcess:
 
 ROWS = 256
 """Most completions in one batch: a few tenths of a second, so that training gets its turn."""
-GONE = "what was not saved is gone; open the policy again"
+GONE = "unsaved state is lost; open the policy again"
 LOST = f"the engine stopped: {GONE}"
 SAID_S = 5
 """Seconds of silence after which it is said that the worker does not answer."""

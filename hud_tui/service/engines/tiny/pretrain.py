@@ -226,8 +226,8 @@ def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
         if step % REPORT_EVERY == 0 or step == stage.steps:
             right = examine(base, weights, config)
             print(
-                f"{base} {stage.name} {step}/{stage.steps}: loss {loss:.3f} nats a token, "
-                f"{(perf_counter() - begun) / step:.3f} s a step, greedy "
+                f"{base} {stage.name} {step}/{stage.steps}: loss {loss:.3f} nats per token, "
+                f"{(perf_counter() - begun) / step:.3f} s per step, greedy "
                 + ", ".join(f"{name} {share:.2f}" for name, share in right.items()),
                 file=sys.stderr,
                 flush=True,

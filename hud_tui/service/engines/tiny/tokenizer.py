@@ -127,7 +127,7 @@ def _text(index: int, content: Any) -> str:
         parts = [part.get("text") for part in content]
         if all(isinstance(part, str) for part in parts):
             return "".join(map(str, parts))
-    raise ValueError(f"messages[{index}].content must be text: this model reads nothing else")
+    raise ValueError(f"messages[{index}].content must be text: this model accepts text only")
 
 
 def _object(place: str, value: Any) -> Mapping[str, Any]:

@@ -408,7 +408,7 @@ class Learner:
         """
         if self.grads is None:
             raise EngineRefused(
-                "nothing was accumulated: no token moved the policy. Where the loss clips"
+                "nothing was accumulated: no token has a gradient. If the loss clips"
                 " every token, sample again from the head"
             )
         weights, moments = self._copies()
@@ -422,7 +422,7 @@ class Learner:
                 "no step was taken, for the weights or what they compute would not be finite:"
                 f" lower the learning rate of {adam.learning_rate}, the weight decay of"
                 f" {adam.weight_decay} or the rewards (the gradient's norm is"
-                f" {metrics['grad_norm']:.3g}). The gradients that waited are dropped"
+                f" {metrics['grad_norm']:.3g}). The pending gradients are dropped"
             )
         try:
             path = str(save_state(directory, weights, moments, self.config))
