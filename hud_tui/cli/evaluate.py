@@ -128,7 +128,7 @@ class _Command:
         return [task.row() for task in tasks], str(origin["name"])
 
     async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
-        """What --fail-if-worse-than names, with its rewards by task; None where it is not given.
+        """What --fail-if-worse-than names, with its rewards by task; None if it is not given.
 
         Raises:
             HudUsage: It names nothing that was evaluated.

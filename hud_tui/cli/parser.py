@@ -14,11 +14,11 @@ from hud_tui.rl.text import one_line, read_loss_config
 LARGEST = 2**63 - 1
 """The largest integer that every part of a service can store."""
 LONGEST = 100
-"""Characters of a whole number that are read."""
+"""Maximum characters of a whole number."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises where argparse would exit, and takes no flag for another."""
+    """A parser that raises HudUsage instead of exiting, without abbreviated flags."""
 
     def __init__(self, prog: str | None = None, **more: Any) -> None:
         super().__init__(prog, allow_abbrev=False, **more)
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 Add = Callable[..., Parser]
 """(about, *examples) → the parser of a new command."""
 
-Subparsers = argparse._SubParsersAction  # argparse gives it no public name
+Subparsers = argparse._SubParsersAction  # has no public name
 
 
 def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples: str) -> Parser:
@@ -48,12 +48,12 @@ def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples
 
 
 def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None:
-    """Flags that may stand before or after the command; `absent` is what one is that does not."""
+    """Flags accepted before and after the command; `absent` is their default."""
     flags = parser.add_argument_group("connection and output")
     about = {
         "headless": "print JSON on stdout instead of opening the app",
-        "local": "use the embedded service: no key, no network; started where none runs",
-        "read_only": "send nothing that changes the service or that it computes "
+        "local": "use the embedded service: no key, no network; started if none runs",
+        "read_only": "send no request that changes the service or costs computation "
         "(HUD_TUI_READ_ONLY)",
         "version": "print the version",
     }
@@ -64,12 +64,12 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
             f"--{name}-dir",
             metavar="DIR",
             default=argparse.SUPPRESS,
-            help=f"where the embedded service keeps its {text} (HUD_TUI_{name.upper()}_DIR)",
+            help=f"directory for the embedded service's {text} (HUD_TUI_{name.upper()}_DIR)",
         )
 
 
 def whole_number(text: str) -> int:
-    """The type of a flag that takes a whole number. Raises what argparse reports."""
+    """argparse type of a whole number."""
     try:
         number = int(text) if len(text) <= LONGEST else None
     except ValueError:
@@ -80,7 +80,7 @@ def whole_number(text: str) -> int:
 
 
 def finite_number(text: str) -> float:
-    """The type of a flag that takes a number. Raises what argparse reports."""
+    """argparse type of a finite number."""
     try:
         number = float(text)
     except ValueError:
@@ -97,9 +97,9 @@ def _short(text: str) -> str:
 def consent(parser: Parser) -> None:
     """The flags of a command that changes something."""
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+        "-y", "--yes", action="store_true", help="do not ask; required without a terminal"
     )
-    about = "the name of a protected model, to change it all the same"
+    about = "name of a protected model, to change it anyway"
     parser.add_argument("--confirm", metavar="NAME", help=about)
 
 
@@ -108,68 +108,70 @@ def flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-# The commands on jobs and their traces.
+# Commands on jobs and their traces.
 
 
-WHICH_JOB = "its id, how that begins, or a model: then its latest run"
+WHICH_JOB = "id or prefix of it; or a model, for its latest run"
 
 
 def _jobs(add: Add) -> None:
     parser = add(
-        "jobs, newest first; or one of them",
+        "list jobs, newest first; show, cancel or resume one",
         "--headless jobs",
         "--headless jobs JOB",
         "--headless jobs JOB --cancel -y",
     )
     parser.add_argument("job", nargs="?", metavar="JOB", help=WHICH_JOB)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--cancel", action="store_true", help="stop it between two rollouts")
-    which.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    which.add_argument("--cancel", action="store_true", help="cancel it between two rollouts")
+    which.add_argument("--resume", action="store_true", help="resume an interrupted run")
     consent(parser)
 
 
 def _traces(add: Add) -> None:
     examples = ("--headless traces JOB", "--headless traces JOB --step 12")
-    parser = add("the rollouts of a job, the newest 1000", *examples)
+    parser = add("list rollouts of a job, by default the newest 1000", *examples)
     parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
-    parser.add_argument("--step", type=whole_number, metavar="N", help="only those of one step")
+    parser.add_argument("--step", type=whole_number, metavar="N", help="of one step only")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N")
-    which.add_argument("--all", action="store_true", help="all, a document for each page of 1000")
+    which.add_argument("--all", action="store_true", help="all, one document per page of 1000")
 
 
-# The commands on models and their checkpoints.
+# Commands on models and their checkpoints.
 
 
 def _status(add: Add) -> None:
-    about = "the service, a model, its head, its job and its last metrics"
+    about = "show service, model, head, job, last metrics and alarms"
     parser = add(about, "--headless status", "--headless status arith-rl")
-    parser.add_argument("ref", nargs="?", metavar="MODEL|JOB", help="default: the newest run's")
-    about = "all that the service says, to fold, search and copy from; headless, with the tree"
+    parser.add_argument(
+        "ref", nargs="?", metavar="MODEL|JOB", help="default: the model of the newest run"
+    )
+    about = "everything that the service reports, as JSON; headless: with the tree"
     parser.add_argument("-v", "--verbose", action="store_true", help=about)
 
 
 def _models(add: Add) -> None:
-    add("the catalog, all pages", "--headless models")
+    add("list the catalog", "--headless models")
 
 
 def _fork(add: Add) -> None:
     example = "--headless --local fork tiny/arith-0.2M --name arith-rl -y"
-    parser = add("make a model of your own from another's head", example)
+    parser = add("fork a model from another model's head", example)
     parser.add_argument("source", metavar="SOURCE", help="the model to start from")
-    parser.add_argument("--name", required=True, help="what to call the new one")
+    parser.add_argument("--name", required=True, help="name of the new model")
     consent(parser)
 
 
 def _checkpoints(add: Add) -> None:
-    about = "a model's checkpoint tree, oldest first"
+    about = "list a model's checkpoints, oldest first"
     parser = add(about, "--headless checkpoints arith-rl")
     parser.add_argument("model", metavar="MODEL")
 
 
 def _head(add: Add) -> None:
     parser = add(
-        "the checkpoint that is served; or serve another",
+        "show the head (the served checkpoint), or move it",
         "--headless head arith-rl",
         "--headless head arith-rl --back 1 -y",
         "--headless head arith-rl --set step-000012 -y",
@@ -177,22 +179,20 @@ def _head(add: Add) -> None:
     parser.add_argument("model", metavar="MODEL")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
-    which.add_argument(
-        "--back", type=whole_number, metavar="N", help="N steps up the head's lineage"
-    )
+    which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
     consent(parser)
 
 
-# The commands that work with files, not with a service: their flags and their help.
+# Commands on files, without a service.
 
 
 SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
-"""What can be exported as a table."""
+"""Tables that can be exported."""
 
 
 def _doctor(add: Add) -> None:
     parser = add(
-        "what is set, what answers, what this machine has, and what to do about it",
+        "check settings, hosts and this machine, with a fix for each problem",
         "doctor",
         "doctor --local",
         "--headless doctor --fail-on warning",
@@ -202,9 +202,9 @@ def _doctor(add: Add) -> None:
 
 
 def _keys(add: Add) -> None:
-    about = "every key of the app: its action's id for [keys] of the config file, and what it does"
+    about = "list every key of the app, with its action's id for [keys] of the config file"
     parser = add(about, "keys", "keys live", "--headless keys")
-    parser.add_argument("view", nargs="?", metavar="VIEW", help="only this one's, e.g. live")
+    parser.add_argument("view", nargs="?", metavar="VIEW", help="of this view only, e.g. live")
 
 
 def _init(add: Add) -> None:
@@ -218,8 +218,10 @@ def _init(add: Add) -> None:
     about = "a directory with hud.lock.yaml, that file, or an environment of the service"
     parser.add_argument("environment", nargs="?", metavar="ENV", help=about)
     parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
-    parser.add_argument("--force", action="store_true", help="write over a file that exists")
-    parser.add_argument("--show", metavar="FILE", help="read this configuration; run nothing in it")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    parser.add_argument(
+        "--show", metavar="FILE", help="show this configuration; nothing in it is run"
+    )
 
 
 def _convert(add: Add) -> None:
@@ -233,49 +235,49 @@ def _convert(add: Add) -> None:
         "tasks", metavar="TASKS", help="a .json, .jsonl or .parquet, or a directory"
     )
     parser.add_argument("--name", required=True, metavar="ORG/NAME", help="the data set's")
-    parser.add_argument("--private", action="store_true", help="only its owner may read it")
-    parser.add_argument("--no-push", action="store_true", help="keep it on this machine")
+    parser.add_argument("--private", action="store_true", help="make it private")
+    parser.add_argument("--no-push", action="store_true", help="write it locally only")
     parser.add_argument("-o", "--output", metavar="DIR", help="default: NAME, here")
     parser.add_argument(
         "-y",
         "--yes",
         action="store_true",
-        help="do not ask; pushing without a terminal needs it",
+        help="do not ask for confirmation; required to push without a terminal",
     )
 
 
 def _export(add: Add) -> None:
     parser = add(
-        "write a run to new files: its metrics, its tree, its groups or its alarms",
+        "export metrics, tree, groups or alarms of a run to a new file",
         "export arith-rl",
         "export arith-rl --what checkpoints --format json -o tree.json",
         "--headless --local export --what jobs",
     )
     about = "by name or id; default: that of the newest run"
     parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
-    about = "default: metrics, of every step of the head's lineage"
+    about = "default: metrics of every step of the head's lineage"
     parser.add_argument("--what", choices=SHEETS, default="metrics", help=about)
     parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
-    about = "a new file, or a directory; default: the config's [export] directory, else here"
+    about = "new file, or directory; default: [export] directory of the config, else here"
     parser.add_argument("-o", "--output", metavar="PATH", help=about)
 
 
 def _report(add: Add) -> None:
     parser = add(
-        "write a run as a page of Markdown with its charts, in a new folder",
+        "write a Markdown report of a run with charts to a new folder",
         "report arith-rl",
         "--headless --local report arith-rl -o reports",
     )
     about = "by name or id; default: that of the newest run"
     parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
-    about = "where the folder goes; default: the config's [export] directory, else here"
+    about = "parent directory; default: [export] directory of the config, else here"
     parser.add_argument("-o", "--output", metavar="DIR", help=about)
 
 
 def _log(add: Add) -> None:
-    about = "what was changed from this machine, and how to do it again"
+    about = "show changes made from this machine, with commands to repeat them"
     parser = add(about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
-    about = "only entries with these words: a verb, a model, an id, an outcome"
+    about = "entries with these words only: a verb, a model, an id, an outcome"
     parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
     parser.add_argument(
         "--limit", type=whole_number, default=50, metavar="N", help="the newest N; 50"
@@ -283,15 +285,15 @@ def _log(add: Add) -> None:
 
 
 def _protect(add: Add) -> None:
-    about = "models that are changed only by who types their name; or protect one"
+    about = "protect a model: changes then need its name; or list protected models"
     examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
     parser = add(about, *examples)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="default: say which are")
-    parser.add_argument("--off", action="store_true", help="protect it no longer")
-    parser.add_argument("--confirm", metavar="NAME", help="its name, which --off needs")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="default: list them")
+    parser.add_argument("--off", action="store_true", help="remove the protection")
+    parser.add_argument("--confirm", metavar="NAME", help="its name, required by --off")
 
 
-# The commands that check a run, submit it and follow it, and a run's parameters.
+# Commands that check, submit and follow a run; parameters of a run.
 
 
 PARAMETERS = (
@@ -318,22 +320,22 @@ PARAMETERS = (
 
 
 def parameters(args: argparse.Namespace) -> dict[str, Any]:
-    """The run's parameters that were given, by their wire names."""
+    """Run parameters given on the command line, by wire name."""
     given = vars(args)
     return {name: given[name] for name in PARAMETERS if given.get(name) is not None}
 
 
 def _preflight(add: Add) -> None:
-    about = "check a taskset, and a model for it, before anything is spent"
+    about = "check a taskset, and a model for it, before a run"
     parser = add(about, "--headless preflight tasks.jsonl -m arith-rl")
     _source(parser)
     _fail_on(parser)
     parser.add_argument(
-        "--group-size", type=whole_number, metavar="N", help="of the run that is meant"
+        "--group-size", type=whole_number, metavar="N", help="group size of the planned run"
     )
-    about = "then roll out K groups with the model, and say which tasks teach"
+    about = "also roll out K groups with the model, to see which tasks give signal"
     parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
-    parser.add_argument("--fresh", action="store_true", help="sample again what is known")
+    parser.add_argument("--fresh", action="store_true", help="ignore cached rollouts")
 
 
 def _run(add: Add) -> None:
@@ -346,7 +348,7 @@ def _run(add: Add) -> None:
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
     parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
     parser.add_argument(
-        "--group-size", type=whole_number, metavar="N", help="rollouts of one task a step"
+        "--group-size", type=whole_number, metavar="N", help="rollouts per task and step"
     )
     parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help="groups a step")
     parser.add_argument("--learning-rate", type=finite_number, metavar="X")
@@ -362,8 +364,8 @@ def _run(add: Add) -> None:
         action="append",
         default=[],
         choices=("warning", "failure", "warn", "critical"),
-        help="warning: of preflight, exit code 5; warn, critical: of an alarm of a run that is "
-        "followed, exit code 6; may be given twice",
+        help="warning: exit code 5 at a preflight warning; warn, critical: exit code 6 at an alarm "
+        "of the followed run; may be given twice",
     )
     consent(parser)
 
@@ -417,7 +419,7 @@ def _eval(add: Add) -> None:
     )
     about = "file, directory, or taskset; default: the tasks of the model's latest run"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
-    about = "by name or id; default: your only trainable one"
+    about = "by name or id; default: your only trainable model"
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
     about = (
         "an id, a name, head (the default), best, or base: what the model started from; given "
@@ -474,20 +476,20 @@ def _runs(add: Add) -> None:
 
 def _watch(add: Add) -> None:
     parser = add(
-        "print a run's events and alarms until it ends, has a step, or has an alarm",
+        "print events and alarms until the run ends, reaches a step, or has an alarm",
         "--headless watch arith-rl",
         "--headless watch arith-rl --until step=100 --fail-on critical",
         "--headless watch arith-rl --until alarm",
     )
     parser.add_argument("ref", metavar="MODEL|JOB")
-    about = "done (the default), step=N or alarm (of warn or worse)"
+    about = "done (default), step=N or alarm (warn or critical)"
     parser.add_argument("--until", default="done", metavar="WHAT", help=about)
-    about = "end with exit code 6 at the first alarm this bad"
+    about = "exit with code 6 at the first alarm of this level"
     parser.add_argument("--fail-on", choices=("warn", "critical"), help=about)
 
 
 def _replay(add: Add) -> None:
-    about = "play what --record wrote in the app, as if it happened now"
+    about = "play a recording of --record in the app"
     parser = add(about, "replay session.jsonl --speed 20")
     parser.add_argument("file", metavar="FILE")
     parser.add_argument(
@@ -498,7 +500,7 @@ def _replay(add: Add) -> None:
 def _source(parser: Parser) -> None:
     about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
-    about = "by name or id; default: your only trainable one"
+    about = "by name or id; default: your only trainable model"
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
 
 
@@ -507,11 +509,11 @@ def _fail_on(parser: Parser) -> None:
         "--fail-on",
         choices=("warning", "failure"),
         default="failure",
-        help="the least that is exit code 5",
+        help="lowest level with exit code 5",
     )
 
 
-# The commands on the embedded service itself.
+# Commands on the embedded service.
 
 
 def _stop(add: Add) -> None:
@@ -522,21 +524,21 @@ def _serve(add: Add) -> None:
     about = "run the embedded service in the foreground"
     examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
     parser = add(about, *examples)
-    parser.add_argument("--host", default="127.0.0.1", help="loopback unless you know better")
+    parser.add_argument("--host", default="127.0.0.1", help="address; default: loopback")
     parser.add_argument(
-        "--port", type=whole_number, default=0, metavar="N", help="0 takes a free one"
+        "--port", type=whole_number, default=0, metavar="N", help="0 picks a free port"
     )
     parser.add_argument(
         "--engine",
         default="tiny",
         choices=("tiny", "tinker"),
-        help="what samples and trains: this machine's CPU, or language models on Tinker "
-        "(TINKER_API_KEY) or on a server with its wire (TINKER_BASE_URL)",
+        help="tiny: on this machine's CPU; tinker: language models on Tinker (TINKER_API_KEY) or a "
+        "compatible server (TINKER_BASE_URL)",
     )
     parser.add_argument(
         "--max-disk",
         metavar="SIZE",
-        help="thin the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
+        help="thin out the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
     )
 
 
@@ -554,7 +556,7 @@ class Command:
     (client, args) where there is a `view`, else a function of (args,); it returns the exit code.
     Empty for what only the app does."""
     view: str = ""
-    """The app's view without ``--headless``; empty where the app has no part in it."""
+    """The app's view without ``--headless``; empty if the app has no part in it."""
 
     def load(self) -> Callable[..., Any]:
         """Its function; only the module that has it is imported."""
@@ -591,7 +593,7 @@ COMMANDS = {
 """By name, in the order of ``hud-tui --help``."""
 
 
-# The grammar of the command line: commands, flags and their help.
+# The whole command line.
 
 
 EXIT_CODES = """\
@@ -612,8 +614,8 @@ def build_parser() -> Parser:
     )
     global_flags(parser, False)
     app = parser.add_argument_group("the app")
-    app.add_argument("--record", metavar="FILE", help="write the session's events to a new file")
-    app.add_argument("--demo", metavar="NAME", help="play a run that goes wrong: no service needed")
+    app.add_argument("--record", metavar="FILE", help="record the session's events to a new file")
+    app.add_argument("--demo", metavar="NAME", help="play a demo run; no service needed")
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
     parser.set_defaults(again=True)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -151,7 +151,7 @@ class Evaluations:
         return await client.wire.write("POST", url, EvaluationJob, change, lookup=lookup)
 
     async def _listed(self, model_id: str) -> list[EvaluationJob] | None:
-        """The service's own; None where it makes none."""
+        """The service's own; None if it makes none."""
         if self._offered is False:
             return None
         try:
@@ -255,7 +255,7 @@ def _split(tasks: Sequence[Task], wanted: str | None) -> tuple[list[Task], str]:
     chosen = {"heldout": held, "train": train, "all": list(tasks)}[split]
     if not chosen:
         raise HudUsage(f"none of the {len(tasks)} tasks is in {split}", "choose another --split")
-    if any(task.is_older for task in chosen):
+    if any(task.is_legacy for task in chosen):
         raise HudUsage("rows up to v4 name no scenario that could be rolled out", NOT_SAMPLED)
     return chosen, split
 
@@ -328,7 +328,7 @@ class _Files:
         self._service, self._folder = service, folder
 
     def find(self, evaluation_id: str) -> _Kept | None:
-        """One by its id; None where it is not made from here."""
+        """One by its id; None if it is not made from here."""
         if not all(one.isalnum() or one == "-" for one in evaluation_id):
             return None
         return self._read(self._folder() / f"{evaluation_id}.json")
@@ -349,7 +349,9 @@ class _Files:
             write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
         except (OSError, ValueError) as error:
             what = f"{one_line(file, 300)} cannot be written: {one_line(error, 200)}"
-            raise HudUsage(what, "make room there, or give another --state-dir") from error
+            raise HudUsage(
+                what, "check disk space and permissions, or use another --state-dir"
+            ) from error
 
     def _read(self, file: Path) -> _Kept | None:
         """What a file holds; None for what is none of ours, or of another service."""

@@ -1,7 +1,7 @@
-"""The signal of a taskset: groups rolled out by the service, watched until all have ended.
+"""Measuring the signal of a taskset: groups rolled out by the service.
 
-The service's own environments sample and grade, with the model that is to be trained,
-pinned to the checkpoint that was its head when this began.
+The service's environments sample and grade with the model to be trained, pinned to the
+checkpoint that was its head at the start.
 
 Source: the ``hud`` SDK 0.6.21 (HostedRuntime) submits a rollout under ids of its own and
 reads the trace until it has ended.
@@ -32,19 +32,19 @@ from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
 from hud_tui.wire import JobEnter, JobParameters, Model, RolloutAgent, SubmitRollout, Trace
 
-# Outcomes of rollouts that a service has: those just made, and those it has on record.
+# Outcomes of rollouts on the service: new ones, and recorded ones.
 
 
 JOBS = 20
-"""The newest jobs of a taskset that are looked at."""
+"""Maximum jobs of a taskset that are read."""
 
 
 async def recorded(
     client: "HudClient", taskset_id: str, model: Model, tasks: Sequence[Task]
 ) -> dict[str, TaskSignal]:
-    """What a model's rollouts of a taskset came to before, by slug; empty if none is known.
+    """Recorded outcomes of a model on a taskset, by slug; empty if there are none.
 
-    They are of whatever head the model had then, which the traces do not say.
+    They may be of earlier heads: the traces do not name the checkpoint.
 
     Raises:
         HudUnauthorized: The key may not.
@@ -64,7 +64,7 @@ async def recorded(
 
 
 def outcome_of(trace: Trace) -> Outcome:
-    """A trace that has a reward, as the statistics take it."""
+    """A trace with a reward as an outcome."""
     assert trace.reward is not None
     return Outcome(
         reward=trace.reward,
@@ -86,7 +86,7 @@ def _signal(task: Task, traces: Sequence[Trace]) -> TaskSignal:
 
 
 def _seconds(trace: Trace) -> float | None:
-    """How long it took; None if the service does not say when it ended."""
+    """Duration in seconds; None if the service does not report its end."""
     ended = (trace.model_extra or {}).get("ended_at")
     try:
         start, end = (datetime.fromisoformat(str(at)) for at in (trace.created_at, ended))
@@ -100,11 +100,11 @@ AT_ONCE = 64
 CALLS = 8
 """Submissions under way."""
 LOOK_S, FAR_LOOK_S = 0.15, 3.0
-"""Seconds between two looks at the job: on this machine, and elsewhere."""
+"""Seconds between reads of the job: embedded service, and others."""
 ROWS_S = 2000
-"""Rows of a job that are read a second: a long one is looked at less often."""
+"""Maximum rows read per second: long jobs are read less often."""
 PATIENCE_S = 600.0
-"""Without any rollout ending for so long, those that are open are given up."""
+"""Seconds without a finished rollout after which the open ones are cancelled."""
 ENDED = frozenset({"completed", "error", "cancelled"})
 
 
@@ -183,7 +183,7 @@ class _Sampling:
         yield self._progress()
 
     async def stop(self) -> None:
-        """Tell the service to stop what it still has; never in the way of what ended this."""
+        """Cancel the open rollouts; errors of that do not hide the original one."""
         if self._open:
             with suppress(HudError, TimeoutError):
                 async with asyncio.timeout(5):
@@ -235,7 +235,7 @@ class _Sampling:
         )
 
     async def _look(self) -> None:
-        """Take in the rollouts that have ended."""
+        """Collect the finished rollouts."""
         for trace in await self._client.job_traces(self._job_id):
             if trace.status in ENDED and plain_id(trace.id) in self._open:
                 task = self._open.pop(plain_id(trace.id))
@@ -267,15 +267,15 @@ class _Sampling:
         return Progress(self._done, self._total, signals, pace, self._trouble)
 
 
-# Outcomes that are kept: one file for each model's head, by task, with their dates.
+# Cache of outcomes: one file per head, by task, with dates.
 #
-# A head's weights never change, so what it did on a task stays true until the task changes.
+# A checkpoint's weights never change, so its outcomes on a task stay valid.
 
 
 FILES = 50
-"""Heads that are remembered; those used longest ago are forgotten."""
+"""Maximum heads in the cache, least recently used dropped first."""
 PACE = "pace"
-"""Beside the tasks, which are 40 hex digits: how quick rollouts of this head are."""
+"""Entry with the speed of rollouts; other entries are tasks, by their hash."""
 MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -284,13 +284,13 @@ class SignalCache:
         """
         Args:
             folder: Made when first written to.
-            fresh: Whether nothing is read: all is sampled again, and kept.
+            fresh: Ignore cached outcomes; new ones are still written.
         """
         self._folder = folder
         self._fresh = fresh
 
     def read(self, asked: Asked, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
-        """What is kept of these tasks, by slug. An unreadable file is as good as none."""
+        """Cached outcomes of these tasks, by slug; empty if the file is unreadable."""
         kept = {} if self._fresh else self._load(self._file(asked))
         found = {}
         for task in tasks:
@@ -300,7 +300,7 @@ class SignalCache:
         return found
 
     def pace(self, asked: Asked) -> Pace | None:
-        """How quick the rollouts were that were made last; None if it is not known."""
+        """Speed of the last rollouts; None if unknown."""
         row: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
         try:
             pace = Pace(int(row["rollouts"]), float(row["seconds"]), str(row["at"]))
@@ -311,7 +311,7 @@ class SignalCache:
     def write(
         self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
     ) -> None:
-        """Keep what was sampled; a cache that cannot be written is done without."""
+        """Write new outcomes; write errors are ignored."""
         file, added = self._file(asked), _rows({t.slug: t for t in tasks}, signals, pace)
         with suppress(OSError):
             change_atomic(file, lambda: json.dumps({**self._load(file), **added}))
@@ -335,7 +335,7 @@ class SignalCache:
 
 
 def _key(task: Task) -> str:
-    """Names a task by all that its rollouts depend on."""
+    """Hash of everything that a task's rollouts depend on."""
     return digest([task.env, task.scenario, task.args, task.more])
 
 
@@ -371,20 +371,20 @@ def _outcome(reward: Any, tokens: Any, seconds: Any, truncated: Any) -> Outcome:
     )
 
 
-# Measuring a taskset's signal: from what is kept, from what is on record, and by sampling.
+# Measuring the signal: from the cache, from recorded traces, and by sampling.
 
 
 GROUP_SIZE = 8
-"""Where neither the run nor the model says another."""
+"""Default group size."""
 MOST = 100_000
-"""Rollouts of one measurement."""
+"""Maximum rollouts of one measurement."""
 NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 
 
 async def ask_of(
     client: "HudClient", model: Model, parameters: JobParameters, groups: int
 ) -> Asked:
-    """What is to be rolled out: as the run would, with the model's head as it is now.
+    """The rollouts to make: with the run's parameters and the model's current head.
 
     Raises:
         HudUsage: Too many rollouts.
@@ -393,7 +393,7 @@ async def ask_of(
     size = parameters.group_size or (defaults.group_size if defaults else GROUP_SIZE)
     if groups < 1 or groups * size > MOST:
         raise HudUsage(
-            f"{groups} groups of {size} rollouts", f"from 1 group to {MOST} rollouts can be sampled"
+            f"{groups} groups of {size} rollouts", f"sample from 1 group up to {MOST} rollouts"
         )
     head = Tree.of(await client.checkpoints(model.id)).served
     longest = parameters.max_tokens or (defaults.max_tokens if defaults else None)
@@ -407,7 +407,7 @@ async def ask_of(
 
 
 def size_of(model: Model, parameters: JobParameters, asked: Asked, tasks: Sequence[Task]) -> Size:
-    """The run's size, as the form or the flags have it, else as the model's defaults do."""
+    """Size of the run, from form or flags, else the model's defaults."""
     defaults = model.training_defaults
     return Size(
         group_size=asked.group_size,
@@ -425,23 +425,22 @@ async def measure(
     cache: SignalCache | None = None,
     taskset_id: str | None = None,
 ) -> AsyncGenerator[Progress, None]:
-    """Measure a taskset's signal; the last progress has all of it.
+    """Measure a taskset's signal; the last progress is the result.
 
     Args:
         tasks: All of the taskset.
-        model: The one that is to be trained.
-        asked: What is to be rolled out.
-        cache: Outcomes of this head that are kept; what is sampled now is added. None
-            samples everything.
+        model: The model to be trained.
+        asked: The rollouts to make.
+        cache: Outcomes of this head; new ones are added. None: no cache.
         taskset_id: Of a taskset of the platform, whose recorded traces are used.
 
     Raises:
-        HudUsage: There is no task that could be rolled out.
-        HudError: The service cannot be asked.
+        HudUsage: No task can be rolled out.
+        HudError: The service does not answer.
     """
     chosen = choose(tasks, asked.groups)
     if not chosen:
-        raise HudUsage("there is no task to roll out", NOT_SAMPLED)
+        raise HudUsage("no task to roll out", NOT_SAMPLED)
     found = {} if cache is None else cache.read(asked, chosen)
     if taskset_id is not None and not client.settings.local:
         found = await recorded(client, taskset_id, model, chosen) | found
@@ -480,7 +479,7 @@ def _whole(signals: Sequence[TaskSignal], asked: Asked) -> list[TaskSignal]:
 def _before(
     known: Mapping[str, TaskSignal], missing: int, asked: Asked, cache: SignalCache | None
 ) -> Progress:
-    """What there is before anything is sampled; `missing` groups are to be."""
+    """Progress before sampling; `missing` groups remain."""
     pace = cache.pace(asked) if cache is not None else None
     total, left = asked.groups * asked.group_size, missing * asked.group_size
     return Progress(total - left, total, tuple(known.values()), pace or Pace(0, 0.0))

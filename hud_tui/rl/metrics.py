@@ -130,11 +130,11 @@ TABLE = (
     ),
     Metric(
         "frac_groups_all_solved", "all solved", "Share of groups solved every time: too easy.", 0,
-        ("env/all/by_group/frac_all_good", "frac_groups_all_good"),
+        ("env/all/by_group/frac_all_good", "frac_groups_all_solved"),
     ),
     Metric(
         "frac_groups_all_failed", "all failed", "Share of groups never solved: too hard.", 0,
-        ("env/all/by_group/frac_all_bad", "frac_groups_all_bad"),
+        ("env/all/by_group/frac_all_bad", "frac_groups_all_failed"),
     ),
     Metric(
         "frac_groups_mixed", "mixed groups", "Share of groups whose rewards differ.", 1,

@@ -51,7 +51,7 @@ from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollo
 from hud_tui.service.store import checkpoints, evaluations, jobs
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.evaluations import Kept
-from hud_tui.service.store.jobs import ZeroVariance, Solved, Stopped
+from hud_tui.service.store.jobs import Solved, Stopped, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
 from hud_tui.wire import EvaluationParameters, Group, JobParameters

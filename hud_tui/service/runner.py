@@ -22,7 +22,7 @@ from hud_tui.service.managed_run import Plan, Run, effort_tokens, fill, make_pla
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db, Store
-from hud_tui.service.store.jobs import End, ZeroVariance, Solved, Stopped, failed, stopped
+from hud_tui.service.store.jobs import End, Solved, Stopped, ZeroVariance, failed, stopped
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat

@@ -135,7 +135,7 @@ async def test_what_is_worse_beyond_chance_fails_the_gate(
     [
         (("--samples", "0"), "--samples 0"),
         (("--temperature", "9"), "--temperature 9.0"),
-        (("--checkpoint", "nope"), "no checkpoint is called nope"),
+        (("--checkpoint", "nope"), "no checkpoint named nope"),
         (("--resume", "x", "--checkpoint", "head"), "--resume takes no SOURCE"),
         (("--checkpoint", "best"), "no checkpoint is the best yet"),
     ],
