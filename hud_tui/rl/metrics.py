@@ -125,16 +125,15 @@ TABLE = (
         "zero-variance",
         "Share of groups whose rewards are all equal: no gradient; healthy below .5.",
         -1,
-        ("@@OLD",),
-        (0.0, 0.5),
+        healthy=(0.0, 0.5),
     ),
     Metric(
         "frac_groups_all_solved", "all solved", "Share of groups solved every time: too easy.", 0,
-        ("env/all/by_group/frac_all_good", "frac_groups_all_solved"),
+        ("env/all/by_group/frac_all_good",),
     ),
     Metric(
         "frac_groups_all_failed", "all failed", "Share of groups never solved: too hard.", 0,
-        ("env/all/by_group/frac_all_bad", "frac_groups_all_failed"),
+        ("env/all/by_group/frac_all_bad",),
     ),
     Metric(
         "frac_groups_mixed", "mixed groups", "Share of groups whose rewards differ.", 1,

@@ -98,7 +98,7 @@ def test_every_known_metric_says_what_it_means() -> None:
     ("name", "key"),
     [
         ("reward_mean", "reward_mean"),
-        ("frac_reward_zero_std", "frac_reward_zero_std"),  # trees stored by an earlier build
+        ("frac_reward_zero_std", "frac_reward_zero_std"),  # TRL
         ("sampling/sampling_logp_difference/mean", "kl_sample_train"),
         ("actor/pg_clipfrac", "clip_fraction"),  # verl
         ("val-core/gsm8k/reward/acc/mean@16", "heldout_reward"),

@@ -96,7 +96,7 @@ REFUSED: list[tuple[list[Any], int | None, list[str]]] = [
     ([TRACE], -4, ["group_size is -4"]),
     ([TRACE], True, ["group_size is True"]),
     ([TRACE] * 20, 8, ["20 inputs", "groups of 8", "inputs[16:20], has 4"]),
-    (rollouts("aaabbbb"), 4, ["do not have 4 rollouts", "'a' has 3"]),
+    (rollouts("aaabbbb"), 4, ["groups without 4 rollouts", "'a' has 3"]),
     (rollouts("aaabbbbb"), 4, ["'a' has 3, 'b' has 5"]),
     (rollouts("aabaabbb"), 4, ["inputs[0:4] mixes the groups 'a' and 'b'"]),
     ([*rollouts("aaa"), rollout(None, "a")], 4, ["inputs[3] (group 'a') has no reward"]),
@@ -177,7 +177,9 @@ def test_a_batch_without_spread_is_warned_of_once(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         to_inputs(inputs, group_size)
-    assert ["spread" in record.message for record in caplog.records] == [True] * warned
+    assert ["zero reward variance" in record.message for record in caplog.records] == [
+        True
+    ] * warned
 
 
 def test_imitation_compares_nobody(caplog: pytest.LogCaptureFixture) -> None:
