@@ -11,16 +11,17 @@ import os
 import sys
 from asyncio import create_task, to_thread
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.console import RenderableType
 from textual import work
 from textual._compositor import ChopsUpdate
+from textual.actions import ActionParseResult
 from textual.app import App
 from textual.await_remove import AwaitRemove
 from textual.binding import BindingType
@@ -29,38 +30,31 @@ from textual.events import Event, Key
 from textual.filter import Monochrome
 from textual.notifications import Notify as NotifyEvent
 from textual.screen import Screen
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Input
-from textual.worker import WorkerError, WorkerFailed
+from textual.worker import WorkerFailed
 
+from hud_tui.config import Config
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
-from hud_tui.keys import keyed
-from hud_tui.rl.text import WHOLE, clean, one_line
+from hud_tui.rl.text import WHOLE, clean
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui import notices
 from hud_tui.tui.clipboard import Clipboard, Copied, copying_keys
-from hud_tui.tui.keys import ActionCommands, Doable, Palette, bindings
+from hud_tui.tui.crash import report
+from hud_tui.tui.keys import ActionCommands, Doable, Palette, bindings, use_keymap
 from hud_tui.tui.screens.connect import ConnectScreen
+from hud_tui.tui.screens.dialogs import HelpScreen, ViewList
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThemeCommands, ThinUpdate, ascii_filter
-from hud_tui.tui.type_ahead import OPENS, TypeAhead, is_typed
+from hud_tui.tui.type_ahead import TypeAhead, is_typed
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from textual.actions import ActionParseResult
-    from textual.widget import AwaitMount
-
     from hud_tui.client.client import HudClient
     from hud_tui.client.replay import Recorder
-    from hud_tui.config import Config, ReadOnly
-    from hud_tui.rl.alarms.alarm import Alarm
-    from hud_tui.rl.alarms.notify import Notifier, Notify
+    from hud_tui.rl.alarms.notify import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
-    from hud_tui.rl.head import Move
-    from hud_tui.rl.run import Run
-    from hud_tui.tui.screens.base import HudScreen, ViewContext
-    from hud_tui.tui.session import RunSession
-    from hud_tui.wire import JobStatus, Model
+    from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.tui.workspace import Workspace
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
 """(mode ``local`` or ``hud``, a key typed in the app or None, progress) → the client."""
@@ -68,12 +62,8 @@ Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClien
 PACKAGE = Path(__file__).parent.parent
 STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is_dir())
 """Inside the package in a wheel, beside it in a checkout."""
-FRAME_S = 0.1
-"""Events are shown together, at most this often."""
 STORE_S = 1.0
 """Seconds in which changes of the layout are gathered before they are written."""
-READING = frozenset({"read", "check", "form", "start"})
-"""Groups of workers that only read, and may be begun again on another client."""
 VIEWS = {
     "models": "ModelsScreen",
     "launch": "LaunchScreen",
@@ -99,7 +89,7 @@ def load_views() -> None:
 
 
 class HudApp(App[None]):
-    """Connects, shows views and notices, and leaves. What the views need is in `context`."""
+    """Connects, shows views and notices, and leaves; the rest is the `workspace`'s."""
 
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
@@ -129,18 +119,15 @@ class HudApp(App[None]):
         self.store = JsonStore(state, self._flush_later, self._notice_files)
         self.options = options or Options()
         self.connect_screen = ConnectScreen(asks=mode is None)
-        self.context: ViewContext | None = None
-        """What the views are given; None until there is a connection."""
+        self.workspace: Workspace | None = None
+        """What there is once there is a service."""
         self.key: str | None = None
         """The key that was typed, for this session; None where it is configured."""
         self.crash: Exception | None = None
         """What ended the app, where nobody expected it."""
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
-        self._mounted = self._leaving = False
-        self._notifier: Notifier | None = None
-        self._unshown: list[Alarm] = []
-        """Raised while a dialog is open: a notice would lie over its buttons."""
+        self._mounted = False
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
         if self.no_color:  # Textual's own filter for it sends greys
@@ -162,43 +149,19 @@ class HudApp(App[None]):
     async def on_unmount(self) -> None:
         self._mounted = False
         self.store.flush()
-        if self.context is not None:
-            await self.context.session.keep_now()
-            await self.context.session.client.aclose()
+        if self.workspace is not None:
+            await self.workspace.close()
 
     # What is shown.
 
     @property
-    def session(self) -> RunSession:
-        """The followed model; for code that runs only once there is a connection."""
-        assert self.context is not None
-        return self.context.session
-
-    @property
-    def run_now(self) -> Run:
-        """The followed model's run, as it is on the screen."""
-        from hud_tui.rl.run import Run
-
-        return Run() if self.context is None else self.context.session.run
-
-    @property
-    def read_only(self) -> ReadOnly | None:
-        """Why nothing is changed; None where everything may be."""
-        return None if self.context is None else self.context.writes.read_only
-
-    @property
     def shown_view(self) -> HudScreen | None:
         """The view on the screen, under a dialog too; None before there is one."""
-        if self.context is None:
-            return None
-        from hud_tui.tui.screens.base import HudScreen
-
-        views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, HudScreen))
-        return next(views, None)
+        return None if self.workspace is None else self.workspace.view
 
     def _make_view(self, name: str) -> Screen[Any]:
-        assert self.context is not None
-        return view_class(name)(self.context)
+        assert self.workspace is not None
+        return view_class(name)(self.workspace.context)
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write to the terminal no more than has changed."""
@@ -219,188 +182,52 @@ class HudApp(App[None]):
         views = create_task(to_thread(load_views))  # while the service starts
         try:
             client = await self._connect(mode, key, self.connect_screen.wait)
-            context = self._new_context(client, mode)
-            from hud_tui.tui.session import opening
-
-            first = await opening(client, self.start, context.layout.now)
+            self.workspace = self._new_workspace(client, mode)
+            first = await self.workspace.opening()
         except HudError as error:
             await views
-            if not (isinstance(error, HudUnreachable) and await self._open_offline()):
+            if not (isinstance(error, HudUnreachable) and await self._begin_offline()):
                 self.connect_screen.fail(error)
             return
         finally:
             await views
             self.options.settle()
-        context.session.catalog = first.models
-        if first.model is not None:
-            context.session.choose(first.model)
-        self.keep_last_known()
-        await self.switch_mode(first.view)
-        if first.trouble is not None:
-            self.tell(first.trouble)
-        elif self.start.verbose:
-            self.action_raw(self.start.ref)
+        await self.workspace.begin(first)
 
-    def _new_context(self, client: HudClient, mode: str) -> ViewContext:
-        """What the views are given from now on."""
-        from hud_tui.tui.layout import LayoutStore
-        from hud_tui.tui.screens.base import ViewContext
-        from hud_tui.tui.session import RunSession
-        from hud_tui.tui.write_policy import WritePolicy
+    def _new_workspace(self, client: HudClient, mode: str) -> Workspace:
+        from hud_tui.tui.workspace import Workspace  # 250 ms, after the first frame
 
-        options = self.options
-        session = RunSession(
-            client, mode, self, self.store, self.clock, options.thresholds, options.recorder
-        )
-        self.context = ViewContext(
-            session,
-            LayoutStore(self.store, session.scope),
-            WritePolicy(self, lambda: session.client.wire.guard),
+        return Workspace(
+            self,
+            client,
+            mode,
             self.start,
+            self.store,
             self.clock,
-            options.export_dir,
+            thresholds=self.options.thresholds,
+            notify=self.options.notify,
+            recorder=self.options.recorder,
+            export_dir=self.options.export_dir,
         )
-        return self.context
 
-    async def _open_offline(self) -> bool:
+    async def _begin_offline(self) -> bool:
         """Show what was known last; False where there is nothing to show."""
-        if self.context is None:
-            return False
-        session = self.context.session
-        known = await to_thread(session.read_kept)
-        if known is None:
-            return False
-        from hud_tui.events import TreeRead
-        from hud_tui.rl.run import Run
-        from hud_tui.tui.session import opening_offline
-
-        try:
-            first = opening_offline(known, self.start, self.context.layout.now)
-        except HudError:
-            return False
-        assert first.model is not None
-        run = Run(model=first.model)
-        if first.model.id == known.model.id:
-            run = replace(run.fold(TreeRead(checkpoints=known.tree)), job=known.job)
-        session.catalog = first.models
-        session.choose(first.model, run, known.at)
-        session.catch_up()
-        self.keep_last_known()
-        await self.switch_mode(first.view)
-        return True
+        return self.workspace is not None and await self.workspace.begin_offline()
 
     @work(exclusive=True, group="connect")
     async def action_reconnect(self) -> None:
         """Connect again; on the embedded service, start it where it has ended."""
-        if self.shown_view is not None and self.mode is not None:
-            await self._connect_again(self.session, self.mode)
+        if self.workspace is not None and self.shown_view is not None and self.mode is not None:
+            try:
+                client = await self._connect(self.mode, self.key, self.say)
+            except HudError as error:
+                self.tell(error)
+            else:
+                await self.workspace.reconnect(client)
         elif self.connect_screen.state == "failed":
             self.connect_screen.action_retry()
 
-    async def _connect_again(self, session: RunSession, mode: str) -> None:
-        """Take a new client in place of the old; on the embedded service, start it where it ended.
-
-        What still reads from the old client is ended before that is closed, and read again.
-        """
-        try:
-            client = await self._connect(mode, self.key, self.say)
-        except HudError as error:
-            self.tell(error)
-            return
-        old = session.client
-        session.reconnect(client)
-        readers = [worker for worker in self.workers if worker.group in READING]
-        for worker in readers:
-            worker.cancel()
-        for worker in readers:
-            with suppress(WorkerError):
-                await worker.wait()
-        await old.aclose()
-        self.clear_notifications()
-        self.say("connected again")
-        if self.shown_view is not None:
-            self.shown_view.on_screen_resume()
-
-    # What the session tells: see `SessionOwner`.
-
-    def model_chosen(self, model: Model) -> None:
-        self.follow()
-        assert self.context is not None
-        self.context.layout.arrange(model=model.id, model_name=model.model_name[:1000])
-
-    def session_changed(self) -> None:
-        """Hand the run to the view on the screen; a hidden one waits."""
-        view = self.shown_view
-        if view is not None:
-            view.hear(self.session.run, self.session.freshness)
-            if self._unshown and not self.screen.is_modal:
-                shown, self._unshown = self._unshown, []
-                for alarm in shown:
-                    self._show_alarm(alarm)
-
-    def has_to_judge(self) -> None:
-        self.judge()
-
-    def alarms_raised(self, alarms: list[Alarm]) -> None:
-        self._unshown += alarms
-        for alarm in alarms:
-            if self.notifier is not None:
-                self.send(self.notifier.alarm(alarm, self._model_name))
-        self.session_changed()
-
-    def run_ended(self, job: JobStatus) -> None:
-        if self.notifier is not None:
-            self.send(self.notifier.ended(job, self._model_name))
-
-    def run_interrupted(self, job: JobStatus) -> None:
-        self.ask_to_resume(job)
-
-    def head_moved_elsewhere(self, move: Move) -> None:
-        from hud_tui.rl.head import named
-
-        to = named(self.run_now, move.after)
-        self.say(f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
-
-    def service_came_back(self) -> None:
-        if self.shown_view is not None:
-            self.shown_view.on_screen_resume()  # what it could not read it reads now
-
-    @work(exclusive=True, group="follow")
-    async def follow(self) -> None:
-        """Read the model's events; what they add up to is shown once a frame."""
-        frame = self.set_interval(FRAME_S, self.session.frame)
-        try:
-            await self.session.follow()
-        except HudError as error:
-            self.tell(error)
-        finally:
-            frame.stop()
-
-    @work(exclusive=True, group="judge")
-    async def judge(self) -> None:
-        await self.session.judge()
-
-    @work(exclusive=True, group="keep")
-    async def keep_last_known(self) -> None:
-        await self.session.keep_last_known()
-
-    # Notices, the bell and the webhook.
-
-    @property
-    def _model_name(self) -> str:
-        model = self.run_now.model
-        return "" if model is None else one_line(model.model_name, 80)
-
-    @property
-    def notifier(self) -> Notifier | None:
-        """Tells somebody who does not look; None where nobody is to be told."""
-        if self._notifier is None and self.options.notify is not None:
-            from hud_tui.rl.alarms.notify import (
-                Notifier,  # 10 ms that the first frame need not wait
-            )
-
-            self._notifier = Notifier(self.options.notify, self.bell, self.write_terminal)
-        return self._notifier
+    # Notices.
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
@@ -430,35 +257,6 @@ class HudApp(App[None]):
         """Say what is wrong with files that are left as they are."""
         for line in self.store.problems():
             self.notify(line, severity="warning", markup=False, timeout=10)
-
-    def _show_alarm(self, alarm: Alarm) -> None:
-        """Show an alarm on whatever view there is."""
-        from hud_tui.rl.alarms.alarm import Level
-
-        what = keyed("{app.alarms} shows what to do")
-        text = f"{notices.ALARM} {alarm.title} since step {alarm.onset}\n{alarm.summary}\n{what}"
-        self.notify(
-            clean(text, 400),
-            severity="error" if alarm.level is Level.CRITICAL else "warning",
-            markup=False,
-            timeout=10,
-        )
-
-    @work(group="webhook")
-    async def send(self, document: dict[str, object] | None) -> None:
-        """POST a document to the webhook; a failure is said once."""
-        if document is None or self.notifier is None:
-            return
-        from hud_tui.client.transport import post_webhook
-
-        why = await post_webhook(self.notifier.notify.webhook, document)
-        if why and (said := self.notifier.failed(why)):
-            self.say(said)
-
-    def write_terminal(self, text: str) -> None:
-        """Write to the terminal itself, past the screen."""
-        if self._driver is not None:
-            self._driver.write(text)
 
     # Copying.
 
@@ -508,9 +306,8 @@ class HudApp(App[None]):
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
         """Do what a key, the palette or the help says, unless it may not be done."""
-        if self.context is not None and self.context.writes.blocks(
-            action, default_namespace or self
-        ):
+        where = default_namespace or self
+        if self.workspace is not None and self.workspace.writes.blocks(action, where):
             return False
         return await super().run_action(action, default_namespace, namespaces)
 
@@ -545,14 +342,10 @@ class HudApp(App[None]):
 
     def action_help(self) -> None:
         """All keys of the view on the screen; the one that is chosen there is done."""
-        from hud_tui.tui.screens.dialogs import HelpScreen
-
         self.push_screen(HelpScreen(self.screen), self._do)
 
     def action_views(self) -> None:
         """The views, for who clicks where there is no room for all of their names."""
-        from hud_tui.tui.screens.dialogs import ViewList
-
         self.push_screen(ViewList(self.screen), self._do)
 
     async def _do(self, chosen: Doable | None) -> None:
@@ -570,46 +363,27 @@ class HudApp(App[None]):
     @work(exclusive=True, group="reset")
     async def action_reset_layout(self) -> None:
         """Ask; then show every view as at first."""
-        from hud_tui.tui.screens.dialogs import ConfirmDialog
+        if self.workspace is not None:
+            await self.workspace.reset_layout()
 
-        lines = [
-            "Panes, folds, filters and charts are shown as at first.",
-            "The theme, notes and what was said to alarms stay.",
-        ]
-        if await self.push_screen_wait(ConfirmDialog("Reset the layout", lines, "Reset")):
-            assert self.context is not None
-            self.context.layout.reset()
-            if self.shown_view is not None:
-                self.shown_view.follow_layout()
-
-    @work(exclusive=True, group=OPENS)
-    async def action_raw(self, ref: str | None = None) -> None:
-        """Show all that the service says of the followed model, or of the job that is named."""
-        from hud_tui.tui.screens.json import JsonScreen, read_document
-
-        model = self.run_now.model
-        if model is None:
-            self.say(keyed("no model is followed yet: press {app.view.models} to choose one"))
-            return
-        title, document = await read_document(self.session.client, model, ref)
-        await self.push_screen(JsonScreen(title, document))
+    def action_raw(self) -> None:
+        """Show all that the service says of the followed model."""
+        if self.workspace is not None:
+            self.workspace.show_document()
 
     def action_log(self) -> None:
         """Show what was changed from this machine."""
-        from hud_tui.tui.screens.log import LogScreen
-
-        now = time() if self.session.replays else self.clock()
-        self.push_screen(LogScreen(self.store.directory, now))
+        if self.workspace is not None:
+            self.workspace.show_log()
 
     # Leaving.
 
     async def action_quit(self) -> None:
         """Leave; ask first while a run trains, which no replayed one does."""
-        job = self.run_now.job if self.run_now.training else None
-        if job is None or self._leaving or self.session.replays:
+        if self.workspace is None:
             self.exit()
         else:
-            self.ask_to_quit(job)
+            self.workspace.leave()
 
     async def action_interrupt(self) -> None:
         """ctrl+c: copy what is selected, or leave; twice leaves whatever is asked."""
@@ -617,29 +391,6 @@ class HudApp(App[None]):
             self.copy_to_clipboard(selected)
         else:
             await self.action_quit()
-
-    @work(exclusive=True, group="quit")
-    async def ask_to_quit(self, job: JobStatus) -> None:
-        from hud_tui.tui.job_actions import may_leave
-
-        assert self.context is not None
-        self._leaving = True
-        try:
-            leave = await may_leave(self, self.context.session, self.context.writes, job)
-        except HudError as error:
-            self.tell(error)
-            leave = False
-        self._mounted = self._leaving = False
-        if leave:
-            self.exit()
-
-    @work(exclusive=True, group="resume")
-    async def ask_to_resume(self, job: JobStatus) -> None:
-        """Ask whether a run goes on that the end of the service cut short."""
-        from hud_tui.tui.job_actions import offer_resume
-
-        assert self.context is not None
-        await offer_resume(self, self.context.session, self.context.writes, job)
 
     def _prune(self, *nodes: Widget, parent: DOMNode | None = None) -> AwaitRemove:
         """Remove widgets from the screen. What they still read for themselves ends first: Textual
@@ -714,8 +465,6 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     """
     need_terminal()
     gc.disable()
-    from hud_tui.tui.keys import use_keymap
-
     recorder = _recorder(session.record, lambda text: app.say(text))
     app = HudApp(connect, mode, start, session.clock, session.state, _options(session, recorder))
     if session.config is not None:
@@ -732,8 +481,6 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     crash = app.crash or crash
     if crash is None:
         return app.return_code or 0
-    from hud_tui.tui.crash import report
-
     return report(crash, session.state(), secrets(app))
 
 
@@ -772,5 +519,5 @@ def need_terminal() -> None:
 
 def secrets(app: HudApp) -> list[str]:
     """The keys that this session knows."""
-    used = "" if app.context is None else app.session.client.settings.api_key
+    used = "" if app.workspace is None else app.workspace.session.client.settings.api_key
     return [used, app.key or "", os.environ.get("HUD_API_KEY", "")]

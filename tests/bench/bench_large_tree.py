@@ -26,6 +26,7 @@ from hud_tui.tui.app import HudApp, Options, settle
 from tests.bench import large_tree
 from tests.bench.timing import floor_s
 from tests.conftest import until
+from tests.tui.conftest import run_of
 
 AFTER_S = 5.0
 GOAL_FLOORS = 2.0
@@ -89,10 +90,10 @@ async def measure(settings: Settings) -> Found:
         await until(lambda: app.shown_view is not None)
         used, clock = process_time(), monotonic()
         watch = asyncio.create_task(turns.watch())
-        await until(lambda: app.run_now.loaded)
+        await until(lambda: run_of(app).loaded)
         found = process_time() - used, monotonic() - clock, turns.longest
         turns.longest = 0.0
-        assert len(app.run_now.tree) == large_tree.STEPS
+        assert len(run_of(app).tree) == large_tree.STEPS
         await asyncio.sleep(AFTER_S)
         watch.cancel()
         with suppress(asyncio.CancelledError):

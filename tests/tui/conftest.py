@@ -17,6 +17,7 @@ from textual.widgets import Input
 from hud_tui.cli.parser import COMMANDS
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
+from hud_tui.rl.run import Run
 from hud_tui.settings import Settings, Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import Dialog
@@ -225,6 +226,11 @@ class Opened:
 
     def said(self, selector: str) -> str:
         return str(self.screen.query_one(selector).render())
+
+
+def run_of(app: HudApp) -> Run:
+    """The followed model's run, as it is on the screen."""
+    return Run() if app.workspace is None else app.workspace.session.run
 
 
 def asked(start: Start) -> Start:

@@ -33,7 +33,7 @@ from hud_tui.wire import (
 )
 from tests.conftest import until
 from tests.tui import scene_data as data
-from tests.tui.conftest import asked
+from tests.tui.conftest import asked, run_of
 from tests.tui.still import StillFeed
 
 SIZES = ((80, 24), (120, 40))
@@ -166,7 +166,7 @@ async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
 
 async def _followed(app: HudApp, pilot: Pilot[None]) -> None:
     def whole() -> bool:
-        run = app.run_now
+        run = run_of(app)
         view = app.shown_view
         return (
             len(run.tree) == len(data.tree())
@@ -188,7 +188,7 @@ async def _welcome(app: HudApp, pilot: Pilot[None]) -> None:
 
 
 async def _launch(app: HudApp, pilot: Pilot[None]) -> None:
-    await settle(pilot, lambda: app.run_now.loaded)
+    await settle(pilot, lambda: run_of(app).loaded)
     screen: Any = app.screen
     await settle(
         pilot, lambda: screen.draft.findings and not screen.draft.checking and screen.form.read()

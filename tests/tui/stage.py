@@ -1,6 +1,7 @@
 """Stage: the app on its Live view, with a run put there by hand and no service behind it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar, cast
@@ -11,10 +12,9 @@ from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
-from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.screens.base import ViewContext
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.session import RunSession
+from hud_tui.tui.workspace import Workspace
 from hud_tui.tui.write_policy import WritePolicy
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
@@ -36,6 +36,7 @@ class StagedSession(RunSession):
     """A session whose run is put there by hand."""
 
     scene, fresh = Run(), LIVE
+    scope = None
 
     @property
     def run(self) -> Run:
@@ -44,6 +45,28 @@ class StagedSession(RunSession):
     @property
     def freshness(self) -> Liveness:
         return self.fresh
+
+
+class StagedWorkspace(Workspace):
+    """A workspace over such a session, in which everything may be changed."""
+
+    def __init__(self, app: HudApp, client: HudClient, session: type[StagedSession]) -> None:
+        self.SESSION = session  # type: ignore[misc]
+        super().__init__(
+            app,
+            client,
+            "local",
+            app.start,
+            app.store,
+            app.clock,
+            thresholds=None,
+            notify=None,
+            recorder=None,
+            export_dir=Path(),
+        )
+        guard = Guard()
+        self.writes = WritePolicy(app, lambda: guard)
+        self.context = replace(self.context, writes=self.writes)
 
 
 class Stage(HudApp):
@@ -60,15 +83,10 @@ class Stage(HudApp):
         options: Options | None = None,
     ) -> None:
         super().__init__(nobody, None, Start(), lambda: 1_780_000_400.0, state, options)
-        self.staged = self.SESSION(
-            cast(HudClient, client or NOBODY), "local", self, self.store, self.clock
-        )
+        played = StagedWorkspace(self, cast(HudClient, client or NOBODY), self.SESSION)
+        self.workspace, self.staged = played, cast(StagedSession, played.session)
         self.staged.scene, self.staged.fresh = run, freshness
-        guard = Guard()
-        writes = WritePolicy(self, lambda: guard)
-        layout = LayoutStore(self.store, None)
-        self.context = ViewContext(self.staged, layout, writes, self.start, self.clock, Path())
-        self.live = LiveScreen(self.context)
+        self.live = LiveScreen(played.context)
 
     def get_default_screen(self) -> LiveScreen:  # type: ignore[override]
         return self.live

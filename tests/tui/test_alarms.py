@@ -19,6 +19,7 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.conftest import run_of
 from tests.tui.stage import LIVE, Stage
 from tests.tui.test_live import text_of
 
@@ -116,7 +117,7 @@ async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> Non
         live = flown.app.screen
         assert isinstance(live, LiveScreen)
         await flown.until(lambda: live.cursor == 1)
-        assert flown.app.session.at == onset
+        assert flown.app.workspace.session.at == onset
         await flown.press("exclamation_mark")
         await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
         await flown.press("escape")
@@ -191,7 +192,7 @@ async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served:
             await flown.press("question_mark")
             await flown.until(lambda: flown.app.screen.is_modal)
             await ended(http, await submit(http, model, steps=5, group_size=2))
-            await flown.until(lambda: flown.app.run_now.alarms.active)
+            await flown.until(lambda: run_of(flown.app).alarms.active)
             assert notices(flown) == []
             await flown.press("escape")
             await flown.until(lambda: not flown.app.screen.is_modal)

@@ -74,9 +74,9 @@ class AlarmStage(Stage):
         watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
         watch._monitor = monitor
         assert isinstance(self.staged, JudgedSession)
-        assert self.context is not None
+        assert self.workspace is not None
         self.staged.watch = watch
-        self.view = AlarmsScreen(self.context)
+        self.view = AlarmsScreen(self.workspace.context)
 
     def get_default_screen(self) -> AlarmsScreen:  # type: ignore[override]
         return self.view

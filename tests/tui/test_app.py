@@ -9,9 +9,9 @@ from hud_tui.errors import HudUnreachable
 from hud_tui.events import JobChanged
 from hud_tui.rl.progress import State
 from hud_tui.settings import Start
-from hud_tui.tui.app import READING
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.workspace import READING
 from hud_tui.wire import JobStatus
 from tests.conftest import Served, fork, on_socket, until
 from tests.tui.conftest import (
@@ -20,6 +20,7 @@ from tests.tui.conftest import (
     caller,
     cancel,
     opened,
+    run_of,
     status,
     trained,
     training,
@@ -97,7 +98,7 @@ async def test_a_command_opens_its_view(served: Served, command: str, own: bool,
             await fork(http)
     async with opened(Connector(served), Start(command)) as app:
         await app.until_view(view)
-        assert (app.app.run_now.model is not None) is own
+        assert (run_of(app.app).model is not None) is own
 
 
 async def test_it_follows_the_model_of_the_newest_job(served: Served) -> None:
@@ -106,9 +107,9 @@ async def test_it_follows_the_model_of_the_newest_job(served: Served) -> None:
         await fork(http, "a later fork")
     async with opened(Connector(served)) as app:
         await app.until_view("live")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.id == model_id
-        await app.until(lambda: app.app.run_now.job is not None)
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.id == model_id
+        await app.until(lambda: run_of(app.app).job is not None)
 
 
 async def _is(served: Served, job_id: str, wanted: str) -> bool:
@@ -126,8 +127,8 @@ async def test_a_job_can_be_named(served: Served) -> None:
     model_id, job_id = await trained(served)
     async with opened(Connector(served), Start("status", ref=job_id)) as app:
         await app.until_view("live")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.id == model_id
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.id == model_id
 
 
 async def test_digits_change_the_view(served: Served) -> None:
@@ -158,7 +159,7 @@ async def test_q_leaves_at_once_when_nothing_trains(served: Served) -> None:
 
 async def in_training(app: Opened) -> None:
     await app.until_view("live")
-    await app.until(lambda: app.app.run_now.training)
+    await app.until(lambda: run_of(app.app).training)
 
 
 async def test_q_asks_while_a_run_trains_and_escape_stays(served: Served) -> None:
@@ -231,18 +232,18 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         app = opened(connector, start)
         one = await app.__aenter__()
         await one.until_view("checkpoints")
-        await one.until(lambda: one.app.session.freshness.state is State.LIVE)
+        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
     try:
-        await one.until(lambda: one.app.session.freshness.state is State.RECONNECTING)
+        await one.until(lambda: one.app.workspace.session.freshness.state is State.RECONNECTING)
         await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))
         assert not one.notices
         await one.press("1", "4")
-        assert one.app.run_now.head is not None
+        assert run_of(one.app).head is not None
         connector.served = served
         await one.press("ctrl+r")
         await one.until_notice("connected again")
-        await one.until(lambda: one.app.session.freshness.state is State.LIVE)
-        assert one.app.run_now.head is not None
+        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
+        assert run_of(one.app).head is not None
     finally:
         await app.__aexit__(None, None, None)
     await asyncio.sleep(0)
@@ -256,17 +257,19 @@ async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -
         connector = Connector(Served(url, served.api_key, served.service))
         app = opened(connector, Start(view, model=model_id))
         one = await app.__aenter__()
-        await one.until(lambda: one.app.session.freshness.state is State.LIVE)
+        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
         await one.until(lambda: not reading(one))
     try:
         await one.press("r")
         await one.until(lambda: reading(one))
         connector.served = served
-        old = one.app.session.client
+        old = one.app.workspace.session.client
         await one.press("ctrl+r")
         await one.until_notice("connected again")
         assert old.wire.http.is_closed
-        await one.until(lambda: not reading(one) and one.app.session.freshness.state is State.LIVE)
+        await one.until(
+            lambda: not reading(one) and one.app.workspace.session.freshness.state is State.LIVE
+        )
         assert one.notices == ["connected again"]
     finally:
         await app.__aexit__(None, None, None)
@@ -280,13 +283,13 @@ async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Serv
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
         cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
-        app.app.session._reconnected = True
-        app.app.session._hear(cut)
+        app.app.workspace.session._reconnected = True
+        app.app.workspace.session._hear(cut)
         assert "It can go on" in await app.until_dialog()
         await app.press("escape")
         await app.until_view("models")
-        app.app.session._reconnected = True
-        app.app.session._hear(cut)
+        app.app.workspace.session._reconnected = True
+        app.app.workspace.session._hear(cut)
         await app.pilot.pause()
         assert not isinstance(app.screen, Dialog)
 

@@ -155,7 +155,7 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
         await flown.press("G", "up", "H")
         await flown.until_dialog()
         first = flown.app.screen
-        monkeypatch.setattr(type(flown.app.session), "frame", lambda session: None)
+        monkeypatch.setattr(type(flown.app.workspace.session), "frame", lambda session: None)
         await put_head(flown.http, model_id, nodes[3].id)
         monkeypatch.undo()
         first.dismiss(True)

@@ -117,7 +117,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await set_head(flown, "u")
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
-        await flown.until(lambda: len(flown.app.session.notebook.moves) == 2)
+        await flown.until(lambda: len(flown.app.workspace.session.notebook.moves) == 2)
         await set_head(flown, "z")
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
@@ -221,15 +221,15 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
     async with tree_of(served) as (flown, _):
         nodes = list(tree(flown).checkpoints)
         await flown.press("down", "down")
-        assert flown.app.session.at == nodes[3].id
+        assert flown.app.workspace.session.at == nodes[3].id
         await flown.press("3")
         await flown.until(lambda: flown.view.VIEW == "live")
-        flown.app.session.at = nodes[1].id
+        flown.app.workspace.session.at = nodes[1].id
         await flown.press("4")
         await flown.until(lambda: flown.view.VIEW == "checkpoints")
         await flown.until(lambda: under_cursor(flown) == "step-000002")
         await flown.press("f")
-        assert flown.app.session.at is None
+        assert flown.app.workspace.session.at is None
         assert under_cursor(flown) == "step-000006"
 
 

@@ -17,14 +17,14 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import JobStatus
 from tests.conftest import Served, fork
-from tests.tui.conftest import Connector, caller, opened
+from tests.tui.conftest import Connector, caller, opened, run_of
 
 
 def news(app: HudApp) -> None:
     """The followed model's job has changed, and a frame is due."""
-    busy = app.run_now.training
+    busy = run_of(app).training
     status = JobStatus(status="succeeded" if busy else "running", id="j1", step=1, steps=2)
-    app.session.fold(JobChanged(job=status))
+    app.workspace.session.fold(JobChanged(job=status))
 
 
 @contextmanager
@@ -61,7 +61,7 @@ async def test_news_while_a_view_is_composed(
             await app.until(lambda: app.screen.is_mounted)
         assert composed
         assert getattr(app.screen, "VIEW", "") == view
-        await app.until(lambda: app.screen.run is app.app.run_now)
+        await app.until(lambda: app.screen.run is run_of(app.app))
         assert app.app._exception is None
 
 

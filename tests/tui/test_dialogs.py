@@ -12,7 +12,7 @@ from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
 from tests.conftest import Served, fork, until
-from tests.tui.conftest import Connector, Opened, caller, cancel, opened, status, training
+from tests.tui.conftest import Connector, Opened, caller, cancel, opened, run_of, status, training
 from tests.tui.hand import Hand
 from tests.tui.still import StillClient, chain, still
 from tests.tui.test_app import in_training
@@ -40,8 +40,8 @@ async def test_the_fork_s_dialog_shows_its_buttons_and_the_slug(
             assert label in drawn(app)
         await app.press("enter")
         await app.until_view("launch")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.model_name == "my-own-2"
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.model_name == "my-own-2"
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -17,7 +17,7 @@ from hud_tui.tui.app import Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from tests.conftest import Served
 from tests.tui.cockpit import grown
-from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.conftest import Connector, Opened, opened, run_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 KEYS = {"models": "1", "launch": "2", "live": "3", "checkpoints": "4", "jobs": "5", "alarms": "6"}
@@ -56,7 +56,7 @@ def read(file: Path) -> list[dict[str, str]]:
 async def test_every_view_is_exported_as_it_is(served: Served, model: Any, tmp_path: Path) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40), **into(tmp_path)) as app:
         await app.until_view("models")
-        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.until(lambda: run_of(app.app).series.length == 3)
         for view, key in KEYS.items():
             await app.press(key)
             await app.until_view(view)
@@ -80,7 +80,7 @@ TABLES: dict[str, Callable[[list[dict[str, str]], Any], bool]] = {
 async def test_a_views_table(served: Served, model: Any, view: str, tmp_path: Path) -> None:
     async with opened(Connector(served), Start("models"), **into(tmp_path)) as app:
         await app.until_view("models")
-        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.until(lambda: run_of(app.app).series.length == 3)
         await app.press(KEYS[view])
         await app.until_view(view)
         await app.until(lambda: getattr(app.screen, "models", ()) is not None)
@@ -94,7 +94,7 @@ async def test_the_groups_are_the_table_where_they_are_looked_at(
 ) -> None:
     async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.until(lambda: run_of(app.app).series.length == 3)
         await app.press("g")
         await app.until(lambda: app.screen.pane == "groups")  # type: ignore[attr-defined]
         assert (await exported(app, tmp_path, "csv")).name == "mine-groups.csv"
@@ -105,7 +105,7 @@ async def test_a_report_is_a_folder_and_a_second_one_another(
 ) -> None:
     async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.series.length == 3)
+        await app.until(lambda: run_of(app.app).series.length == 3)
         folders = [await exported(app, tmp_path, "report") for _ in range(2)]
         assert [folder.name for folder in folders] == ["mine-report", "mine-report-2"]
         page = await asyncio.to_thread((folders[0] / "report.md").read_text, "utf-8")

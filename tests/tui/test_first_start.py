@@ -6,7 +6,7 @@ from hud_tui.rl.checkpoint_tree import own
 from hud_tui.service.engines.base import About
 from tests.conftest import Served
 from tests.toy_engine import ToyEngine
-from tests.tui.conftest import Connector, opened
+from tests.tui.conftest import Connector, opened, run_of
 
 SIZES = [(80, 24), (120, 40), (40, 12)]
 
@@ -25,11 +25,11 @@ async def test_three_keystrokes_to_a_moving_reward(served: Served, size: tuple[i
         assert "Step 3 of 3" in app.said("#lead")
         await app.press("enter")
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.series.length >= 2)
+        await app.until(lambda: run_of(app.app).series.length >= 2)
         assert app.net.sent == ["POST /v2/models/fork", "POST /v1/training/jobs"]
-        assert app.app.run_now.head is not None
-        assert app.app.run_now.head.mean_reward is not None
-        await app.until(lambda: not app.app.run_now.training)
+        assert run_of(app.app).head is not None
+        assert run_of(app.app).head.mean_reward is not None
+        await app.until(lambda: not run_of(app.app).training)
 
 
 async def test_impatient_keystrokes_do_the_same(served: Served) -> None:
@@ -45,7 +45,7 @@ async def test_impatient_keystrokes_do_the_same(served: Served) -> None:
         screen.action_submit()
         assert "as soon as the checks pass" in app.said("#summary")
         await app.until_view("live")
-        await app.until(lambda: not app.app.run_now.training and app.app.run_now.head)
+        await app.until(lambda: not run_of(app.app).training and run_of(app.app).head)
 
 
 async def test_escape_withdraws_an_impatient_submission(served: Served) -> None:
@@ -91,9 +91,9 @@ async def test_the_first_fork_can_be_named(served: Served) -> None:
         await app.until_dialog()
         await app.press(*"my own", "enter")
         await app.until_view("launch")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.name == "my own"
-        assert app.app.session.first_fork == app.app.run_now.model.id
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "my own"
+        assert app.app.workspace.session.first_fork == run_of(app.app).model.id
 
 
 async def test_the_second_start_does_not_welcome(served: Served) -> None:

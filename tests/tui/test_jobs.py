@@ -15,7 +15,7 @@ from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from tests.conftest import Served, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
-from tests.tui.conftest import caller, training
+from tests.tui.conftest import caller, run_of, training
 
 HOSTILE = "\x1b]0;owned\x07 fine [red]not markup[/] \u202egnorts"
 
@@ -299,14 +299,14 @@ async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> N
         await ended(http, first)
         async with cockpit(served, Start("jobs", model=model_id)) as flown:
             await flown.until(lambda: keys_of(flown) == [first])
-            await flown.until(lambda: flown.app.run_now.job is not None)
+            await flown.until(lambda: run_of(flown.app).job is not None)
             await opened(flown)
             await flown.press("4", "5")
             await flown.until(lambda: isinstance(flown.view, JobsScreen))
             assert screen(flown).level is Level.TRACES
             await flown.press("4")
             second = await submit(http, model_id, steps=1)
-            await flown.until(lambda: flown.app.run_now.job.id == second)
+            await flown.until(lambda: run_of(flown.app).job.id == second)
             await flown.press("5")
             await flown.until(lambda: isinstance(flown.view, JobsScreen))
             assert screen(flown).level is Level.JOBS

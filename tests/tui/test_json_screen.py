@@ -7,7 +7,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
 from tests.conftest import Served, fork, submit
 from tests.conftest import ended as run_ended
-from tests.tui.conftest import Connector, Opened, caller, opened
+from tests.tui.conftest import Connector, Opened, caller, opened, run_of
 
 
 def screen(app: Opened) -> JsonScreen:
@@ -63,7 +63,7 @@ async def test_the_followed_model_is_shown_from_any_view(served: Served) -> None
         await fork(http, "arith rl")
     async with opened(Connector(served), Start("models", model="arith rl")) as app:
         await app.until_view("models")
-        await app.until(lambda: app.app.run_now.model is not None)
+        await app.until(lambda: run_of(app.app).model is not None)
         await app.press("J")
         await app.until(lambda: isinstance(app.app.screen, JsonScreen))
         await app.press("down", "a")

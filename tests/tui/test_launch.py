@@ -20,7 +20,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
 from tests.service.headless import as_hud
-from tests.tui.conftest import Connector, Opened, caller, cancel, opened, status, training
+from tests.tui.conftest import Connector, Opened, caller, cancel, opened, run_of, status, training
 
 JOBS = "/v1/training/jobs"
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
@@ -109,9 +109,9 @@ async def test_what_is_submitted_is_shown_first_and_sent_once(served: Served) ->
         assert app.net.sent == []
         await app.press("y")
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.job is not None)
+        await app.until(lambda: run_of(app.app).job is not None)
         assert app.net.sent == [f"POST {JOBS}"]
-        await app.until(lambda: not app.app.run_now.training)
+        await app.until(lambda: not run_of(app.app).training)
 
 
 async def test_cancel_sends_nothing(served: Served) -> None:
@@ -221,13 +221,13 @@ async def test_a_warning_is_shown_again_before_submitting(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with launch(served) as app:
-        real = app.app.session.client.environment
+        real = app.app.workspace.session.client.environment
 
         async def silent(name: str) -> Any:
             config = await real(name)
             return config and config.model_copy(update={"scenarios": None})
 
-        monkeypatch.setattr(app.app.session.client, "environment", silent)
+        monkeypatch.setattr(app.app.workspace.session.client, "environment", silent)
         await app.press("home", "enter")
         assert "⚠ scenarios" in await checked(app)
         await app.press("enter")
@@ -285,8 +285,8 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
         assert loss in shown
         await app.press("y")
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.job and not app.app.run_now.training)
-        sent = app.app.run_now.job.parameters
+        await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
+        sent = run_of(app.app).job.parameters
         assert (sent["steps"], sent["group_size"], sent["loss_fn"]) == (3, 4, loss)
         assert sent["reasoning_effort"] == "low"
 
@@ -314,11 +314,11 @@ async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) 
         assert "max tokens        9" in await app.until_dialog()
         await app.press("y")
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.job is not None)
-        job = app.app.run_now.job
+        await app.until(lambda: run_of(app.app).job is not None)
+        job = run_of(app.app).job
         assert job is not None
         assert job.parameters["max_tokens"] == 9
-        await app.until(lambda: not app.app.run_now.training)
+        await app.until(lambda: not run_of(app.app).training)
 
 
 async def test_without_a_model_it_says_where_to_choose_one(served: Served) -> None:
@@ -354,7 +354,7 @@ async def test_a_lost_answer_is_looked_up_and_never_repeated(served: Served, los
         await app.press("y")
         if lose == "answer":
             await app.until_view("live")
-            await app.until(lambda: app.app.run_now.job and not app.app.run_now.training)
+            await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
         else:
             await app.until_notice("it was not done")
             assert isinstance(app.screen, LaunchScreen)
@@ -454,11 +454,11 @@ async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_def
         assert app.net.sent == []
         await app.press("y")
         await app.until_view("live")
-        await app.until(lambda: app.app.run_now.job is not None)
-        job = app.app.run_now.job
+        await app.until(lambda: run_of(app.app).job is not None)
+        job = run_of(app.app).job
         assert job is not None
         assert (job.parameters["reasoning_effort"], job.parameters["steps"]) == ("medium", 1)
-        await app.until(lambda: not app.app.run_now.training)
+        await app.until(lambda: not run_of(app.app).training)
 
 
 def test_every_check_of_preflight_has_a_label() -> None:

@@ -136,7 +136,7 @@ async def test_nothing_is_tried_without_tasks(served: Served) -> None:
 async def test_elsewhere_it_is_asked_before_rollouts_are_made(served: Served, file: str) -> None:
     async with launch(served, source=file) as app:
         await checked(app)
-        client = app.app.session.client
+        client = app.app.workspace.session.client
         client.settings = replace(client.settings, local=False)
         await app.press("m")
         assert "3 groups of 8: 24 rollouts by the service" in await app.until_dialog()

@@ -20,7 +20,7 @@ from hud_tui.tui.layout import Layout, read_layout
 from hud_tui.tui.session import LOCAL
 from tests.conftest import Served
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Connector, Opened, asked, settings_of
+from tests.tui.conftest import Connector, Opened, asked, run_of, settings_of
 
 AGAIN = Start(again=True)
 """``hud-tui`` alone."""
@@ -87,8 +87,8 @@ def layout_file(state: Path, served: Served, key: str = "") -> Path:
 
 
 def follows(app: Opened, name: str) -> bool:
-    model = app.app.run_now.model
-    return model is not None and model.model_name == name and app.app.run_now.loaded
+    model = run_of(app.app).model
+    return model is not None and model.model_name == name and run_of(app.app).loaded
 
 
 async def test_the_model_and_the_view_are_those_that_were_left(
@@ -211,11 +211,11 @@ async def test_two_apps_at_once_keep_each_others_choices(
     served: Served, models: list[Any], state: Path
 ) -> None:
     async with session(served, state) as one:
-        one.app.context.layout.arrange(models_filter="tiny")
+        one.app.workspace.context.layout.arrange(models_filter="tiny")
         one.app.store.flush()
         async with session(served, state) as two:
-            two.app.context.layout.arrange(jobs_filter="arith")
-            one.app.context.layout.arrange(full_pane=True)
+            two.app.workspace.context.layout.arrange(jobs_filter="arith")
+            one.app.workspace.context.layout.arrange(full_pane=True)
         two_left = json.loads(layout_file(state, served).read_text())
         assert (two_left["models_filter"], two_left["jobs_filter"]) == ("tiny", "arith")
     kept = read_layout(JsonStore(lambda: state), layout_file(state, served).stem[7:])

@@ -19,7 +19,7 @@ from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Opened
+from tests.tui.conftest import Opened, run_of
 from tests.tui.test_layout import follows, session, state
 
 __all__ = ["state"]
@@ -96,7 +96,7 @@ async def test_what_is_folded_of_a_model_s_tree(served: Served, model: Any, stat
         await app.until(lambda: len(tree(app).tree_list.rows) == folded)
     async with session(served, state) as app:
         await until_tree(app, folded)
-        assert app.app.context.layout.now.unfolded == {}
+        assert app.app.workspace.context.layout.now.unfolded == {}
 
 
 async def test_a_tree_s_filter_holds_for_the_next_model_too(
@@ -109,8 +109,8 @@ async def test_a_tree_s_filter_holds_for_the_next_model_too(
         await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
         await app.press("slash", *"step:2", "enter")
         await app.until(lambda: len(tree(app).tree_list.rows) == 1)
-        app.app.session.choose(
-            next(one for one in app.app.session.catalog if one.model_name == "other")
+        app.app.workspace.session.choose(
+            next(one for one in app.app.workspace.session.catalog if one.model_name == "other")
         )
         await app.until(lambda: follows(app, "other") and len(tree(app).run.tree) == 4)
         await app.until(lambda: len(tree(app).tree_list.rows) == 1)
@@ -176,7 +176,7 @@ async def test_the_filter_of_jobs_while_one_is_looked_at_too(
     async with session(served, state, Start("jobs", model="mine")) as app:
         await app.until_view("jobs")
         await app.press("slash", *"none", "enter")
-        await app.until(lambda: app.app.context.layout.now.jobs_filter == "none")
+        await app.until(lambda: app.app.workspace.context.layout.now.jobs_filter == "none")
     async with session(served, state) as app:
         await app.until_view("jobs")
         view = app.screen
@@ -186,9 +186,9 @@ async def test_the_filter_of_jobs_while_one_is_looked_at_too(
         await app.until(lambda: view.browser.field.value == "")
         view.browser.level = Level.JOBS
         await app.until(lambda: view.browser.field.value == "none")
-        assert app.app.context.layout.now.jobs_filter == "none"
+        assert app.app.workspace.context.layout.now.jobs_filter == "none"
         await app.press("escape")
-        await app.until(lambda: app.app.context.layout.now.jobs_filter == "")
+        await app.until(lambda: app.app.workspace.context.layout.now.jobs_filter == "")
 
 
 @pytest.mark.parametrize("text", ["mine", "none"])
@@ -208,7 +208,7 @@ async def test_a_remembered_filter_does_not_take_the_keys(
             await app.press("slash", *text, "enter")
     for view, key in views:
         async with session(served, state, Start("status", model="mine")) as app:
-            await app.until(lambda: follows(app, "mine") and app.app.run_now.loaded)
+            await app.until(lambda: follows(app, "mine") and run_of(app.app).loaded)
             app.net.free = lambda: False  # the view has nothing to list at first
             await app.press(key)
             await app.until_view(view)

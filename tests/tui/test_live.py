@@ -447,7 +447,7 @@ async def test_what_a_lost_connection_says_is_shown_in_full() -> None:
 
 async def test_a_view_that_is_not_there_yet_or_any_more_takes_news() -> None:
     stage = Stage(runs.run_of(30))
-    early = LiveScreen(stage.context)
+    early = LiveScreen(stage.workspace.context)
     early.run, early.frozen, early.pane = runs.run_of(3), True, "groups"
     async with stage.run_test(size=(80, 24)):
         await stage.live.query("*").remove()

@@ -37,7 +37,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.live.cursor == 59
         await pilot.press("shift+left", "shift+left", "right")
         assert stage.live.cursor == 40
-        assert stage.session.at == "c41"
+        assert stage.staged.at == "c41"
         assert "┊ step-000041" in text_of(chart)
         assert len(set(crossed(text_of(chart)))) == 1
         assert len(crossed(text_of(grid))) > 3
@@ -50,7 +50,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.live.cursor == 0
         await pilot.press("end")
         assert stage.live.cursor is None
-        assert stage.session.at is None
+        assert stage.staged.at is None
         assert crossed(text_of(chart)) == []
 
 
@@ -61,7 +61,7 @@ async def test_past_the_newest_step_the_crosshair_follows_again() -> None:
         assert stage.live.cursor == 51
         stage.play(newer(stage.scene, 3))
         assert stage.live.cursor == 51
-        assert stage.session.at == "c52"
+        assert stage.staged.at == "c52"
         await pilot.press("shift+right", "shift+right")
         assert stage.live.cursor is None
 
@@ -96,7 +96,7 @@ async def test_the_crosshair_comes_back_with_the_view_where_another_view_put_it(
     async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("question_mark")
         await until(lambda: stage.screen is not stage.live)
-        stage.session.at = "c12"
+        stage.staged.at = "c12"
         await pilot.press("escape")
         await until(lambda: stage.live.cursor == 11)
 

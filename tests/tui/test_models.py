@@ -15,7 +15,7 @@ from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Connector, Opened, caller, opened
+from tests.tui.conftest import Connector, Opened, caller, opened, run_of
 
 HOSTILE = "a[/red]b"
 
@@ -101,8 +101,8 @@ async def test_enter_follows_a_model_with_steps_to_live(served: Served) -> None:
         await app.until(lambda: "follows one" in app.said("#note"))
         await app.press("enter")
         await app.until_view("live")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.name == "one"
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "one"
 
 
 async def test_enter_takes_a_model_without_steps_to_launch(served: Served) -> None:
@@ -117,8 +117,8 @@ async def test_enter_on_a_base_asks_for_a_name(served: Served) -> None:
         await app.until_dialog()
         await app.press("enter")
         await app.until_view("launch")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.name == "four-rl"
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "four-rl"
 
 
 async def test_a_taken_name_is_said_in_the_dialog(served: Served) -> None:
@@ -163,8 +163,8 @@ async def test_a_fork_whose_answer_is_lost_is_found(served: Served) -> None:
         await app.until_dialog()
         await app.press(*"lost", "enter")
         await app.until_view("launch")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.name == "lost"
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "lost"
         assert app.net.sent == ["POST /v2/models/fork"]
 
 
@@ -223,13 +223,13 @@ async def test_the_command_line_forks_by_name(served: Served) -> None:
         await app.until_dialog()
         await app.press("enter")
         await app.until_view("launch")
-        assert app.app.run_now.model is not None
-        assert app.app.run_now.model.name == "given"
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "given"
 
 
 async def test_a_refused_catalog_is_told_and_read_again(served: Served) -> None:
     async with catalog(served, "one") as app:
-        connection = app.app.session.client.wire
+        connection = app.app.workspace.session.client.wire
         kept, connection.http = connection.http, _refusing()
         await app.press("r")
         await app.until_notice("the catalog is closed")

@@ -33,6 +33,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.tui import runs
+from tests.tui.conftest import run_of
 from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES
 from tests.tui.stage import Stage, nobody
@@ -228,8 +229,8 @@ async def test_models_are_clicked_scrolled_and_opened() -> None:
         assert not app.screen.get_selected_text()
         await hand.click(name, times=2)
         await hand.until(lambda: shown(app) in ("live", "launch"))
-        assert app.run_now.model is not None
-        assert app.run_now.model.model_name == name
+        assert run_of(app).model is not None
+        assert run_of(app).model.model_name == name
 
 
 async def test_the_wheel_scrolls_a_list_and_leaves_its_cursor() -> None:
@@ -306,7 +307,7 @@ async def test_alarms_are_clicked_and_two_clicks_go_to_the_onset() -> None:
         onset = app.screen.alarm.checkpoint_id
         await hand.click(hand.cell(rows, 5, rows.cursor + 1), times=2)
         await hand.until(lambda: shown(app) == "live")
-        assert app.session.at == onset
+        assert app.workspace.session.at == onset
 
 
 # Live

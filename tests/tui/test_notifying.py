@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.client import transport as requests
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import ReplayTransport, replay_client
 from hud_tui.client.transport import MOST_WEBHOOK_BYTES, post_webhook
@@ -17,9 +16,11 @@ from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.alarms.notify import Notifier, Notify, read_notify
 from hud_tui.settings import Start
-from hud_tui.tui.app import HudApp
+from hud_tui.tui import workspace
+from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import JobStatus
 from tests.conftest import until
+from tests.tui.conftest import run_of
 from tests.tui.test_alarms import alarm
 
 HOOK = "http://hooks.test/x"
@@ -144,7 +145,7 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
         sent.append(document)
         return "HTTP 500"
 
-    monkeypatch.setattr(requests, "post_webhook", fails)
+    monkeypatch.setattr(workspace, "post_webhook", fails)
     now = 0.0
     transport = ReplayTransport(demo("zero-variance"), 100.0, lambda: now)
     settings = replay_client(demo("healthy"), 1.0).settings
@@ -152,11 +153,12 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
         return HudClient(settings, transport)
 
-    told = Told(replace(Notify(), webhook=HOOK))
-    app = HudApp(connect, "replay", Start())
-    app._notifier = told.notifier
+    notify = replace(Notify(), webhook=HOOK, osc9=False)
+    app = HudApp(connect, "replay", Start(), options=Options(notify=notify))
+    rings: list[None] = []
+    monkeypatch.setattr(app, "bell", lambda: rings.append(None))
     async with app.run_test(size=(80, 24)):
-        await until(lambda: app.run_now.loaded and app.run_now.training)
+        await until(lambda: run_of(app).loaded and run_of(app).training)
         now = 1000.0
         await until(lambda: {"alarm", "ended"} <= {one["kind"] for one in sent})
         notices = [one.message for one in app._notifications if "webhook" in one.message]
@@ -166,4 +168,4 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     [ended] = [one for one in sent if one["kind"] == "ended"]
     assert ended["text"] == "demo/zero-variance: the run is succeeded after 300 steps"
     assert len(notices) == 1
-    assert told.rings == len(sent)
+    assert len(rings) == len(sent)

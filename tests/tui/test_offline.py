@@ -19,7 +19,7 @@ from hud_tui.settings import Settings, Start
 from hud_tui.tui.app import HudApp
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
 from tests.tui.cockpit import grow, grown
-from tests.tui.conftest import Connector, Opened, asked
+from tests.tui.conftest import Connector, Opened, asked, run_of
 
 
 class Remote(Connector):
@@ -85,15 +85,15 @@ async def test_an_outage_is_dated_and_ends_by_itself(
         url = await line.enter_async_context(on_socket(served.service))
         async with session(Remote(url, served.api_key), tmp_path) as app:
             await app.until_view("checkpoints")
-            await app.until(lambda: app.app.run_now.series.length == 3)
+            await app.until(lambda: run_of(app.app).series.length == 3)
             assert not app.screen.has_class("-offline")
             await line.aclose()
             await app.until(lambda: is_offline(app))
-            assert len(app.app.run_now.tree) == 3
+            assert len(run_of(app.app).tree) == 3
             await app.press("u")
             await app.until_notice("offline: the service does not answer, so nothing can be")
             with pytest.raises(HudReadOnly):
-                await app.app.session.client.set_head(model["id"], "c")
+                await app.app.workspace.session.client.set_head(model["id"], "c")
             assert app.net.sent == []
             await line.enter_async_context(on_socket(served.service, port=port_of(url)))
             await app.until(lambda: not app.screen.has_class("-offline"))
@@ -120,20 +120,20 @@ async def test_what_was_known_is_there_when_the_service_is_not(
     async with session(Remote(url, served.api_key), tmp_path) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: is_offline(app))
-        assert [node.name for node in app.app.run_now.tree] == [
+        assert [node.name for node in run_of(app.app).tree] == [
             *("step-000001", "step-000002", "step-000003")
         ]
         await app.press("1")
         await app.until_view("models")
         await app.until(lambda: getattr(app.screen, "models", None) and is_offline(app))
-        assert model["id"] in [one.id for one in app.app.session.catalog]
+        assert model["id"] in [one.id for one in app.app.workspace.session.catalog]
         await app.press("F")
         await app.until_notice("nothing can be changed")
         async with on_socket(served.service, port=port_of(url)):
             await app.until(lambda: not app.screen.has_class("-offline"))
             async with httpx.AsyncClient(base_url=url, headers=bearer(served.api_key)) as http:
                 await grow(http, model["id"])
-            await app.until(lambda: len(app.app.run_now.tree) == 4)
+            await app.until(lambda: len(run_of(app.app).tree) == 4)
 
 
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ async def test_nothing_is_kept_of_the_embedded_service(
     remote = Remote(served.url, served.api_key)
     remote.settings = replace(remote.settings, local=True)
     async with session(remote, tmp_path) as app:
-        await app.until(lambda: app.app.run_now.series.length == 3)
-        await app.app.session.keep_now()
+        await app.until(lambda: run_of(app.app).series.length == 3)
+        await app.app.workspace.session.keep_now()
     assert "offline" not in os.listdir(tmp_path)
 
 
@@ -166,7 +166,7 @@ async def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> Non
             await fork(http, "mine")
         async with session(Remote(url, key), tmp_path / "state", "models") as app:
             await app.until_view("models")
-            await app.until(lambda: app.app.run_now.loaded)
+            await app.until(lambda: run_of(app.app).loaded)
             first.process.kill()
             await first.process.wait()
             await app.until(lambda: is_offline(app))
@@ -185,7 +185,7 @@ async def test_another_account_is_shown_nothing_of_the_first(
     url = await known_at(served, tmp_path)
     async with session(Remote(url, "hud-another-key"), tmp_path) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
-        assert app.app.session.catalog == ()
+        assert app.app.workspace.session.catalog == ()
     async with session(Remote(url, served.api_key), tmp_path, "status", again=True) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: is_offline(app))

@@ -17,7 +17,7 @@ NAME = "arith-rl"
 
 
 def protect(flown: Cockpit, model_id: str) -> None:
-    flown.app.session.client.wire.guard.protection.protect(model_id, NAME, True)
+    flown.app.workspace.session.client.wire.guard.protection.protect(model_id, NAME, True)
 
 
 async def named(flown: Cockpit) -> InputDialog:
@@ -50,7 +50,7 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         await app.press(*name, "enter")
         await app.until_notice("protected no longer")
         await app.until(lambda: cells(app, name))
-        assert app.app.session.client.wire.guard.protected == {}
+        assert app.app.workspace.session.client.wire.guard.protected == {}
 
 
 async def test_a_base_cannot_be_protected(served: Served) -> None:

@@ -27,6 +27,7 @@ from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.rollout import RolloutColumns
 from tests.conftest import until
+from tests.tui.conftest import run_of
 
 FAST = 5000.0
 
@@ -132,8 +133,8 @@ async def test_a_demo_raises_its_alarms_in_the_app(
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: isinstance(app.screen, LiveScreen))
         wanted = set(PATHOLOGIES[name].trips)
-        await until(lambda: wanted <= {alarm.name for alarm in app.run_now.alarms.alarms})
-        await until(lambda: not app.run_now.training)
+        await until(lambda: wanted <= {alarm.name for alarm in run_of(app).alarms.alarms})
+        await until(lambda: not run_of(app).training)
         await pilot.press("6")
         await until(lambda: isinstance(app.screen, AlarmsScreen))
         view = app.screen
@@ -152,15 +153,15 @@ async def test_what_the_app_records_plays_again(tmp_path: Path) -> None:
     options = Options(recorder=recorder)
     app = HudApp(player("nan-loss", None, FAST), "replay", Start(), options=options)
     async with app.run_test(size=(80, 24)):
-        await until(lambda: bool(app.run_now.series.length) and not app.run_now.training)
-        first = app.run_now
+        await until(lambda: bool(run_of(app).series.length) and not run_of(app).training)
+        first = run_of(app)
     recorder.close()
     assert read_file(file).models[0].id == "demo"
     again = HudApp(player(None, str(file), FAST), "replay", Start())
     async with again.run_test(size=(80, 24)):
-        await until(lambda: again.run_now.series.length == first.series.length)
-        await until(lambda: again.run_now.alarms.steps == first.series.length)
-        names = {alarm.name for alarm in again.run_now.alarms.alarms}
+        await until(lambda: run_of(again).series.length == first.series.length)
+        await until(lambda: run_of(again).alarms.steps == first.series.length)
+        names = {alarm.name for alarm in run_of(again).alarms.alarms}
         assert {"non_finite", "grad_norm"} <= names
 
 
@@ -168,7 +169,7 @@ async def test_a_replay_is_left_without_a_question() -> None:
     """The run that is shown goes on nowhere."""
     app = HudApp(player("healthy", None, 1.0), "replay", Start())
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(lambda: isinstance(app.screen, LiveScreen) and app.run_now.training)
+        await until(lambda: isinstance(app.screen, LiveScreen) and run_of(app).training)
         await pilot.press("q")
         await until(lambda: not app.is_running)
 
@@ -179,7 +180,7 @@ async def test_views_say_what_a_replay_does_not_have() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: isinstance(app.screen, LiveScreen))
         live = app.screen
-        await until(lambda: bool(app.run_now.series.length) and not app.run_now.training)
+        await until(lambda: bool(run_of(app).series.length) and not run_of(app).training)
         await until(lambda: bool(live.query_one(GroupGrid).groups.rows))
         await pilot.press("g", "enter")
         await until(lambda: isinstance(app.screen, GroupScreen))

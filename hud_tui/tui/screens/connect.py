@@ -21,6 +21,7 @@ from hud_tui.errors import HudError
 from hud_tui.keys import key
 from hud_tui.rl.text import clean
 from hud_tui.tui.keys import ClickableText, bindings, clicked
+from hud_tui.tui.screens.dialogs import InputDialog
 
 TITLE, ABOUT = "hud-tui", "reinforcement learning, steered from the terminal"
 ROOMY = 76
@@ -135,8 +136,6 @@ class ConnectScreen(Screen[None]):
 
     @work(exclusive=True)
     async def action_key(self) -> None:
-        from hud_tui.tui.screens.dialogs import InputDialog
-
         key = await self.app.push_screen_wait(
             InputDialog(
                 "HUD API key",

@@ -1,0 +1,298 @@
+"""Workspace: the app once there is a service: the followed model, its views, what is told of it.
+
+The app imports this module after its first frame: with it come the client, pydantic, the wire's
+models and every dialog, some 250 ms.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import ClassVar
+
+from textual.app import App
+from textual.worker import WorkerError
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.replay import Recorder
+from hud_tui.client.transport import post_webhook
+from hud_tui.errors import HudError
+from hud_tui.events import TreeRead
+from hud_tui.keys import keyed
+from hud_tui.rl.alarms.alarm import Alarm, Level
+from hud_tui.rl.alarms.notify import Notifier, Notify
+from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.head import Move, named
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import clean, one_line
+from hud_tui.settings import Start
+from hud_tui.storage import JsonStore
+from hud_tui.tui.job_actions import may_leave, offer_resume
+from hud_tui.tui.layout import LayoutStore
+from hud_tui.tui.notices import ALARM, say, tell
+from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.json import JsonScreen, read_document
+from hud_tui.tui.screens.log import LogScreen
+from hud_tui.tui.session import Opening, RunSession, opening, opening_offline
+from hud_tui.tui.type_ahead import OPENS
+from hud_tui.tui.write_policy import WritePolicy
+from hud_tui.wire import JobStatus, Model
+
+FRAME_S = 0.1
+"""Events are shown together, at most this often."""
+READING = frozenset({"read", "check", "form", "start"})
+"""Groups of workers that only read, and may be begun again on another client."""
+
+
+class Workspace:
+    """Owns the session and runs it as workers of the app; shows what it tells."""
+
+    SESSION: ClassVar[type[RunSession]] = RunSession
+
+    def __init__(
+        self,
+        app: App[None],
+        client: HudClient,
+        mode: str,
+        start: Start,
+        store: JsonStore,
+        clock: Callable[[], float],
+        *,
+        thresholds: Thresholds | None,
+        notify: Notify | None,
+        recorder: Recorder | None,
+        export_dir: Path,
+    ) -> None:
+        """
+        Args:
+            app: Shows it all.
+            client: The service.
+            mode: ``local``, ``hud`` or ``replay``.
+            start: What the command line asked for.
+            store: Keeps what the user chose.
+            clock: Unix seconds, for ages on the screen.
+            thresholds: What the detectors of alarms go by; None for the usual ones.
+            notify: Who is told of alarms and of the end of a run; None tells nobody.
+            recorder: Writes the session's events to a file; None where nobody asked for it.
+            export_dir: Where new files go.
+        """
+        self.session = self.SESSION(client, mode, self, store, clock, thresholds, recorder)
+        self.layout = LayoutStore(store, self.session.scope)
+        self.writes = WritePolicy(app, lambda: self.session.client.wire.guard)
+        self.context = ViewContext(self.session, self.layout, self.writes, start, clock, export_dir)
+        self._app, self._start, self._store, self._clock = app, start, store, clock
+        self._notifier = None if notify is None else Notifier(notify, app.bell, self._write)
+        self._leaving = False
+        self._unshown: list[Alarm] = []
+        """Raised while a dialog is open: a notice would lie over its buttons."""
+
+    @property
+    def view(self) -> HudScreen | None:
+        """The view on the screen, under a dialog too; None before there is one."""
+        stack = reversed(self._app.screen_stack)
+        return next((screen for screen in stack if isinstance(screen, HudScreen)), None)
+
+    # Opening: which model and view are shown first.
+
+    async def opening(self) -> Opening:
+        """What to begin with. Raises HudError: the service cannot be asked."""
+        return await opening(self.session.client, self._start, self.layout.now)
+
+    async def begin(self, first: Opening) -> None:
+        """Follow the model, and show the view."""
+        self.session.catalog = first.models
+        if first.model is not None:
+            self.session.choose(first.model)
+        self._keep_last_known()
+        await self._app.switch_mode(first.view)
+        if first.trouble is not None:
+            tell(self._app, first.trouble)
+        elif self._start.verbose:
+            self.show_document(self._start.ref)
+
+    async def begin_offline(self) -> bool:
+        """Show what was known last; False where there is nothing to show."""
+        session = self.session
+        known = await to_thread(session.read_kept)
+        if known is None:
+            return False
+        try:
+            first = opening_offline(known, self._start, self.layout.now)
+        except HudError:
+            return False
+        assert first.model is not None
+        run = Run(model=first.model)
+        if first.model.id == known.model.id:
+            run = replace(run.fold(TreeRead(checkpoints=known.tree)), job=known.job)
+        session.catalog = first.models
+        session.choose(first.model, run, known.at)
+        session.catch_up()
+        self._keep_last_known()
+        await self._app.switch_mode(first.view)
+        return True
+
+    async def reconnect(self, client: HudClient) -> None:
+        """Take a new client in place of the old. What still reads from the old one is ended before
+        that is closed, and read again."""
+        old = self.session.client
+        self.session.reconnect(client)
+        readers = [worker for worker in self._app.workers if worker.group in READING]
+        for worker in readers:
+            worker.cancel()
+        for worker in readers:
+            with suppress(WorkerError):
+                await worker.wait()
+        await old.aclose()
+        self._app.clear_notifications()
+        say(self._app, "connected again")
+        self.service_came_back()
+
+    async def close(self) -> None:
+        """Keep what is known, and close the connections."""
+        await self.session.keep_now()
+        await self.session.client.aclose()
+
+    # What the session tells: see `SessionOwner`.
+
+    def model_chosen(self, model: Model) -> None:
+        self._app.run_worker(self._follow(), exclusive=True, group="follow")
+        self.layout.arrange(model=model.id, model_name=model.model_name[:1000])
+
+    def session_changed(self) -> None:
+        """Hand the run to the view on the screen; a hidden one waits."""
+        view = self.view
+        if view is not None:
+            view.hear(self.session.run, self.session.freshness)
+            if self._unshown and not self._app.screen.is_modal:
+                shown, self._unshown = self._unshown, []
+                for alarm in shown:
+                    self._show_alarm(alarm)
+
+    def has_to_judge(self) -> None:
+        self._app.run_worker(self.session.judge(), exclusive=True, group="judge")
+
+    def alarms_raised(self, alarms: list[Alarm]) -> None:
+        self._unshown += alarms
+        for alarm in alarms:
+            if self._notifier is not None:
+                self._send(self._notifier, self._notifier.alarm(alarm, self._model_name))
+        self.session_changed()
+
+    def run_ended(self, job: JobStatus) -> None:
+        if self._notifier is not None:
+            self._send(self._notifier, self._notifier.ended(job, self._model_name))
+
+    def run_interrupted(self, job: JobStatus) -> None:
+        """Ask whether a run goes on that the end of the service cut short."""
+        asked = offer_resume(self._app, self.session, self.writes, job)
+        self._app.run_worker(asked, exclusive=True, group="resume")
+
+    def head_moved_elsewhere(self, move: Move) -> None:
+        to = named(self.session.run, move.after)
+        say(self._app, f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
+
+    def service_came_back(self) -> None:
+        if self.view is not None:
+            self.view.on_screen_resume()  # what it could not read it reads now
+
+    async def _follow(self) -> None:
+        """Read the model's events; what they add up to is shown once a frame."""
+        frame = self._app.set_interval(FRAME_S, self.session.frame)
+        try:
+            await self.session.follow()
+        except HudError as error:
+            tell(self._app, error)
+        finally:
+            frame.stop()
+
+    def _keep_last_known(self) -> None:
+        self._app.run_worker(self.session.keep_last_known(), exclusive=True, group="keep")
+
+    # Alarms: on the screen, and to somebody who does not look.
+
+    @property
+    def _model_name(self) -> str:
+        model = self.session.run.model
+        return "" if model is None else one_line(model.model_name, 80)
+
+    def _show_alarm(self, alarm: Alarm) -> None:
+        """Show an alarm on whatever view there is."""
+        what = keyed("{app.alarms} shows what to do")
+        text = f"{ALARM} {alarm.title} since step {alarm.onset}\n{alarm.summary}\n{what}"
+        self._app.notify(
+            clean(text, 400),
+            severity="error" if alarm.level is Level.CRITICAL else "warning",
+            markup=False,
+            timeout=10,
+        )
+
+    def _send(self, notifier: Notifier, document: dict[str, object] | None) -> None:
+        if document is not None:
+            self._app.run_worker(self._post(notifier, document), group="webhook")
+
+    async def _post(self, notifier: Notifier, document: dict[str, object]) -> None:
+        """POST a document to the webhook; a failure is said once."""
+        why = await post_webhook(notifier.notify.webhook, document)
+        if why and (said := notifier.failed(why)):
+            say(self._app, said)
+
+    def _write(self, text: str) -> None:
+        """Write to the terminal itself, past the screen."""
+        if self._app._driver is not None:
+            self._app._driver.write(text)
+
+    # What keys of every view do.
+
+    def show_document(self, ref: str | None = None) -> None:
+        """Show all that the service says of the followed model, or of the job that is named."""
+        self._app.run_worker(self._show_document(ref), exclusive=True, group=OPENS)
+
+    async def _show_document(self, ref: str | None) -> None:
+        model = self.session.run.model
+        if model is None:
+            text = keyed("no model is followed yet: press {app.view.models} to choose one")
+            say(self._app, text)
+            return
+        title, document = await read_document(self.session.client, model, ref)
+        await self._app.push_screen(JsonScreen(title, document))
+
+    def show_log(self) -> None:
+        """Show what was changed from this machine."""
+        now = time() if self.session.replays else self._clock()
+        self._app.push_screen(LogScreen(self._store.directory, now))
+
+    async def reset_layout(self) -> None:
+        """Ask; then show every view as at first. From a worker."""
+        lines = [
+            "Panes, folds, filters and charts are shown as at first.",
+            "The theme, notes and what was said to alarms stay.",
+        ]
+        dialog = ConfirmDialog("Reset the layout", lines, "Reset")
+        if await self._app.push_screen_wait(dialog):
+            self.layout.reset()
+            if self.view is not None:
+                self.view.follow_layout()
+
+    def leave(self) -> None:
+        """End the app; ask first while a run trains, which no replayed one does."""
+        job = self.session.run.job if self.session.run.training else None
+        if job is None or self._leaving or self.session.replays:
+            self._app.exit()
+        else:
+            self._app.run_worker(self._ask_to_leave(job), exclusive=True, group="quit")
+
+    async def _ask_to_leave(self, job: JobStatus) -> None:
+        self._leaving = True
+        try:
+            leave = await may_leave(self._app, self.session, self.writes, job)
+        except HudError as error:
+            tell(self._app, error)
+            leave = False
+        self._leaving = False
+        if leave:
+            self._app.exit()
