@@ -45,7 +45,7 @@ async def test_a_job_s_status_is_folded_searched_and_copied(served: Served) -> N
         assert keys(app) == ["job", "model", "checkpoints"]
         await app.press("/", *"loss_fn", "enter")
         await app.until(lambda: path(app) == "job.parameters.loss_fn")
-        await app.press("n", "n", "N")
+        await app.press("n", "n", "n", "N")
         assert path(app) == "checkpoints[0].loss_fn"
         assert "2 of 3 matches" in str(screen(app).query_one("#json-title").render())
         await app.press("y")

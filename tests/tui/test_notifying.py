@@ -87,7 +87,7 @@ def test_what_is_turned_off_or_below_the_level_is_not_told() -> None:
         ({"cooldown_s": -1}, "cooldown_s: expected seconds"),
         ({"cooldown_s": float("nan")}, "cooldown_s: "),
         ({"cooldown_s": True}, "cooldown_s: "),
-        ({"sound": True}, "sound: not known"),
+        ({"sound": True}, "sound: unknown setting"),
         (3, "expected a table"),
     ],
 )
