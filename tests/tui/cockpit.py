@@ -1,6 +1,6 @@
 """The app over the real embedded service on a socket, and what tests ask of both."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,14 +50,16 @@ async def grown(http: httpx.AsyncClient, name: str, steps: int) -> dict[str, Any
     return model
 
 
-async def grow(http: httpx.AsyncClient, model_id: str, steps: int = 1) -> None:
-    """Take optimizer steps from wherever the head is."""
+async def grow(
+    http: httpx.AsyncClient, model_id: str, steps: int = 1, rewards: Sequence[float] = (0.0, 1.0)
+) -> None:
+    """Take optimizer steps from wherever the head is, each on one group of such rewards."""
     sample = {"prompt_token_ids": [5, 6], "output_token_ids": [7], "output_logprobs": [-1.0]}
     for _ in range(steps):
-        inputs = [{"samples": [sample], "reward": reward} for reward in (0.0, 1.0)]
+        inputs = [{"samples": [sample], "reward": reward} for reward in rewards]
         train = f"/v1/models/{model_id}/train"
         done = await http.post(
-            f"{train}/forward-backward", json={"inputs": inputs, "group_size": 2}
+            f"{train}/forward-backward", json={"inputs": inputs, "group_size": len(rewards)}
         )
         assert done.status_code == 200, done.text
         done = await http.post(f"{train}/optim-step", json=ADAM)

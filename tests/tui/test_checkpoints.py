@@ -272,11 +272,11 @@ async def test_the_cursor_stays_on_its_checkpoint_while_steps_arrive(served: Ser
 
 
 async def test_fold_keys(served: Served) -> None:
-    """The alarm above the fold stays visible."""
+    """What comes before the head and where alarms began stay in sight, and the base below."""
     async with tree_of(served, 20) as (flown, _):
         shown = tree(flown)
         folded = len(shown.rows)
-        assert folded < 20
+        assert folded == 13
         for opened, closed in (
             ("l", "h"),
             ("right", "left"),
@@ -284,7 +284,7 @@ async def test_fold_keys(served: Served) -> None:
             ("space", "space"),
         ):
             await flown.press("G", "up")
-            assert "steps, folded" in details_of(flown)
+            assert "9 steps, folded" in details_of(flown)
             await flown.press(opened)
             assert len(shown.rows) == 21
             await flown.press(closed)
@@ -298,9 +298,12 @@ async def test_fold_keys(served: Served) -> None:
 
 
 async def test_what_was_said_on_a_fold_stays_while_it_grows(served: Served) -> None:
-    async with tree_of(served, 20) as (flown, _):
+    async with tree_of(served, 20) as (flown, model_id):
         await flown.press("G", "up", "H")
         await flown.until(lambda: "folds several steps" in note(flown))
+        await grow(flown.http, model_id)
+        await flown.until(lambda: len(tree(flown).checkpoints) == 21)
+        assert "folds several steps" in note(flown)
         at = flown.view.at
         grown_by_one = CheckpointTree.Moved(at.position + 1, at.oldest, True)
         tree(flown).post_message(grown_by_one)
@@ -308,6 +311,21 @@ async def test_what_was_said_on_a_fold_stays_while_it_grows(served: Served) -> N
         assert "folds several steps" in note(flown)
         tree(flown).post_message(CheckpointTree.Moved(at.oldest, at.oldest, False))
         await flown.until(lambda: "folds several steps" not in note(flown))
+
+
+async def test_the_best_is_in_sight_and_jumped_to(served: Served) -> None:
+    """A step's rollouts were sampled by its parent: the best is that of the best step."""
+    async with tree_of(served, 4) as (flown, model_id):
+        assert tree(flown).checkpoints.best is None  # all are equal
+        await grow(flown.http, model_id, rewards=(1.0, 1.0, 0.0))
+        await grow(flown.http, model_id, 20)
+        await flown.until(lambda: len(tree(flown).checkpoints) == 25)
+        rows = tree(flown).rows
+        best = rows.row(rows.row_of(3))
+        assert (best.newest, best.oldest) == (3, 3), "it is not folded with those beside it"
+        await flown.until(lambda: under_cursor(flown) == "step-000025")
+        await flown.press("apostrophe")
+        assert under_cursor(flown) == "step-000004"
 
 
 async def test_movement_keys(served: Served) -> None:
@@ -335,9 +353,6 @@ async def test_filter_copy_jump_details_refresh(served: Served) -> None:
         assert len(tree(flown).rows) == 7
         assert under_cursor(flown) == "step-000003"
         await flown.press("apostrophe")
-        assert under_cursor(flown) == "step-000006"
-        await flown.press("apostrophe")
-        assert tree(flown).checkpoints.best is None  # all steps are of one batch
         assert under_cursor(flown) == "step-000006"
         details = flown.view.query_one("#details")
         await flown.press("d")

@@ -166,4 +166,6 @@ def test_a_variable_that_is_empty_hides_those_below_it(home: Path) -> None:
         assert not has_key(environ)
         assert every_variable(environ)["HUD_API_KEY"] == ""
         assert "HUD_API_KEY" not in set_variables(environ)
+    Path(".env").unlink()
+    assert every_variable({"HUD_API_KEY": ""})["HUD_API_KEY"] == ""
     assert read_settings("typed", {"HUD_API_URL": ""}).api_url == DEFAULTS["HUD_API_URL"]
