@@ -26,7 +26,7 @@ from hud_tui.wire import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import bearer, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, saved_steps, set_head, tree
-from tests.service.test_data_dir import forget_ids
+from tests.service.test_data_dir import make_older
 
 KINDS = ("losses", "broken trees", "missing weights", "failed starts", "errors", "hangs")
 LIVES = 40
@@ -168,7 +168,7 @@ class Directory:
         await self._down()
         if (self.data / "service.db").exists():
             with suppress(sqlite3.OperationalError, FileNotFoundError):  # it is an older one yet
-                forget_ids(self.data)
+                make_older(self.data)
         await self._in_start()
 
     async def _up(self) -> Running:

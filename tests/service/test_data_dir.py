@@ -11,12 +11,15 @@ import pytest
 from hud_tui.service.data_dir import MARK, Unusable, leftovers, refuse_foreign
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
-from hud_tui.service.store.db import connect
+from hud_tui.service.store.db import MIGRATIONS, connect
 from tests.conftest import calling, fork
 from tests.service.calls import chat, saved_steps, step, tree
 from tests.toy_engine import ToyEngine
 
 STEPS = 4
+WITHOUT_ID = 6
+"""The last version whose data directories had no id."""
+TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def another(data: Path) -> None:
 
 def anothers_of_an_older_version(data: Path) -> None:
     another(data)
-    forget_ids(data)
+    make_older(data)
 
 
 def text(data: Path) -> None:
@@ -169,23 +172,47 @@ async def test_the_same_name_twice_is_numbered(data: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == [name, f"{name}-2"]
 
 
-def forget_ids(data: Path) -> None:
-    """As an older version left it: no id on either side, and no checksums."""
-    (data / "checkpoints" / MARK).unlink()
-    with closing(sqlite3.connect(data / "service.db")) as db:
-        db.executescript("DELETE FROM identity; UPDATE checkpoint SET sha256 = NULL, damage = NULL")
+def make_older(data: Path, version: int = WITHOUT_ID) -> None:
+    """As an older version left it: its tables, without what was added since."""
+    file, old = data / "service.db", data / "old.db"
+    with closing(sqlite3.connect(old)) as db:
+        for script in MIGRATIONS[:version]:
+            db.executescript(script)
+        db.execute(f"PRAGMA user_version = {version}")
+        db.execute("ATTACH ? AS now", (str(file),))
+        tables = [name for (name,) in db.execute(TABLES)]
+        for table in tables:
+            _copy_rows(db, table)
+        db.commit()
+    file.unlink()
+    old.rename(file)
+    if "identity" not in tables:
+        (data / "checkpoints" / MARK).unlink()
 
 
-async def test_a_directory_of_an_older_version_is_adopted(data: Path) -> None:
+def _copy_rows(db: sqlite3.Connection, table: str) -> None:
+    """Of the attached database, as far as the older table has the columns."""
+    known = {row[1] for row in db.execute(f"PRAGMA now.table_info({table})")}
+    columns = list(db.execute(f"PRAGMA main.table_info({table})"))
+    if all(name in known for _, name, _, needed, default, _ in columns if needed and not default):
+        names = ", ".join(name for _, name, *_ in columns if name in known)
+        db.execute(f"DELETE FROM main.{table}")
+        db.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM now.{table}")
+
+
+@pytest.mark.parametrize("version", range(WITHOUT_ID, len(MIGRATIONS)))
+async def test_a_directory_of_an_older_version_is_adopted(data: Path, version: int) -> None:
     before = saved_steps(data)
-    forget_ids(data)
+    make_older(data, version)
     async with Service(data, ToyEngine()) as service, calling(service) as http:
         model = (await http.get("/v2/models")).json()["items"][1]
         rows = await tree(http, model["id"])
+        assert len(rows) == STEPS
         for row in rows:
             assert row["state"] == "full"
             await chat(http, model["id"], checkpoint=row["id"])
-    assert sorted(saved_steps(data)) == sorted(before)
+        await step(http, model)
+    assert set(saved_steps(data)) > set(before)
     known, held = refuse_foreign(data)
     assert known.id == held.id is not None
 

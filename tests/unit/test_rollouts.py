@@ -1,5 +1,7 @@
 """Rollouts by group, and rows and text made of them."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,14 +102,17 @@ def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
     assert f"␛ removed ×{unsafe(events)}" in said
 
 
-def test_tokens_are_listed_with_their_logprobs() -> None:
+def test_tokens_whose_texts_are_known_are_listed_with_their_logprobs() -> None:
     sample = TurnSample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
     event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
     said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
-    assert "#7" not in said
     assert "logprob Σ -2.00" in said
+    assert "-1.500" not in said, "an id tells a reader nothing"
     named = event.model_copy(update={"tokens": ["4", " ", "[end]"]})
-    assert "[end]" in rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60)
+    said = rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60)
+    assert "logprob Σ -2.00" in said
+    for token in (r"4 +-0\.500", r"␣ +-1\.500", r"\[end] +–"):
+        assert re.search(token, said)
 
 
 def test_without_a_conversation_the_row_speaks() -> None:
