@@ -106,9 +106,6 @@ def _why_not(held: list[str], name: str, key: str) -> str:
     return f"no such key{meant} They are written like ?, F, ctrl+s, shift+left, f5, enter"
 
 
-# Action: one thing that a key does.
-
-
 @dataclass(frozen=True)
 class Action:
     """One thing that a key does."""
@@ -146,50 +143,136 @@ class Action:
 _QUOTES = str.maketrans({"'": None, ")": None, '"': None, " ": None, ",": "."})
 
 
-# The keys that work in every view, and those of lists, dialogs, panels and what else opens.
+# One meaning for each key, whatever the view; a question (a dialog, the first screen) takes
+# letters as answers.
+
+
+MEANINGS = {
+    "1": "The models.",
+    "2": "Launch a run.",
+    "3": "The live run.",
+    "4": "The checkpoints.",
+    "5": "The jobs.",
+    "6": "The alarms.",
+    "!": "The alarms.",
+    "?": "All keys of what is on the screen.",
+    "f1": "All keys of what is on the screen.",
+    ":": "The palette: any action by name.",
+    "^p": "The palette: any action by name.",
+    "enter": "Open, choose or enlarge what the cursor is on.",
+    "esc": "Back: out of the field, the filter, the pane, the page.",
+    "space": "Toggle what the cursor is on.",
+    "tab": "The next pane.",
+    "shift+tab": "The previous pane.",
+    **dict.fromkeys(("↑", "k"), "Up."),
+    **dict.fromkeys(("↓", "j"), "Down."),
+    **dict.fromkeys(("←", "h"), "Left: previous, or fold."),
+    **dict.fromkeys(("→", "l"), "Right: next, or unfold."),
+    **dict.fromkeys(("pgup", "^u"), "One page up."),
+    **dict.fromkeys(("pgdn", "^d"), "One page down."),
+    "home": "The first row, or step.",
+    "end": "The last row, or the newest step.",
+    "g": "The top of the pane.",
+    "G": "The end of the pane.",
+    "[": "The previous step.",
+    "]": "The next step.",
+    "{": "The previous rollout.",
+    "}": "The next rollout.",
+    "(": "The previous group.",
+    ")": "The next group.",
+    "shift+←": "Ten steps earlier.",
+    "shift+→": "Ten steps later.",
+    **dict.fromkeys(("^←", "alt+←"), "Pan to earlier steps."),
+    **dict.fromkeys(("^→", "alt+→"), "Pan to later steps."),
+    **dict.fromkeys(("<", "shift+↑"), "Move it one place up."),
+    **dict.fromkeys((">", "shift+↓"), "Move it one place down."),
+    **dict.fromkeys(("+", "="), "Zoom in."),
+    "-": "Zoom out.",
+    "0": "All of it, as at first.",
+    "/": "Filter or search what is shown.",
+    "n": "The next match.",
+    "N": "The previous match.",
+    "a": "All: unfold everything; every chart.",
+    "A": "Snooze the alarm.",
+    "b": "Roll back one step.",
+    "c": "Compare.",
+    "C": "The command log.",
+    "d": "Details.",
+    "D": "Drop what gives no signal.",
+    "e": "Edit.",
+    "f": "Follow the newest; off is freeze.",
+    "F": "Fork.",
+    "H": "Set the head.",
+    "J": "As JSON.",
+    "L": "Logarithmic scale.",
+    "m": "Mark, to compare.",
+    "M": "Remove the marks.",
+    "o": "The next order.",
+    "O": "Outliers: clip them, or show them.",
+    "p": "Pin.",
+    "P": "Protect.",
+    "q": "Leave: the page, or the app.",
+    "r": "Read again.",
+    "R": "Resume the run.",
+    "s": "Smooth more.",
+    "S": "Smooth less.",
+    "t": "The next theme.",
+    "T": "Try: sample from the model.",
+    **dict.fromkeys(("u", "z"), "Undo the last move of the head."),
+    **dict.fromkeys(("U", "Z"), "Redo it."),
+    "v": "The next view of this pane.",
+    "V": "The head's history.",
+    "x": "The next x axis.",
+    "X": "Cancel the run.",
+    "y": "Copy.",
+    "Y": "Copy in another form.",
+    "*": "The best checkpoint.",
+    "'": "Jump: head, best, alarm.",
+    "^e": "Export what is on the screen.",
+    "^l": "Reset the layout.",
+    "^o": "Open a file.",
+    "^r": "Reconnect.",
+    "^s": "Submit the run.",
+    "^c": "Copy the selection, or quit.",
+    "^q": "Copy the selection, or quit.",
+}
+"""What each key does wherever it does something, by the key as people write it."""
+QUESTIONS = frozenset({"dialog", "connect"})
+"""Where letters are answers."""
 
 
 APP = (
     Action("app", "view('models')", "1", "Models", "Choose or fork a model."),
     Action("app", "view('launch')", "2", "Launch", "Check a taskset and submit a run."),
     Action("app", "view('live')", "3", "Live", "Watch the run."),
-    Action("app", "view('checkpoints')", "4", "Checkpoints", "Steer the checkpoint tree."),
+    Action("app", "view('checkpoints')", "4", "Checkpoints", "See the checkpoints; set the head."),
     Action("app", "view('jobs')", "5", "Jobs", "Read jobs, traces and rollouts."),
     Action("app", "alarms", "6,exclamation_mark", "Alarms", "What is wrong, and what to do."),
     Action("app", "help", "question_mark,f1", "help", "All keys of this view; Enter runs one."),
-    Action("app", "command_palette", "ctrl+p", "palette", "Find any action by name.", False),
-    Action(
-        "app", "reconnect", "ctrl+r", "reconnect", "Connect again; start the service.", False, True
-    ),
-    Action("app", "raw", "J", "as JSON", "All that the service says of the model and run.", False),
-    Action("app", "log", "C", "commands", "What was changed from here; to do it again.", False),
-    Action(
-        "app",
-        "theme",
-        "t",
-        "theme",
-        "Next: dark, light, high contrast, colour-blind.",
-        False,
-    ),
+    Action("app", "command_palette", "colon,ctrl+p", "palette", "Find any action by name.", False),
+    Action("app", "reconnect", "ctrl+r", "reconnect", "Reconnect; start the service.", False, True),
+    Action("app", "raw", "J", "as JSON", "The model and its run as the service has them.", False),
+    Action("app", "log", "C", "command log", "Every change made from this machine.", False),
+    Action("app", "theme", "t", "theme", "Next: dark, light, high contrast, colour-blind.", False),
     Action(
         "app",
         "reset_layout",
         "ctrl+l",
         "reset layout",
-        "Panes, folds, filters, charts as at first; asks.",
+        "Panes, folds, filters and charts as at first; asks.",
         False,
     ),
-    Action("app", "quit", "q", "quit", "Leave; asks while a run trains.", False),
+    Action("app", "quit", "q", "quit", "Quit; asks while a run trains.", False),
     Action(
-        "app", "interrupt", "ctrl+c,ctrl+q", "quit", "Copy the selection, or leave.", False, True
+        "app", "interrupt", "ctrl+c,ctrl+q", "quit", "Copy the selection, or quit.", False, True
     ),
 )
 
 CONNECT = (
-    Action("connect", "begin", "enter", "begin", "The embedded service; or the same again."),
+    Action("connect", "begin", "enter", "begin", "The embedded service; after a failure, retry."),
     Action("connect", "local", "l", "embedded", "Use this machine's own service."),
     Action("connect", "key", "h", "HUD key", "Type a HUD key, for this session only."),
-    Action("connect", "retry", "r", "try again", "Connect again."),
+    Action("connect", "retry", "r", "retry", "Connect again."),
 )
 
 LIST = (
@@ -197,70 +280,83 @@ LIST = (
     Action("list", "move(1)", "down,j", "down", "One row down.", False),
     Action("list", "page(-1)", "pageup,ctrl+u", "page up", "One page up.", False),
     Action("list", "page(1)", "pagedown,ctrl+d", "page down", "One page down.", False),
-    Action("list", "first", "home,g", "first", "To the first row.", False),
-    Action("list", "last", "end,G", "last", "To the last row.", False),
+    Action("list", "first", "home,g", "top", "To the first row.", False),
+    Action("list", "last", "end,G", "end", "To the last row.", False),
 )
 
 PICKER = (
-    Action("picker", "pick(-1)", "left,h", "before", "The choice before.", False),
+    Action("picker", "pick(-1)", "left,h", "previous", "The previous choice.", False),
     Action("picker", "pick(1)", "right,l,space", "next", "The next choice.", False),
 )
 
 JSON = (
     Action("json", "fold", "enter,space", "fold", "Fold or unfold the line."),
     Action("json", "search", "slash", "search", "Find a key or a value."),
-    Action("json", "next_match(1)", "n", "next", "The next match."),
-    Action("json", "next_match(-1)", "N", "previous", "The match before.", False),
-    Action("json", "copy_path", "y", "copy path", "Copy the path of the line."),
-    Action("json", "copy_value", "Y", "copy value", "Copy the value, as JSON."),
-    Action("json", "unfold_all", "a", "unfold all", "Unfold the line and all below it."),
+    Action("json", "match(1)", "n", "next match", "The next match."),
+    Action("json", "match(-1)", "N", "previous match", "The previous match.", False),
+    Action("json", "copy", "y", "copy path", "Copy the path of the line."),
+    Action("json", "copy_as", "Y", "copy value", "Copy the value, as JSON."),
+    Action("json", "fold_all", "a", "unfold all", "Unfold the line and all below it."),
     Action("json", "unfold", "right,l", "unfold", "Unfold the line.", False),
-    Action("json", "close_fold", "left,h", "fold", "Fold the line, or go to what it is in.", False),
+    Action("json", "close_fold", "left,h", "fold", "Fold the line, or go to its parent.", False),
     Action("json", "leave", "escape,q", "back", "Out of the search; back to the view."),
 )
 
 DIALOG = (
-    Action("dialog", "confirm", "y", "Do it", "Do what the dialog says.", False),
+    Action("dialog", "confirm", "y", "Yes", "Do what the dialog says.", False),
     Action("dialog", "cancel", "escape,n", "Cancel", "Leave everything as it is.", False),
     Action("dialog", "next", "right,down,l,j", "Next", "Go to the next button.", False),
-    Action("dialog", "scroll_lines(1)", "pagedown", "More", "Go on in a long text.", False),
-    Action("dialog", "scroll_lines(-1)", "pageup", "Back", "Go back in it.", False),
-    Action("dialog", "previous", "left,up,h,k", "Previous", "Go to the one before.", False),
+    Action("dialog", "scroll_lines(1)", "pagedown", "More", "Scroll a long text down.", False),
+    Action("dialog", "scroll_lines(-1)", "pageup", "Back", "Scroll a long text up.", False),
+    Action("dialog", "previous", "left,up,h,k", "Previous", "Go to the previous button.", False),
 )
 
 PANEL = (Action("panel", "close", "escape", "back", "Back to the view."),)
-HISTORY = (Action("history", "choose", "enter", "set head", "Preview serving it again."),)
+HISTORY = (Action("history", "choose", "enter", "set head", "Preview setting the head to it."),)
 
 CHARTS = (
-    Action("charts", "show_or_hide", "space", "show", "Show this metric, or hide it."),
-    Action("charts", "place(-1)", "K", "earlier", "Its chart one place earlier."),
-    Action("charts", "place(1)", "J", "later", "Its chart one place later."),
+    Action("charts", "show_or_hide", "space", "show", "Show or hide this metric."),
+    Action("charts", "place(-1)", "less_than_sign,shift+up", "up", "Its chart one place up."),
+    Action("charts", "place(1)", "greater_than_sign,shift+down", "down", "One place down."),
     Action("charts", "enlarge", "enter", "enlarge", "Show it large, and close the list."),
-    Action("charts", "reset", "0", "as at first", "Show all, in the order they come in."),
+    Action("charts", "reset", "0", "reset", "Show all charts, in the default order."),
     Action("charts", "leave", "escape", "back", "Close the list.", False),
 )
 GROUP = (
-    Action("group", "rollout(1)", "right,l", "next", "The next rollout, not so good."),
-    Action("group", "rollout(-1)", "left,h", "before", "The rollout before, better."),
+    Action(
+        "group",
+        "rollout(1)",
+        "right,l,right_curly_bracket",
+        "next",
+        "The next rollout (lower reward).",
+    ),
+    Action(
+        "group",
+        "rollout(-1)",
+        "left,h,left_curly_bracket",
+        "previous",
+        "The previous rollout (higher reward).",
+    ),
     Action("group", "move(1)", "down,j", "down", "Scroll the texts down."),
     Action("group", "move(-1)", "up,k", "up", "Scroll the texts up."),
     Action("group", "page(1)", "pagedown,ctrl+d", "page down", "One page down."),
     Action("group", "page(-1)", "pageup,ctrl+u", "page up", "One page up."),
-    Action("group", "group(1)", "right_curly_bracket", "next group", "The step's next group."),
-    Action("group", "group(-1)", "left_curly_bracket", "last group", "The step's group before."),
-    Action("group", "copy", "y", "copy", "Copy what the rollout said."),
+    Action("group", "group(1)", "right_parenthesis", "next group", "The step's next group."),
+    Action(
+        "group", "group(-1)", "left_parenthesis", "previous group", "The step's previous group."
+    ),
+    Action("group", "copy", "y", "copy", "Copy the rollout's answer."),
     Action("group", "help", "question_mark,f1", "help", "All keys of the group; Enter runs one."),
     Action("group", "leave", "escape", "back", "Back to the run."),
 )
 OVERLAYS = (
-    Action("overlays", "choose", "enter", "compare", "Lay it over the curves."),
+    Action("overlays", "choose", "enter", "compare", "Overlay it on the curves."),
     Action("overlays", "leave", "escape", "back", "Leave the curves as they are.", False),
 )
 LOG = (
-    Action("log", "open", "enter", "details", "All of the entry, as JSON."),
-    Action("log", "copy_hud", "y", "as hud", "Copy the hud command that does the same."),
-    Action("log", "copy_curl", "c", "as curl", "Copy a curl line that does the same."),
-    Action("log", "copy_python", "p", "as Python", "Copy a program that does the same."),
+    Action("log", "open", "enter", "details", "The whole entry, as JSON."),
+    Action("log", "copy", "y", "copy as hud", "Copy the hud command that does the same."),
+    Action("log", "copy_as", "Y", "copy as", "Copy it as curl, or as a Python program."),
     Action("log", "filter", "slash", "filter", "Show only the entries with these words."),
     Action("log", "refresh", "r", "refresh", "Read the log again.", False),
     Action("log", "leave", "escape,q", "back", "Out of the filter; back to the view."),
@@ -276,100 +372,131 @@ VIEWS = ("models", "launch", "live", "checkpoints", "jobs", "alarms")
 EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
 
 MODELS = (
-    Action("models", "choose", "enter", "choose", "Follow a model of yours; fork a base."),
+    Action("models", "choose", "enter", "choose", "Select a model of yours; fork a base."),
     Action("models", "fork", "F", "fork", "Fork the model under the cursor, under a name."),
     Action("models", "filter", "slash", "filter", "Show only the models with this text."),
     Action("models", "refresh", "r", "refresh", "Read the catalog again."),
     Action("models", "copy", "y", "copy slug", "Copy the model's slug."),
     Action("models", "protect", "P", "protect", "Ask for its name before a change; or not."),
-    Action("models", "leave", "escape", "back", "Leave the filter; then clear it.", False),
-    Action("models", "export", "e", "export", EXPORT, False),
+    Action("models", "leave", "escape", "back", "Leave the filter; then clear it."),
+    Action("models", "export", "ctrl+e", "export", EXPORT, False),
 )
 LAUNCH = (
     Action("launch", "choose", "enter", "check", "Check the taskset under the cursor."),
     Action("launch", "submit", "ctrl+s", "submit", "Submit the run."),
-    Action("launch", "path", "slash", "file", "Type the path of a task file."),
-    Action("launch", "form", "e", "edit run", "Go to the run's fields."),
-    Action("launch", "measure", "m", "try tasks", "Roll out groups to see which tasks teach."),
-    Action("launch", "leave_out", "x", "leave out", "Leave out the task under the cursor; or not."),
-    Action("launch", "leave_dead", "X", "out: dead", "Leave out all that teach nothing; or not."),
-    Action("launch", "sort", "o", "sort", "Most spread first, or as in the file.", False),
-    Action("launch", "findings", "f", "findings", "Read all that the checks found.", False),
+    Action("launch", "file", "ctrl+o", "open file", "Type the path of a task file."),
+    Action("launch", "edit", "e", "edit run", "Edit the run's parameters."),
+    Action("launch", "try", "T", "try tasks", "Sample groups to see which tasks give signal."),
+    Action("launch", "leave_out", "space", "leave out", "Leave the task out; or take it in."),
+    Action("launch", "drop", "D", "drop no-signal", "Leave out every task with no signal; or not."),
+    Action("launch", "order", "o", "order", "Signal first, or as in the file."),
+    Action("launch", "filter", "slash", "filter", "Show only the tasks with these words."),
+    Action("launch", "details", "d", "details", "Read all that the checks found."),
     Action("launch", "refresh", "r", "check again", "Read and check the taskset again."),
     Action("launch", "copy", "y", "copy slug", "Copy the slug of the task under the cursor."),
     Action("launch", "field(1)", "down", "next field", "To the next field.", False),
-    Action("launch", "field(-1)", "up", "last field", "To the field before.", False),
-    Action("launch", "leave", "escape", "back", "Back to the tasksets.", False),
-    Action("launch", "export", "E", "export", EXPORT, False),
+    Action("launch", "field(-1)", "up", "previous field", "To the previous field.", False),
+    Action("launch", "leave", "escape", "back", "Out of the filter; back to the tasksets.", False),
+    Action("launch", "export", "ctrl+e", "export", EXPORT, False),
 )
 LIVE = (
-    Action("live", "cursor(-1)", "left", "step", "The crosshair one step earlier, on every chart."),
     Action(
-        "live", "open", "enter", "open", "The step's groups; there, the group under the cursor."
+        "live",
+        "cursor(-1)",
+        "left,left_square_bracket",
+        "step",
+        "The crosshair one step earlier, on every chart.",
+    ),
+    Action(
+        "live",
+        "open",
+        "enter",
+        "open",
+        "Enlarge the pane; open the crosshair's step, or a group.",
     ),
     Action("live", "pane(1)", "tab", "pane", "Go to the next pane."),
+    Action("live", "follow", "f", "follow", "Follow the newest step, or freeze the screen."),
     Action("live", "smooth(1)", "s", "smooth", "Smooth the curves more."),
-    Action("live", "freeze", "f", "freeze", "Hold what is on the screen; again to follow."),
-    Action("live", "cancel_run", "X", "cancel", "End the run, after asking."),
-    Action("live", "resume_run", "R", "resume", "Take up a run that was stopped, after asking."),
-    Action("live", "zoom(1)", "i", "zoom in", "Show half as many steps, around the crosshair."),
-    Action("live", "zoom(-1)", "O", "out", "Show twice as many steps."),
-    Action("live", "overlay", "v", "compare", "Lay another branch or model over the curves."),
-    Action("live", "charts", "m", "charts", "Choose, order and hide charts; what each one means."),
-    Action("live", "log", "L", "log", "Logarithmic or linear curves."),
-    Action("live", "axis", "x", "x axis", "Measure by steps, by time or by tokens."),
-    Action("live", "clip", "c", "clip", "Let outliers leave the chart, or not."),
-    Action("live", "groups", "g", "groups", "Go to the groups."),
-    Action("live", "face", "w", "strip", "The groups by reward, step by step, or by waste."),
-    Action("live", "order", "o", "order", "Sort the groups: by task, or teaching first."),
-    Action("live", "full", "plus", "full pane", "Give the pane all of the view, or fold it back."),
+    Action("live", "next_view", "v", "view", "Groups: by reward, by step, waste. Charts: range."),
+    Action("live", "order", "o", "order", "Sort the groups: by task, or signal first."),
+    Action("live", "compare", "c", "compare", "Overlay another branch or model on the curves."),
+    Action("live", "cancel_run", "X", "cancel", "Cancel the run; asks first."),
+    Action("live", "resume_run", "R", "resume", "Resume a run that ended early; asks first."),
     Action(
-        "live", "leave", "escape", "back", "Out of the full pane; the crosshair; compare.", False
+        "live",
+        "zoom(1)",
+        "plus,equals_sign",
+        "zoom in",
+        "Show half as many steps, around the crosshair.",
     ),
-    Action("live", "cursor(1)", "right", "later", "The crosshair one step later.", False),
+    Action("live", "zoom(-1)", "minus", "zoom out", "Show twice as many steps."),
+    Action("live", "zoom(0)", "0", "all steps", "Show all of the run."),
+    Action("live", "charts", "a", "all charts", "Show, hide and order charts; what each means."),
+    Action("live", "axis", "x", "x axis", "X axis: steps, time or tokens."),
+    Action("live", "log", "L", "log", "Logarithmic or linear y axis."),
+    Action("live", "outliers", "O", "outliers", "Clip outliers off the chart, or show them."),
+    Action(
+        "live", "leave", "escape", "back", "Out of the full pane; the crosshair; the comparison."
+    ),
+    Action(
+        "live",
+        "cursor(1)",
+        "right,right_square_bracket",
+        "later",
+        "The crosshair one step later.",
+        False,
+    ),
     Action(
         "live",
         "cursor(-10)",
         "shift+left",
-        "leap back",
-        "Ten steps earlier; in sight of many, a hundredth of them.",
+        "10 earlier",
+        "Ten steps earlier, or 1% of those shown.",
         False,
     ),
     Action(
         "live",
         "cursor(10)",
         "shift+right",
-        "leap on",
-        "Ten steps later; in sight of many, a hundredth of them.",
+        "10 later",
+        "Ten steps later, or 1% of those shown.",
         False,
     ),
     Action("live", "first", "home", "first step", "The crosshair to the first step.", False),
-    Action("live", "last", "end", "newest", "No crosshair: follow the newest step.", False),
-    Action("live", "zoom(0)", "0", "all steps", "Show all of the run.", False),
-    Action("live", "pan(-1)", "left_square_bracket", "pan back", "Show earlier steps.", False),
-    Action("live", "pan(1)", "right_square_bracket", "pan on", "Show later steps.", False),
-    Action("live", "envelope", "b", "raw values", "Show or hide the range of raw values.", False),
+    Action("live", "last", "end", "newest", "Remove the crosshair: the newest step.", False),
+    Action("live", "pan(-1)", "ctrl+left,alt+left", "pan earlier", "Show earlier steps.", False),
+    Action("live", "pan(1)", "ctrl+right,alt+right", "pan later", "Show later steps.", False),
     Action(
         "live", "smooth(-1)", "S", "smooth less", "Smooth less; the raw curves at the end.", False
     ),
-    Action("live", "pane(-1)", "shift+tab", "last pane", "Go to the pane before.", False),
+    Action("live", "pane(-1)", "shift+tab", "previous pane", "Go to the previous pane.", False),
     Action("live", "move(-1, 0)", "h", "left", "The metric to the left.", False),
     Action("live", "move(1, 0)", "l", "right", "The metric to the right.", False),
     Action("live", "move(0, -1)", "up,k", "up", "One row up.", False),
     Action("live", "move(0, 1)", "down,j", "down", "One row down.", False),
     Action("live", "page(-1)", "pageup,ctrl+u", "page up", "One page up.", False),
     Action("live", "page(1)", "pagedown,ctrl+d", "page down", "One page down.", False),
+    Action("live", "edge(-1)", "g", "top", "To the top of the pane.", False),
+    Action("live", "edge(1)", "G", "end", "To the end of the pane.", False),
     Action("live", "copy", "y", "copy job", "Copy the job's id.", False),
-    Action("live", "export", "e", "export", EXPORT, False),
+    Action("live", "export", "ctrl+e", "export", EXPORT, False),
 )
 CHECKPOINTS = (
+    Action("checkpoints", "set_head", "H", "set head", "Preview serving this checkpoint; asks."),
     Action(
-        "checkpoints", "set_head", "H", "set head", "Serve this checkpoint; shows what it does."
+        "checkpoints", "roll_back", "b", "roll back 1", "Set the head to its parent; asks first."
     ),
-    Action("checkpoints", "roll_back", "u", "back one", "Serve the head's parent; asks first."),
-    Action("checkpoints", "undo", "z", "undo", "Serve what was served before; asks first."),
-    Action("checkpoints", "redo", "Z", "redo", "Do again what was undone; asks first.", False),
-    Action("checkpoints", "toggle_fold", "enter,space", "fold", "Fold or unfold a straight run."),
+    Action("checkpoints", "best", "asterisk", "best", "Go to the best checkpoint."),
+    Action("checkpoints", "undo", "u,z", "undo", "Undo the last move of the head; asks first."),
+    Action("checkpoints", "redo", "U,Z", "redo", "Redo the move that was undone; asks first."),
+    Action("checkpoints", "compare", "c", "compare", "Compare A with B, or this with the head."),
+    Action(
+        "checkpoints",
+        "open",
+        "enter,space",
+        "open",
+        "Unfold the steps, or fold them; else show the details.",
+    ),
     Action(
         "checkpoints",
         "filter",
@@ -377,62 +504,51 @@ CHECKPOINTS = (
         "filter",
         "By name, or reward>.6 loss:ppo step:100..200 kl<.01 is:pinned; ! inverts one.",
     ),
-    Action("checkpoints", "mark", "m", "mark", "Mark it as A or B, to compare two; or unmark it."),
-    Action("checkpoints", "compare", "c", "compare", "A with B; or with the head, what is here."),
-    Action("checkpoints", "try", "s", "sample", "Sample one prompt from both, side by side."),
     Action("checkpoints", "follow", "f", "follow", "Keep the cursor on the head; or stop."),
-    Action(
-        "checkpoints",
-        "jump",
-        "apostrophe",
-        "▶ ★ ⚑",
-        "To the head, to the best, to where an alarm began.",
-    ),
+    Action("checkpoints", "jump", "apostrophe", "jump", "To the head, the best, an alarm's onset."),
+    Action("checkpoints", "mark", "m", "mark", "Mark it as A or B, to compare two; or unmark it."),
+    Action("checkpoints", "try", "T", "try", "Sample one prompt from both, side by side."),
+    Action("checkpoints", "fork", "F", "fork", "Fork a model that starts here."),
     Action("checkpoints", "details", "d", "details", "Show or hide the details."),
-    Action("checkpoints", "copy", "y", "copy id", "Copy the checkpoint's id."),
-    Action("checkpoints", "note", "n", "note", "Write a note on it; it stays on this machine."),
+    Action("checkpoints", "note", "e", "edit note", "Edit its note; it stays on this machine."),
     Action("checkpoints", "pin", "p", "pin", "Keep its state whatever the disk limit; asks first."),
-    Action("checkpoints", "fork", "B", "fork", "A model of your own that starts here."),
-    Action("checkpoints", "history", "v", "head history", "Where the head was set, when, by whom."),
-    Action("checkpoints", "unmark", "M", "unmark", "Take both marks off.", False),
-    Action("checkpoints", "fold_all", "a", "all", "Unfold every run; or fold them all.", False),
-    Action("checkpoints", "fold", "h,left", "fold", "Fold the run around the cursor.", False),
-    Action("checkpoints", "unfold", "l,right", "unfold", "Unfold the run.", False),
+    Action("checkpoints", "history", "V", "head history", "Who set the head, where and when."),
+    Action("checkpoints", "copy", "y", "copy id", "Copy the checkpoint's id."),
+    Action("checkpoints", "unmark", "M", "unmark", "Remove both marks."),
+    Action("checkpoints", "fold_all", "a", "unfold all", "Unfold every run; or fold them all."),
+    Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it."),
+    Action("checkpoints", "fold", "h,left", "fold", "Fold the steps around the cursor.", False),
+    Action("checkpoints", "unfold", "l,right", "unfold", "Unfold the steps.", False),
     Action("checkpoints", "refresh", "r", "refresh", "Read the tree again.", False),
-    Action("checkpoints", "leave", "escape", "back", "Leave the filter; then clear it.", False),
-    Action("checkpoints", "export", "e", "export", EXPORT, False),
+    Action("checkpoints", "export", "ctrl+e", "export", EXPORT, False),
 )
 JOBS = (
     Action("jobs", "open", "enter", "open", "The job's rollouts; then one rollout."),
-    Action("jobs", "leave", "escape", "back", "One level out; first out of the filter."),
     Action("jobs", "rollout(1)", "right_curly_bracket", "next", "The next rollout."),
-    Action("jobs", "rollout(-1)", "left_curly_bracket", "previous", "The rollout before."),
-    Action("jobs", "shade", "c", "colours", "Shade tokens by logprob, ratio, or advantage."),
+    Action("jobs", "rollout(-1)", "left_curly_bracket", "previous", "The previous rollout."),
+    Action("jobs", "next_view", "v", "view", "Shade tokens by logprob, ratio, or advantage."),
+    Action("jobs", "match(1)", "n", "next match", "The next place where the text was found."),
+    Action("jobs", "match(-1)", "N", "previous match", "The previous match.", False),
     Action("jobs", "step(-1)", "left_square_bracket", "older step", "One step, or page, older."),
     Action("jobs", "step(1)", "right_square_bracket", "newer step", "One step, or page, newer."),
-    Action("jobs", "follow", "f", "follow", "Look at the newest step, whichever that is."),
+    Action("jobs", "follow", "f", "follow", "Stay on the newest step; or stop."),
     Action("jobs", "filter", "slash", "find", "Rows by any text of theirs; text in a rollout."),
+    Action("jobs", "leave", "escape", "back", "One level out; first out of the filter."),
+    Action("jobs", "cancel_job", "X", "cancel", "Cancel the job's run; asks first."),
+    Action("jobs", "resume_job", "R", "resume", "Resume a run that ended early; asks first."),
     Action("jobs", "copy", "y", "copy", "Copy the answer that is shown, or the id."),
     Action("jobs", "copy_as", "Y", "copy as", "Copy the rollout as text, Markdown or JSON."),
-    Action(
-        "jobs", "cancel_job", "X", "stop job", "Stop the job between two rollouts, after asking."
-    ),
-    Action("jobs", "resume_job", "R", "resume", "Let a stopped run go on, after asking."),
-    Action(
-        "jobs", "match(1)", "n", "next match", "The next place where the text was found.", False
-    ),
-    Action("jobs", "match(-1)", "N", "match before", "Where it was found before.", False),
     Action("jobs", "refresh", "r", "refresh", "Read it again.", False),
-    Action("jobs", "export", "e", "export", EXPORT, False),
+    Action("jobs", "export", "ctrl+e", "export", EXPORT, False),
 )
 ALARMS = (
     Action("alarms", "open", "enter", "onset", "Go to the step it began with, in Live."),
-    Action("alarms", "set_head", "H", "set head", "Serve the last checkpoint before it; asks."),
-    Action("alarms", "acknowledge", "a", "acknowledge", "It is seen; again to take that back."),
-    Action("alarms", "snooze", "A", "snooze", "Keep its detector quiet for 100 steps; or wake it."),
-    Action("alarms", "copy", "y", "copy", "Copy what the alarm says."),
-    Action("alarms", "leave", "escape", "back", "Back to Live.", False),
-    Action("alarms", "export", "e", "export", EXPORT, False),
+    Action("alarms", "set_head", "H", "set head", "Preview serving the last checkpoint before it."),
+    Action("alarms", "acknowledge", "space", "acknowledge", "Mark it as seen; or as not seen."),
+    Action("alarms", "snooze", "A", "snooze", "Mute its detector for 100 steps; or unmute it."),
+    Action("alarms", "copy", "y", "copy", "Copy the alarm's text."),
+    Action("alarms", "leave", "escape", "back", "Back to Live."),
+    Action("alarms", "export", "ctrl+e", "export", EXPORT, False),
 )
 
 
@@ -451,7 +567,7 @@ ACTIONS = (
 
 WRITES = frozenset(
     {
-        *("models.fork", "launch.submit", "launch.measure", "alarms.set_head"),
+        *("models.fork", "launch.submit", "launch.try", "alarms.set_head"),
         *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
         *("checkpoints.try", "checkpoints.pin", "checkpoints.fork"),
         *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),

@@ -6,7 +6,7 @@ Run: python -m tests.readme   writes it; the tests compare.
 import re
 from pathlib import Path
 
-from hud_tui.keys import ACTIONS, Action
+from hud_tui.keys import ACTIONS, MEANINGS, Action
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -25,13 +25,27 @@ PLACES = {
     "group": "Live: one group",
     "overlays": "Live: what to compare with",
 }
-"""What the page calls the places that are not one of the five views."""
+"""What the page calls the places that are not one of the six views."""
 
 
 def keys() -> str:
     """The keys of every place, as Markdown tables."""
     places = dict.fromkeys(action.view for action in ACTIONS)
     return "\n".join(_table(place) for place in places)
+
+
+def meanings() -> str:
+    """What each key means, as a Markdown table; keys that mean the same share a row."""
+    rows: dict[str, list[str]] = {}
+    for key, meaning in MEANINGS.items():
+        rows.setdefault(meaning, []).append(f"<kbd>{key}</kbd>")
+    lines = [f"| {' '.join(keys)} | {meaning} |" for meaning, keys in rows.items()]
+    return "\n".join(["| key | meaning |", "|---|---|", *lines, ""])
+
+
+def keys_page(text: str) -> str:
+    """The page with both of its generated parts as they should be."""
+    return with_part(with_part(text, "meanings", meanings()), "keys", keys())
 
 
 def with_part(text: str, name: str, part: str) -> str:
@@ -58,4 +72,4 @@ def _row(action: Action) -> str:
 
 
 if __name__ == "__main__":
-    KEYS.write_text(with_part(KEYS.read_text(), "keys", keys()))
+    KEYS.write_text(keys_page(KEYS.read_text()))

@@ -297,7 +297,7 @@ class HeadMove:
     """Shown in the preview."""
 
 
-FOLDED = "This row folds several steps: {^checkpoints.toggle_fold} unfolds them."
+FOLDED = "This row folds several steps: {^checkpoints.open} unfolds them."
 
 
 def to_selected(run: Run, position: int, folded: bool) -> HeadMove:

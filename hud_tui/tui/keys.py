@@ -227,6 +227,8 @@ class KeyLine(Widget):
     def __init__(self, view: str) -> None:
         super().__init__()
         self.view = view
+        self._bound: Sequence[Action] = ()
+        """The view's actions whose keys are bound now, in the order of the table."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
@@ -239,7 +241,14 @@ class KeyLine(Widget):
             own = (action for action in of_view(self.view) if action.footer or self.typing)
             shut = getattr(self.app, "read_only", None) is not None
             can = (action for action in own if not (shut and action.id in WRITES))
-            self.actions = tuple(action for action in can if action.id in known)
+            self._bound = [action for action in can if action.id in known]
+            self.renew()
+
+    def renew(self) -> None:
+        """Show what the keys can do now; of a screen with `hints`, only what it says they can."""
+        hints = getattr(self.screen, "hints", None)
+        hinted = self._bound if self.typing or hints is None else hints(self._bound)
+        self.actions = tuple(hinted)
 
     async def on_click(self, event: Click) -> None:
         if action := event.style.meta.get(QUIET):

@@ -162,15 +162,15 @@ class Trial:
 
 WAITING = "submits as soon as the checks pass · {launch.leave} withdraws"
 LEADS = {
-    "choose": "{^launch.choose} checks the taskset under the cursor; {launch.path} takes a file.",
-    "type": "This service lists no tasksets: {launch.path} takes a taskset's name, or a file.",
-    "checked": "{^launch.choose} submits the run below; {launch.form} edits it; "
+    "choose": "{^launch.choose} checks the taskset under the cursor; {launch.file} takes a file.",
+    "type": "This service lists no tasksets: {launch.file} takes a taskset's name, or a file.",
+    "checked": "{^launch.choose} submits the run below; {launch.edit} edits it; "
     "{launch.leave} takes another taskset.",
     "replay": "This is a replay: nothing can be checked or launched in it. "
     "{app.view.live} shows its run.",
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
     "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
-    "{launch.form} edits it first.",
+    "{launch.edit} edits it first.",
 }
 
 

@@ -194,7 +194,8 @@ class Workspace:
 
     def head_moved_elsewhere(self, move: Move) -> None:
         to = named(self.session.run, move.after)
-        say(self._app, f"Somebody else set the head to {to}. z in Checkpoints undoes it.")
+        undo = keyed("{checkpoints.undo} in Checkpoints undoes it.")
+        say(self._app, f"Somebody else set the head to {to}. {undo}")
 
     def service_came_back(self) -> None:
         if self.view is not None:

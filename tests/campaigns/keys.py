@@ -45,6 +45,7 @@ SENT = {
     **{"enter": b"\r", "tab": b"\t", "escape": b"\x1b", "backspace": b"\x7f"},
     **{"up": b"\x1b[A", "down": b"\x1b[B", "right": b"\x1b[C", "left": b"\x1b[D"},
     **{"shift+right": b"\x1b[1;2C", "shift+left": b"\x1b[1;2D"},
+    **{"ctrl+right": b"\x1b[1;5C", "ctrl+left": b"\x1b[1;5D"},
     **{"home": b"\x1b[H", "end": b"\x1b[F", "shift+tab": b"\x1b[Z", "delete": b"\x1b[3~"},
     **{"pageup": b"\x1b[5~", "pagedown": b"\x1b[6~", "f1": b"\x1bOP"},
 }

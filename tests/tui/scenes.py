@@ -199,7 +199,7 @@ async def _launch(app: HudApp, pilot: Pilot[None]) -> None:
 
 async def _dialog(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
-    await pilot.press("u")
+    await pilot.press("b")
     await settle(pilot, lambda: app.screen.is_modal and app.screen.focused)
 
 

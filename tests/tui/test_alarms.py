@@ -88,10 +88,10 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert "zero-variance groups" in said
         assert shown.meaning in said
         assert shown.advice in said
-        await flown.press("a")
+        await flown.press("space")
         assert not badge(flown)
         assert "acknowledged" in str(view.text.render())
-        await flown.press("a", "A")
+        await flown.press("space", "A")
         assert not badge(flown)
         assert f"snoozed until step {5 + SNOOZE}, if it trains on" in str(view.text.render())
         view.run = replace(view.run, job=view.run.job.model_copy(update={"status": "running"}))
@@ -99,7 +99,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert f"snoozed for {SNOOZE} steps more" in str(view.text.render())
         await flown.press("A")
         assert badge(flown)
-        await flown.press("a", "y")
+        await flown.press("space", "y")
         assert shown.summary in flown.app.clipboard
     async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
@@ -163,7 +163,7 @@ async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served)
         await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
         view = view_of(flown)
         assert "All is well: 2 steps judged" in str(view.text.render())
-        await flown.press("H", "a", "A", "y", "enter")
+        await flown.press("H", "space", "A", "y", "enter")
         assert flown.app.screen is view, "keys of an alarm do nothing without one"
         rows = {row.key: row.cells[-1].plain for row in view.list.rows}
         assert rows["skipped:staleness"] == "not evaluated: metric staleness_mean not reported"

@@ -23,7 +23,7 @@ SCENES: dict[str, tuple[str, tuple[int, int], list[str]]] = {
     "usual": ("length-hack", USUAL, ["down"]),
     "small": ("off-policy", SMALL, []),
     "over": ("gradient-explosion", USUAL, ["end"]),
-    "acknowledged": ("off-policy", SMALL, ["a", "down", "A"]),
+    "acknowledged": ("off-policy", SMALL, ["space", "down", "A"]),
     "tiny": ("zero-variance", TINY, []),
     "well": ("", SMALL, []),
 }

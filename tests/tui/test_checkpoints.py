@@ -91,13 +91,13 @@ async def test_cancel_is_the_default_and_changes_nothing(served: Served) -> None
 
 async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
-        await set_head(flown, "u")
+        await set_head(flown, "b")
         assert await flown.head(model_id) == "step-000005"
         await flown.press("g")
-        await set_head(flown, "z")
+        await set_head(flown, "u")
         assert await flown.head(model_id) == "step-000006"
         await flown.press("G")
-        await set_head(flown, "Z")
+        await set_head(flown, "U")
         assert await flown.head(model_id) == "step-000005"
         assert flown.net.sent == [f"PUT /v2/models/{model_id}/head"] * 3
 
@@ -111,7 +111,7 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
             await flown.tree(model_id)
         )[2].id
         await flown.until(lambda: tree(flown).lanes.branches == 2)
-        await flown.press("z")
+        await flown.press("u")
         said = await flown.until_dialog()
         assert "Training has continued since: step-000008 descends from step-000003" in said
 
@@ -119,9 +119,9 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
 async def test_what_cannot_be_done_says_why(served: Served) -> None:
     async with tree_of(served, 1) as (flown, model_id):
         for key, why in (
-            ("u", "no parent to roll back to"),
-            ("z", "Nothing to undo"),
-            ("Z", "Nothing to redo"),
+            ("b", "no parent to roll back to"),
+            ("u", "Nothing to undo"),
+            ("U", "Nothing to redo"),
         ):
             await flown.press(key)
             await flown.until(lambda why=why: why in note(flown))
@@ -172,21 +172,21 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
 async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.answer = httpx.Response(409, json={"detail": "the head is locked"})
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "refused: the head is step-000006" in note(flown))
         assert "the head is locked" in "".join(n.message for n in flown.app._notifications)
         assert await flown.head(model_id) == "step-000006"
         assert len(flown.net.sent) == 1
-        await flown.press("z")
+        await flown.press("u")
         await flown.until(lambda: "Nothing to undo" in note(flown))
 
 
 async def test_a_service_that_keeps_keys_says_that_it_did_not_happen(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.lose = "request"
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "refused: the head is step-000006" in note(flown))
@@ -197,7 +197,7 @@ async def test_a_service_that_keeps_keys_says_that_it_did_not_happen(served: Ser
 async def test_a_service_that_keeps_keys_says_that_it_happened(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.lose = "answer"
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "head is step-000005 · verified · z undoes" in note(flown))
@@ -208,7 +208,7 @@ async def test_a_service_that_keeps_keys_says_that_it_happened(served: Served) -
 async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.lose, flown.net.keyless = "request", True
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         said = "no answer: the service says the head is still step-000006"
@@ -220,14 +220,14 @@ async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
 async def test_no_answer_but_it_did_happen(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.lose, flown.net.keyless = "answer", True
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         said = "no answer, but head is step-000005 · verified · z undoes"
         await flown.until(lambda: said in note(flown))
         assert len(flown.net.sent) == 1
         flown.net.lose = ""
-        await set_head(flown, "z")
+        await set_head(flown, "u")
         assert await flown.head(model_id) == "step-000006"
 
 
@@ -238,7 +238,7 @@ async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Serve
         notices = flown.app._notifications
         await flown.until(lambda: any("Somebody else" in n.message for n in notices))
         assert any("step-000002" in n.message for n in notices)
-        await flown.press("z")
+        await flown.press("u")
         said = await flown.until_dialog()
         assert "Somebody else set the head to step-000002" in said
         await flown.press("y")
@@ -248,7 +248,7 @@ async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Serve
 
 async def test_our_own_move_is_not_announced(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
-        await set_head(flown, "u")
+        await set_head(flown, "b")
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 7)
         assert not [n for n in flown.app._notifications if "Somebody" in n.message]
@@ -507,7 +507,7 @@ async def test_a_connection_that_is_renewed_while_the_tree_is_read_ends_nothing(
         await flown.until(lambda: old.wire.http.is_closed)
         gate.set()
         await flown.until(lambda: flown.view.run.loaded)
-        await set_head(flown, "u")
+        await set_head(flown, "b")
         assert await flown.head(model_id) == "step-000005"
 
 

@@ -82,7 +82,7 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
     start = Start("checkpoints", model=model_id)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.press("down", "n")
+        await flown.press("down", "e")
         await panel(flown, InputDialog)
         await flown.press(*"before the collapse", "enter")
         await flown.until(lambda: "✎" in line(flown, 2))
@@ -93,12 +93,12 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
         await flown.press("slash", *"note:collapse", "enter")
         assert under_cursor(flown) == "step-000005"
         assert "1 of 6 checkpoints" in note(flown)
-        await flown.press("n")
+        await flown.press("e")
         await panel(flown, InputDialog)
         flown.app.screen.query_one(Input).value = ""
         await flown.press("enter")
         await flown.until(lambda: "✎" not in details_of(flown))
-        await flown.press("escape", "G", "n")
+        await flown.press("escape", "G", "e")
         await flown.until(lambda: "A note belongs to a checkpoint" in note(flown))
 
 
@@ -110,18 +110,18 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
     start = Start("checkpoints", model=model_id)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.press("v")
+        await flown.press("V")
         await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
         assert "was not set yet" in str(flown.app.screen.query_one("#history-empty").render())
         await back(flown)
-        await set_head(flown, "u")
+        await set_head(flown, "b")
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
         await flown.until(lambda: len(flown.app.workspace.session.notebook.moves) == 2)
-        await set_head(flown, "z")
+        await set_head(flown, "u")
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.press("v")
+        await flown.press("V")
         await panel(flown, HistoryPanel)
         rows = [[cell.plain for cell in row.cells[1:]] for row in flown.app.screen.rows.rows]
         assert rows == [
@@ -137,7 +137,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
 
 async def test_a_fork_starts_at_any_checkpoint(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        await flown.press("down", "down", "B")
+        await flown.press("down", "down", "F")
         await panel(flown, InputDialog)
         assert "It starts at step-000004" in "\n".join(
             str(said.render()) for said in flown.app.screen.query(".dialog-line")
@@ -148,7 +148,7 @@ async def test_a_fork_starts_at_any_checkpoint(served: Served) -> None:
         models = (await flown.http.get("/v2/models")).json()["items"]
         [forked] = [model for model in models if model["name"] == "from four"]
         assert forked["forked_from"].endswith("@step-000004")
-        await flown.press("G", "B")
+        await flown.press("G", "F")
         await flown.until(lambda: "A fork starts at a checkpoint" in note(flown))
 
 
@@ -179,9 +179,9 @@ async def test_a_fork_says_where_it_starts(served: Served) -> None:
 
 async def test_one_prompt_is_sampled_from_two_checkpoints(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        await flown.press("s")
+        await flown.press("T")
         await flown.until(lambda: "Mark two checkpoints" in note(flown))
-        await flown.press("down", "s")
+        await flown.press("down", "T")
         await panel(flown, TryPanel)
         shown = flown.app.screen
         shown.prompt.value = "2 + 2 = ?"
@@ -207,7 +207,7 @@ async def test_what_is_typed_takes_the_place_of_the_prompt_that_is_proposed(
     async with tree_of(served) as (flown, _):
         monkeypatch.setattr(flown.view.client, "checkpoint_traces", traces)
         monkeypatch.setattr(flown.view.client, "trace_events", events)
-        await flown.press("down", "s")
+        await flown.press("down", "T")
         await panel(flown, TryPanel)
         shown = flown.app.screen
         await flown.until(lambda: shown.prompt.value == asked.text)

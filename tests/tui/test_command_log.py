@@ -9,6 +9,7 @@ import pytest
 from hud_tui.audit_log import NAME, CommandLog, Written, as_curl, as_hud, as_python
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen, entry_text, folded
 from tests.conftest import Served
@@ -59,7 +60,7 @@ def rows(app: Opened) -> list[list[str]]:
 async def test_nothing_was_changed_yet(served: Served, tmp_path: Path) -> None:
     async with logged(served, tmp_path / "state") as app:
         assert "Nothing was changed from this machine yet" in app.said("#log-text")
-        assert not app.screen.check_action("copy_curl", ())
+        assert not app.screen.check_action("copy_as", ())
         await app.press("C", "escape")
         await app.until_view("models")
 
@@ -79,8 +80,12 @@ async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_
         assert row[5] == "app"
         [one] = CommandLog(tmp_path).read()[0]
         assert one.by == "app"
-        for key, text in (("y", as_hud(one)), ("c", as_curl(one)), ("p", as_python(one))):
-            await app.press(key)
+        await app.press("y")
+        await app.until(lambda: app.app.clipboard == as_hud(one))
+        for keys, text in ((["enter"], as_curl(one)), (["right", "enter"], as_python(one))):
+            await app.press("Y")
+            await app.until(lambda: isinstance(app.screen, ChoiceDialog))
+            await app.press(*keys)
             await app.until(lambda text=text: app.app.clipboard == text)
         assert "again    HUD_API_URL=" in app.said("#log-text")
         assert (tmp_path / NAME).read_text().count("\n") == 1
@@ -121,10 +126,11 @@ async def test_hostile_entries_are_shown_and_cannot_act(
         for bad in ("\x1b", "\x07", "\u202e"):
             assert bad not in drawn
         await app.press("y")
-        await app.until(lambda: any("neither hud nor" in text for text in app.notices))
-        await app.press("p")
-        await app.until(lambda: any("not kept" in text for text in app.notices))
-        await app.press("c")
+        await app.until(lambda: any("Neither hud nor" in text for text in app.notices))
+        await app.press("Y")
+        await app.until(lambda: isinstance(app.screen, ChoiceDialog))
+        assert "what was sent is not kept" in " ".join(map(str, app.screen.lines))
+        await app.press("enter")
         await app.until(lambda: app.app.clipboard == as_curl(ODD))
 
 

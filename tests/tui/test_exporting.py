@@ -29,10 +29,10 @@ async def model(http: httpx.AsyncClient) -> Any:
     return await grown(http, "mine", 3)
 
 
-async def exported(app: Opened, place: Path, choice: str, key: str = "e") -> Path:
+async def exported(app: Opened, place: Path, choice: str) -> Path:
     """Press the key, choose, and wait for the file; it is what the notice says."""
     before = set(os.listdir(place))
-    await app.press(key)
+    await app.press("ctrl+e")
     said = await app.until_dialog()
     assert str(place) in said
     app.screen.query_one(f"#{choice}").focus()
@@ -60,7 +60,7 @@ async def test_every_view_is_exported_as_it_is(served: Served, model: Any, tmp_p
         for view, key in KEYS.items():
             await app.press(key)
             await app.until_view(view)
-            file = await exported(app, tmp_path, "svg", "E" if view == "launch" else "e")
+            file = await exported(app, tmp_path, "svg")
             assert file.name == f"mine-{view}.svg"
             assert ElementTree.fromstring(file.read_text("utf-8")).tag == f"{SVG}svg"
             if view == "checkpoints":
@@ -95,7 +95,7 @@ async def test_the_groups_are_the_table_where_they_are_looked_at(
     async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
         await app.until(lambda: run_of(app.app).series.length == 3)
-        await app.press("g")
+        await app.press("tab")
         await app.until(lambda: app.screen.pane == "groups")  # type: ignore[attr-defined]
         assert (await exported(app, tmp_path, "csv")).name == "mine-groups.csv"
 
@@ -116,7 +116,7 @@ async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path)
     before = os.listdir(tmp_path)
     async with opened(Connector(served), Start("status"), size=(40, 12), **into(tmp_path)) as app:
         await app.until_view("live")
-        await app.press("e")
+        await app.press("ctrl+e")
         await app.until_dialog()
         assert isinstance(app.screen, ChoiceDialog)
         await app.press("escape")
@@ -127,7 +127,7 @@ async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path)
 async def test_enter_writes_the_picture(served: Served, model: Any, tmp_path: Path) -> None:
     async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
         await app.until_view("live")
-        await app.press("e")
+        await app.press("ctrl+e")
         await app.until_dialog()
         await app.until(lambda: app.screen.focused and app.screen.focused.id == "svg")
         await app.press("enter")
@@ -142,7 +142,7 @@ async def test_a_place_that_cannot_be_written_to_is_told(
     await asyncio.to_thread(file.write_text, "")
     async with opened(Connector(served), Start("status"), **into(file)) as app:
         await app.until_view("live")
-        await app.press("e")
+        await app.press("ctrl+e")
         await app.until_dialog()
         await app.press("y")
         await app.until_notice("choose a directory that can be written to")

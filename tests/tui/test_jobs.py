@@ -336,7 +336,7 @@ async def test_c_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: 
         await one_rollout(flown)
         pane = screen(flown).browser.pane
         assert "logprob when it was sampled" in pane.plain
-        await flown.press("c")
+        await flown.press("v")
         await flown.until(lambda: "likelihood now" in pane.plain)
         trace = screen(flown).trace
         assert trace is not None
@@ -344,9 +344,9 @@ async def test_c_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: 
         assert "not known" not in pane.plain
         await flown.press("right_curly_bracket")
         await flown.until(lambda: screen(flown).trace.id in screen(flown)._now)
-        await flown.press("c")
+        await flown.press("v")
         await flown.until(lambda: "advantage: made rarer" in pane.plain)
-        await flown.press("c")
+        await flown.press("v")
         await flown.until(lambda: "logprob when it was sampled" in pane.plain)
 
 

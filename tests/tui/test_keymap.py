@@ -108,7 +108,7 @@ def test_the_app_does_not_start_with_a_key_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
-    (tmp_path / "config.toml").write_text("[keys]\nlive.freeze = 'entre'\n")
+    (tmp_path / "config.toml").write_text("[keys]\nlive.follow = 'entre'\n")
     assert main(["--local"]) == 2
     said = capsys.readouterr().err
-    assert f"{tmp_path / 'config.toml'}: keys.live.freeze: entre: no such key" in said
+    assert f"{tmp_path / 'config.toml'}: keys.live.follow: entre: no such key" in said

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from textual.widgets import Input, OptionList
 
-from hud_tui.keys import ACTIONS, VIEWS, Action, of_view, spell
+from hud_tui.keys import ACTIONS, MEANINGS, QUESTIONS, VIEWS, Action, of_view, spell
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, view_class
 from hud_tui.tui.keys import Palette, bindings, key_line
@@ -56,6 +56,54 @@ def test_no_key_is_bound_twice(view: str) -> None:
     if view in VIEWS:
         keys.update(key for action in of_view("app") for key in action.keys.split(","))
     assert [key for key, count in keys.items() if count > 1] == []
+
+
+NAMES: dict[str, set[str]] = {
+    **{"[": {"step(-1)", "cursor(-1)"}, "]": {"step(1)", "cursor(1)"}},
+    **{"{": {"rollout(-1)"}, "}": {"rollout(1)"}, "(": {"group(-1)"}, ")": {"group(1)"}},
+    **{"g": {"first", "edge(-1)"}, "G": {"last", "edge(1)"}, "home": {"first"}, "end": {"last"}},
+    **{"n": {"match(1)"}, "N": {"match(-1)"}, "/": {"filter", "search"}},
+    **{"+": {"zoom(1)"}, "=": {"zoom(1)"}, "-": {"zoom(-1)"}, "0": {"zoom(0)", "reset"}},
+    **{"<": {"place(-1)"}, "shift+↑": {"place(-1)"}, ">": {"place(1)"}, "shift+↓": {"place(1)"}},
+    **{"shift+←": {"cursor(-10)"}, "shift+→": {"cursor(10)"}},
+    **{"^←": {"pan(-1)"}, "alt+←": {"pan(-1)"}, "^→": {"pan(1)"}, "alt+→": {"pan(1)"}},
+    **{"↑": {"move(-1)", "move(0, -1)", "field(-1)"}, "k": {"move(-1)", "move(0, -1)"}},
+    **{"↓": {"move(1)", "move(0, 1)", "field(1)"}, "j": {"move(1)", "move(0, 1)"}},
+    "←": {"cursor(-1)", "rollout(-1)", "pick(-1)", "fold", "close_fold"},
+    "h": {"move(-1, 0)", "rollout(-1)", "pick(-1)", "fold", "close_fold"},
+    "→": {"cursor(1)", "rollout(1)", "pick(1)", "unfold"},
+    "l": {"move(1, 0)", "rollout(1)", "pick(1)", "unfold"},
+    **{"pgup": {"page(-1)"}, "^u": {"page(-1)"}, "pgdn": {"page(1)"}, "^d": {"page(1)"}},
+    **{"tab": {"pane(1)"}, "shift+tab": {"pane(-1)"}},
+    "enter": {"open", "choose", "enlarge", "fold"},
+    "esc": {"leave", "close"},
+    "space": {"acknowledge", "fold", "leave_out", "open", "pick(1)", "show_or_hide"},
+    **{"a": {"fold_all", "charts"}, "A": {"snooze"}, "b": {"roll_back"}, "c": {"compare"}},
+    **{"C": {"log"}, "d": {"details"}, "D": {"drop"}, "e": {"edit", "note"}, "f": {"follow"}},
+    **{"F": {"fork"}, "H": {"set_head"}, "J": {"raw"}, "L": {"log"}, "m": {"mark"}},
+    **{"M": {"unmark"}, "o": {"order"}, "O": {"outliers"}, "p": {"pin"}, "P": {"protect"}},
+    **{"q": {"quit", "leave"}, "r": {"refresh"}, "R": {"resume_run", "resume_job"}},
+    **{"s": {"smooth(1)"}, "S": {"smooth(-1)"}, "t": {"theme"}, "T": {"try"}},
+    **{"u": {"undo"}, "z": {"undo"}, "U": {"redo"}, "Z": {"redo"}},
+    **{"v": {"next_view"}, "V": {"history"}, "x": {"axis"}, "X": {"cancel_run", "cancel_job"}},
+    **{"y": {"copy"}, "Y": {"copy_as"}, "*": {"best"}, "'": {"jump"}},
+    **{"^e": {"export"}, "^l": {"reset_layout"}, "^o": {"file"}, "^r": {"reconnect"}},
+    **{"^s": {"submit"}, "^c": {"interrupt"}, "^q": {"interrupt"}},
+    **{":": {"command_palette"}, "^p": {"command_palette"}, "?": {"help"}, "f1": {"help"}},
+    **{str(n): {f"view('{view}')"} for n, view in enumerate(VIEWS[:-1], 1)},
+    **{"6": {"alarms"}, "!": {"alarms"}},
+}
+"""What is done by a key, in all places together: each a way of its one meaning."""
+
+
+def test_a_key_means_one_thing_in_every_view() -> None:
+    """`MEANINGS` says what; a dialog and the first screen ask a question, and letters answer it."""
+    found: dict[str, set[str]] = {}
+    for action in ACTIONS:
+        for key in action.keys.split(",") if action.view not in QUESTIONS else ():
+            found.setdefault(spell(key), set()).add(action.name)
+    assert found == NAMES
+    assert found.keys() == MEANINGS.keys()
 
 
 @pytest.mark.parametrize("view", HOLDERS)

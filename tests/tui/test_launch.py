@@ -132,7 +132,7 @@ async def test_a_file_is_typed_checked_and_its_mistakes_named(
     unknown = {**ROW, "id": "divide", "slug": "d"}
     path = write(tmp_path / "mine.jsonl", ROW, unknown, {**ROW, "env": "moon", "slug": "m"})
     async with launch(served) as app:
-        await app.press("slash", *path, "enter")
+        await app.press("ctrl+o", *path, "enter")
         found = await checked(app)
         assert "✘ environments" in found
         assert "moon" in found
@@ -185,7 +185,7 @@ async def test_f_shows_all_that_was_found_in_the_order_of_the_file(
         found = await checked(app)
         assert "bad.jsonl line 1: field env" in found
         assert found.splitlines()[-1] == "f shows all that was found"
-        await app.press("f")
+        await app.press("d")
         await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
         pane = app.app.screen.query_one(TextPane)
         await app.until(lambda: pane.lines)
@@ -203,7 +203,7 @@ async def test_what_fails_is_seen_before_what_is_well(served: Served, tmp_path: 
     async with launch(served, source=path) as app:
         found = await checked(app)
         assert found.startswith("✘")
-        await app.press("f")
+        await app.press("d")
         await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
         pane = app.app.screen.query_one(TextPane)
         await app.until(lambda: pane.lines)
@@ -213,7 +213,7 @@ async def test_what_fails_is_seen_before_what_is_well(served: Served, tmp_path: 
 
 async def test_no_such_taskset_names_those_there_are(served: Served) -> None:
     async with launch(served) as app:
-        await app.press("slash", *"mixd", "enter")
+        await app.press("ctrl+o", *"mixd", "enter")
         assert "did you mean mixed" in await checked(app)
 
 

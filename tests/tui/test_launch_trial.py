@@ -62,12 +62,12 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
     async with launch(served, source=file) as app:
         await checked(app)
         assert slugs(app) == ["dead", "even", "easy"]
-        await app.press("m")
+        await app.press("T")
         await tried(app)
         assert slugs(app) == ["even", "dead", "easy"]
         assert [row[7] for row in rows(app)] == ["signal", "too hard", "too easy"]
         assert "low signal: 1 of 3 tasks" in said(app, "#findings")
-        await app.press("X")
+        await app.press("D")
         await app.until(lambda: slugs(app) == ["even", "✘ dead", "✘ easy"])
         assert "signal: 1 of 1 task " in said(app, "#findings")
         assert "2 left out" in said(app, "#summary")
@@ -91,11 +91,11 @@ async def test_one_task_is_left_out_and_taken_in_again(served: Served, file: str
     async with launch(served, source=file) as app:
         await checked(app)
         view(app).tasks.focus()
-        await app.press("down", "x")
+        await app.press("down", "space")
         await app.until(lambda: slugs(app) == ["dead", "✘ even", "easy"])
-        await app.press("x")
+        await app.press("space")
         await app.until(lambda: slugs(app) == ["dead", "even", "easy"])
-        for key in ("x", "up", "x", "down", "down", "x"):
+        for key in ("space", "up", "space", "down", "down", "space"):
             await app.press(key)
         await app.until(lambda: "every task to train on is left out" in view(app).blocked)
 
@@ -104,7 +104,7 @@ async def test_escape_stops_a_trial(served: Served, file: str) -> None:
     served.service.hosted._line = asyncio.Semaphore(0)
     async with launch(served, source=file) as app:
         await checked(app)
-        await app.press("m")
+        await app.press("T")
         await app.until(lambda: "of 24 rollouts" in said(app, "#lead"))
         await app.until(lambda: len(served.service.hosted._tasks) == 24)
         await app.press("escape")
@@ -127,9 +127,9 @@ async def test_the_command_line_may_ask_for_the_trial(served: Served, file: str)
 
 async def test_nothing_is_tried_without_tasks(served: Served) -> None:
     async with launch(served) as app:
-        await app.press("m")
+        await app.press("T")
         assert not trial(app).running
-        await app.press("X")
+        await app.press("D")
         assert trial(app).left_out == frozenset()
 
 
@@ -138,12 +138,12 @@ async def test_elsewhere_it_is_asked_before_rollouts_are_made(served: Served, fi
         await checked(app)
         client = app.app.workspace.session.client
         client.settings = replace(client.settings, local=False)
-        await app.press("m")
+        await app.press("T")
         assert "3 groups of 8: 24 rollouts by the service" in await app.until_dialog()
         await app.press("escape")
         await app.until_view("launch")
         assert not trial(app).signals
-        await app.press("m")
+        await app.press("T")
         await app.until_dialog()
         await app.press("y")
         await tried(app)

@@ -123,9 +123,9 @@ async def test_the_panes_of_live(served: Served, model: Any, state: Path) -> Non
         await app.press("l")
         await app.until(lambda: live(app).focus_key == live(app).keys[1])
         chart = live(app).focus_key
-        await app.press("g")
+        await app.press("enter", "tab")
         await app.until(lambda: live(app).focused is live(app).query_one(GroupGrid))
-        await app.press("w", "o", "plus")
+        await app.press("v", "o")
         await app.until(lambda: live(app).full)
     async with session(served, state) as app:
         await app.until_view("live")
@@ -236,7 +236,7 @@ async def test_a_reset_shows_every_view_as_at_first(
         await app.press("3")
         await app.until_view("live")
         await app.until(lambda: live(app).focused is live(app).metrics)
-        await app.press("g", "plus", "L")
+        await app.press("escape", "enter", "tab", "L")
         await app.until(lambda: live(app).full and live(app).lens.log and live(app).focused)
         await app.press("ctrl+l")
         assert "as at first" in await app.until_dialog()

@@ -20,7 +20,7 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
 
-OVER = frozenset({"charts", "overlay", "export"})
+OVER = frozenset({"charts", "compare", "export"})
 """Actions that open something over the view."""
 SIZES = ((80, 24), (120, 40), (40, 12))
 
@@ -198,7 +198,7 @@ async def test_tab_goes_round_the_panes_and_shows_them_where_there_is_room_for_o
         await pilot.press("shift+tab")
         await until(lambda: isinstance(stage.focused, EventLog))
         assert not stage.live.query_one(FocusChart).display
-        await pilot.press("g")
+        await pilot.press("shift+tab")
         await until(lambda: isinstance(stage.focused, GroupGrid))
 
 
@@ -211,7 +211,7 @@ async def test_o_sorts_the_groups() -> None:
         assert grid.order is Order.SIGNAL
         assert "signal first" in text_of(grid)
         assert "all bad" not in text_of(grid).splitlines()[2]
-        await pilot.press("g", "down", "down", "j", "pagedown")
+        await pilot.press("tab", "down", "down", "j", "pagedown")
         assert "┄ all bad" in text_of(grid)
 
 
@@ -314,7 +314,7 @@ async def test_an_empty_view_says_what_to_press(run: Run, said: str) -> None:
         nothing = stage.live.query_one("#nothing")
         assert nothing.display
         assert said in str(nothing.render())
-        await pilot.press("s", "f", "enter", "left", "tab", "X", "R", "y", "g")
+        await pilot.press("s", "f", "enter", "left", "tab", "X", "R", "y", "v")
         assert not stage.live.frozen
         stage.play(runs.run_of(3))
         await pilot.pause()
@@ -328,7 +328,7 @@ async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
         assert "[bold red]not[/x] ␛[31mred" in text_of(stage.live.metrics)
         assert "⚠ 11 missing" in text_of(stage.live.query_one(FocusChart))
         for _ in stage.live.shown.series.keys:
-            for key in ("l", "left", "L", "c", "s", "S"):
+            for key in ("l", "left", "L", "O", "s", "S"):
                 await pilot.press(key)
         assert stage.live.focus_key == "infinite"
 

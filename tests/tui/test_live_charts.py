@@ -123,13 +123,13 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
     stage = Stage(runs.run_of(80))
     async with stage.run_test(size=(120, 40)) as pilot:
         chart = stage.live.query_one(FocusChart)
-        await pilot.press("i")
+        await pilot.press("plus")
         assert "steps 41–80" in text_of(chart)
-        await pilot.press("left_square_bracket")
+        await pilot.press("ctrl+left")
         assert "steps 21–60" in text_of(chart)
-        await pilot.press("right_square_bracket", "O")
+        await pilot.press("ctrl+right", "minus")
         assert "steps" not in text_of(chart).splitlines()[0]
-        await pilot.press("i", "i", "shift+left", "shift+left", "shift+left")
+        await pilot.press("plus", "plus", "shift+left", "shift+left", "shift+left")
         assert stage.live.cursor == 50
         start, stop = stage.live.lens.rows(80)
         assert start <= 50 < stop
@@ -142,11 +142,11 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
     ("keys", "said"),
     [
         (["0"], "All steps are shown."),
-        (["O"], "All steps are shown."),
-        (["left_square_bracket"], "All steps are shown: i shows fewer"),
-        (["i", "right_square_bracket"], "These are the newest steps."),
-        (["i", *["left_square_bracket"] * 3], "These are the first steps."),
-        (["i"] * 5, "No closer: at least 10 steps are shown."),
+        (["minus"], "All steps are shown."),
+        (["ctrl+left"], "All steps are shown: + shows fewer"),
+        (["plus", "ctrl+right"], "These are the newest steps."),
+        (["plus", *["ctrl+left"] * 3], "These are the first steps."),
+        (["plus"] * 5, "No closer: at least 10 steps are shown."),
     ],
 )
 async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so(
@@ -167,32 +167,32 @@ async def test_outliers_leave_the_chart_and_are_counted() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         stage.live.focus_key = "one spike"
         chart = stage.live.query_one(FocusChart)
-        await pilot.press("c")
+        await pilot.press("O")
         assert "clipped: 1 column beyond" in text_of(chart)
         assert "1.0M" not in text_of(chart)
-        await pilot.press("c", "b")
+        await pilot.press("O", "v")
         assert not stage.live.lens.envelope
 
 
 async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
     stage = Stage(runs.branched(60, 30, 40), client=runs.Catalog({"m1": (runs.MODEL, ())}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("v", "down", "enter")
+        await pilot.press("c", "down", "enter")
         await until(lambda: stage.screen is stage.live)
         await pilot.press("shift+left", "shift+left", "left")
         line = text_of(stage.live.query_one(FocusChart)).splitlines()[0]
         assert "vs step-000060 .797" in line
         assert "▼-.2" in line
-        await pilot.press("v", "escape")
+        await pilot.press("c", "escape")
         assert stage.live.lens.overlay is not None
-        await pilot.press("v", "home", "enter")
+        await pilot.press("c", "home", "enter")
         await until(lambda: stage.live.lens.overlay is None)
 
 
 async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({"m1": (runs.MODEL, ())}))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("v")
+        await pilot.press("c")
         foot = stage.screen.query_one("#overlays-foot")
         await until(lambda: "no other branch yet" in str(foot.render()))
         await until(lambda: foot.size.height == 2)
@@ -203,7 +203,7 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
     models = {"m1": (runs.MODEL, ()), "m2": (FORK, runs.checkpoints(9)), "m3": (BASE, ())}
     stage = Stage(runs.run_of(60), client=runs.Catalog(models))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("v")
+        await pilot.press("c")
         picker = stage.screen
         assert isinstance(picker, OverlayList)
         await until(lambda: bool(picker.models))
@@ -221,9 +221,11 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
 async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
     stage = Stage(runs.run_of(30), state=lambda: tmp_path)
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("m")
+        await pilot.press("a")
         assert isinstance(stage.screen, ChartList)
-        await pilot.press("space", "down", "J", "J", "K", "down", "enter")
+        await pilot.press(
+            "space", "down", "greater_than_sign", "shift+down", "less_than_sign", "down", "enter"
+        )
         await until(lambda: stage.screen is stage.live)
         assert stage.live.keys[:2] == ["reward_std", "heldout_reward"]
         assert stage.live.focus_key == "loss:sum"
@@ -234,7 +236,7 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
         assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
         assert again.live.lens.log
         assert again.live.lens.smoothing == 3
-        await pilot.press("m", "0", "escape")
+        await pilot.press("a", "0", "escape")
         assert again.live.keys[0] == "reward_mean"
         assert "hidden" not in text_of(again.live.metrics)
 
@@ -242,7 +244,7 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
 async def test_the_list_of_charts_says_what_a_metric_means() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("m", *["down"] * 4)
+        await pilot.press("a", *["down"] * 4)
         note = str(stage.screen.query_one("#charts-note").render())
         assert "kl_sample_train" in note
         assert "Healthy ≤.010." in note
@@ -285,7 +287,7 @@ async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:
     async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("shift+left")
         assert stage.live.cursor == 9900
-        await pilot.press(*["i"] * 6, "shift+left")
+        await pilot.press(*["plus"] * 6, "shift+left")
         assert stage.live.cursor == 9890
         await pilot.press("left", "shift+right")
         assert stage.live.cursor == 9899

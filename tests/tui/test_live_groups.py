@@ -43,7 +43,7 @@ async def opened(stage: Stage) -> GroupScreen:
 async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(120, 50)) as pilot:
-        await pilot.press("g", "w")
+        await pilot.press("tab", "v")
         grid = groups_of(stage)
         assert grid.face is Face.STRIP
         lines = text_of(grid).splitlines()
@@ -58,17 +58,17 @@ async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
 async def test_the_strip_says_what_its_cells_mean_on_a_narrow_terminal_too() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("g", "w")
+        await pilot.press("tab", "v")
         assert "colour mean, height spread, ═ ┄ none" in text_of(groups_of(stage))
 
 
 async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("w")
+        await pilot.press("tab", "v")
         await pilot.click(GroupGrid, offset=(21, 4))
         await until(lambda: stage.live.cursor == 20)
-        await pilot.press("g", "enter")
+        await pilot.press("enter")
         assert groups_of(stage).face is Face.REWARDS
         assert "step-000021" in text_of(groups_of(stage))
 
@@ -77,7 +77,7 @@ async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
     run = runs.with_metrics({"reward_mean": [0.5] * 10_000})
     stage = Stage(run)
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "w")
+        await pilot.press("tab", "v")
         grid = groups_of(stage)
         assert "a column is 100 steps, the last drawn" in str(grid.title(116))
         assert "step-000001 … step-010000" in text_of(grid)
@@ -97,7 +97,7 @@ async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
 async def test_the_strip_names_the_step_under_the_crosshair_where_there_is_room() -> None:
     stage = Stage(runs.run_of(112))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "w", "left")
+        await pilot.press("tab", "v", "left")
         await until(lambda: " step-000112 ▼" in text_of(groups_of(stage)))
         assert text_of(groups_of(stage)).splitlines()[1].index("▼") == 112
 
@@ -105,10 +105,10 @@ async def test_the_strip_names_the_step_under_the_crosshair_where_there_is_room(
 async def test_the_strip_shows_the_steps_that_the_charts_do() -> None:
     stage = Stage(runs.run_of(300))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("g", "w", "home", "i", "i")
+        await pilot.press("tab", "v", "home", "plus", "plus")
         await until(lambda: "step-000001 … step-000075" in text_of(groups_of(stage)))
         assert "a column" not in groups_of(stage).title(80)
-        await pilot.press("right_square_bracket")
+        await pilot.press("ctrl+right")
         await until(lambda: "step-000038 … step-000112" in text_of(groups_of(stage)))
 
 
@@ -116,7 +116,7 @@ async def test_the_strip_shows_the_steps_that_the_charts_do() -> None:
 async def test_waste_is_summed_up_worst_task_first(size: tuple[int, int]) -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=size) as pilot:
-        await pilot.press("g", "w", "w", "plus")
+        await pilot.press("enter", "tab", "v", "v")
         grid = groups_of(stage)
         await until(lambda: "mul-02" in text_of(grid))
         text = text_of(grid)
@@ -131,7 +131,7 @@ async def test_waste_is_summed_up_worst_task_first(size: tuple[int, int]) -> Non
 async def test_waste_is_that_of_the_steps_up_to_the_crosshair() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("w", "w", "home")
+        await pilot.press("tab", "v", "v", "home")
         await until(lambda: "of 96 rollouts" in text_of(groups_of(stage)))
 
 
@@ -139,7 +139,7 @@ async def test_a_pane_takes_the_whole_view_and_escape_folds_it_back() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(120, 40)) as pilot:
         small = stage.live.metrics.size.height
-        await pilot.press("plus")
+        await pilot.press("enter")
         await until(lambda: stage.live.metrics.size.height > small)
         await pilot.press("tab")
         await until(lambda: groups_of(stage).size.height > 30)
@@ -179,7 +179,7 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
 async def test_every_key_of_a_group_works() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({}))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("g", "enter")
+        await pilot.press("tab", "enter")
         screen = await opened(stage)
         columns = screen.columns
         await pilot.press("right", "l", "right", "left", "h")
@@ -190,10 +190,10 @@ async def test_every_key_of_a_group_works() -> None:
         assert stage.clipboard.startswith("The answer is ␛[1m")
         assert "␛ removed ×1" in text_of(columns)
         await pilot.press("down", "j", "up", "k", "pagedown", "ctrl+d", "pageup", "ctrl+u")
-        await pilot.press("right_curly_bracket")
+        await pilot.press("right_parenthesis")
         await until(lambda: "add-06" in str(screen.query_one("#group-facts").render()))
         assert columns.picked == 0
-        await pilot.press("left_curly_bracket", "left_curly_bracket")
+        await pilot.press("left_parenthesis", "left_parenthesis")
         await until(lambda: "add-00" in str(screen.query_one("#group-facts").render()))
         assert all(strip.cell_length == columns.width for strip in columns.shown)
         await pilot.press("question_mark", "escape", "escape")
@@ -203,7 +203,7 @@ async def test_every_key_of_a_group_works() -> None:
 async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({}))
     async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("shift+left", "g", "down", "down", "enter")
+        await pilot.press("shift+left", "tab", "down", "down", "enter")
         columns = (await opened(stage)).columns
         short = columns.answers
         assert "1–4 in sight" in text_of(columns)
@@ -220,7 +220,7 @@ async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
 async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({}))
     async with stage.run_test(size=(80, 24), notifications=True) as pilot:
-        await pilot.press("g", "enter")
+        await pilot.press("tab", "enter")
         group = await opened(stage)
         assert "? help" in str(group.query_one("#group-foot").render())
         for keys in (["escape"], [*"next rollout", "enter"]):
@@ -232,7 +232,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
             await pilot.press(*keys)
             await until(lambda: stage.screen is group)
         await until(lambda: group.columns.picked == 1)
-        await pilot.press("left_curly_bracket", "left_curly_bracket")
+        await pilot.press("left_parenthesis", "left_parenthesis")
         said = [notice.message for notice in stage._notifications]
         assert said == ["That is the step's first group."]
 
@@ -240,7 +240,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
 async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", *["down"] * 4, "enter")
+        await pilot.press("tab", *["down"] * 4, "enter")
         screen = await opened(stage)
         said = str(screen.query_one("#group-facts").render())
         assert "all bad: every advantage is 0, so it taught nothing" in said
@@ -255,7 +255,7 @@ class Refusing(runs.Catalog):
 async def test_a_rollout_that_cannot_be_read_says_so() -> None:
     stage = Stage(runs.run_of(60), client=Refusing({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "enter")
+        await pilot.press("tab", "enter")
         screen = await opened(stage)
         assert "It cannot be read: no" in text_of(screen.columns)
         await pilot.press("escape")
@@ -295,14 +295,14 @@ async def test_traces_are_asked_for_where_the_checkpoint_does_not_name_them() ->
     client = Listing({})
     stage = Stage(unnamed(runs.run_of(60)), client=client)
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "down", "enter")
+        await pilot.press("tab", "down", "enter")
         screen = await opened(stage)
         assert "add-06" in str(screen.query_one("#group-facts").render())
         for one in screen.columns.answers:
             step, task, rollout = map(int, str(one.trace_id).split("/"))
             assert (step, task, rollout + 1) == (60, 6, one.number)
             assert one.reward == runs.rewards(60, 6, 8)[rollout]
-        await pilot.press("left_curly_bracket")  # whose listed rewards are others
+        await pilot.press("left_parenthesis")  # whose listed rewards are others
         await until(lambda: "The service does not say" in text_of(screen.columns))
         assert client.asked == 1
 
@@ -322,7 +322,7 @@ async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
     before = runs.run_of(5)
     stage = Stage(runs.sampling(before, 3), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "enter")
+        await pilot.press("tab", "enter")
         screen = await opened(stage)
         assert "add-00  step 6" in facts_of(screen)
         assert len(screen.columns.answers) == 3
@@ -343,7 +343,7 @@ async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
 async def test_a_task_of_the_step_that_is_sampled_is_no_other_step_s() -> None:
     stage = Stage(runs.sampling(runs.run_of(5), 20), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", *["down"] * 8, "enter")
+        await pilot.press("tab", *["down"] * 8, "enter")
         screen = await group_screen(stage)
         assert "step 6  no rollout yet" in facts_of(screen)
         await pilot.press("y", "right", "escape")
@@ -353,7 +353,7 @@ async def test_rewards_without_rollouts_are_shown_alone() -> None:
     run = replace(runs.sampling(runs.run_of(5), 20), rollout_ids={})
     stage = Stage(run, client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "enter")
+        await pilot.press("tab", "enter")
         screen = await group_screen(stage)
         assert "The service does not say" in text_of(screen.columns)
 
@@ -362,7 +362,7 @@ async def test_rewards_without_rollouts_are_shown_alone() -> None:
 async def test_a_cursor_that_was_moved_stays_in_its_step(again: tuple[str]) -> None:
     stage = Stage(runs.run_of(5), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g")
+        await pilot.press("tab")
         await until(lambda: stage.focused is groups_of(stage))
         stage.play(runs.run_of(6))
         await until(lambda: "step-000006" in text_of(groups_of(stage)))
@@ -381,7 +381,7 @@ async def test_a_step_that_is_sampled_is_pinned_until_it_is_given_up() -> None:
     before = runs.run_of(5)
     stage = Stage(runs.sampling(before, 20), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "down")
+        await pilot.press("tab", "down")
         await until(lambda: "step 6 · pinned" in text_of(groups_of(stage)))
         stage.play(runs.sampling(runs.run_of(6), 20))
         await until(lambda: "step-000006 · pinned" in text_of(groups_of(stage)))
@@ -400,7 +400,7 @@ async def test_the_waste_of_a_task_opens_its_last_group() -> None:
         client=runs.Catalog({}),
     )
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("g", "w", "w", "enter")
+        await pilot.press("tab", "v", "v", "enter")
         screen = await opened(stage)
         said = str(screen.query_one("#group-facts").render())
         assert "mul-02  step-000059" in said

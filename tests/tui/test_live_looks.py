@@ -27,13 +27,13 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
     "crosshair": (lambda: runs.run_of(60), USUAL, ["shift+left", "shift+left", "i", "c"], LIVE),
     "crosshair-small": (lambda: runs.run_of(60), SMALL, ["shift+left", "enter"], LIVE),
     "compared": (lambda: runs.branched(60, 30, 40), USUAL, ["v", "down", "enter", "left"], LIVE),
-    "charts": (lambda: runs.run_of(60), USUAL, ["m", "down", "space"], LIVE),
-    "charts-small": (lambda: runs.run_of(60), SMALL, ["m", "down", "J"], LIVE),
-    "compare": (lambda: runs.branched(60, 30, 40), SMALL, ["v", "down"], LIVE),
-    "strip": (lambda: runs.run_of(60), USUAL, ["shift+left", "g", "w", "plus"], LIVE),
-    "strip-small": (lambda: runs.run_of(300), SMALL, ["shift+left", "g", "w"], LIVE),
-    "waste": (lambda: runs.run_of(60), USUAL, ["g", "w", "w"], LIVE),
-    "waste-small": (lambda: runs.run_of(60), SMALL, ["g", "w", "w", "plus"], LIVE),
+    "charts": (lambda: runs.run_of(60), USUAL, ["a", "down", "space"], LIVE),
+    "charts-small": (lambda: runs.run_of(60), SMALL, ["a", "down", "greater_than_sign"], LIVE),
+    "compare": (lambda: runs.branched(60, 30, 40), SMALL, ["c", "down"], LIVE),
+    "strip": (lambda: runs.run_of(60), USUAL, ["enter", "tab", "v", "shift+left"], LIVE),
+    "strip-small": (lambda: runs.run_of(300), SMALL, ["tab", "v", "shift+left"], LIVE),
+    "waste": (lambda: runs.run_of(60), USUAL, ["tab", "v", "v"], LIVE),
+    "waste-small": (lambda: runs.run_of(60), SMALL, ["enter", "tab", "v", "v"], LIVE),
     "failed": (lambda: runs.failed_run(30), SMALL, [], LIVE),
     "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
 }
@@ -59,7 +59,7 @@ def test_looks(scene: str, snap_compare: Callable[..., bool]) -> None:
 @pytest.mark.parametrize("size", [SMALL, USUAL], ids=["small", "usual"])
 def test_a_group_looks(size: tuple[int, int], snap_compare: Callable[..., bool]) -> None:
     async def read(pilot: Pilot[None]) -> None:
-        await pilot.press("shift+left", "g", "down", "down", "enter")
+        await pilot.press("shift+left", "tab", "down", "down", "enter")
 
         async def whole() -> bool:
             await pilot.pause()

@@ -80,7 +80,7 @@ async def test_where_the_views_have_no_room_a_click_lists_them() -> None:
             await hand.click(place)
             await hand.until(lambda: isinstance(app.screen, ViewList))
             assert "Watch the run" in "".join(hand.lines)
-            await hand.click("Steer the checkpoint tree")
+            await hand.click("See the checkpoints; set the head")
             await hand.until(lambda: shown(app) == "checkpoints")
 
 
@@ -103,6 +103,9 @@ async def test_the_count_of_alarms_opens_them() -> None:
 
 async def test_a_footer_s_key_does_what_the_key_does() -> None:
     async with scene("checkpoints") as (app, hand):
+        assert "set head" not in hand.lines[-1], "the head is under the cursor"
+        await hand.pilot.press("down")
+        await hand.until(lambda: "set head" in hand.lines[-1])
         await hand.click((hand.lines[-1].index("set head"), 39))
         await hand.until(lambda: app._notifications or isinstance(app.screen, Dialog))
     async with scene("models") as (app, hand):
@@ -143,13 +146,13 @@ async def test_the_first_question_is_answered_by_a_click() -> None:
 OVERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "help": ("models", ("question_mark",)),
     "fork": ("models", ("home", "F")),
-    "export": ("models", ("e",)),
-    "findings": ("launch", ("f",)),
-    "charts": ("live", ("m",)),
-    "overlays": ("live", ("v",)),
-    "group": ("live", ("g", "enter")),
-    "head": ("checkpoints", ("u",)),
-    "history": ("checkpoints", ("v",)),
+    "export": ("models", ("ctrl+e",)),
+    "findings": ("launch", ("d",)),
+    "charts": ("live", ("a",)),
+    "overlays": ("live", ("c",)),
+    "group": ("live", ("tab", "enter")),
+    "head": ("checkpoints", ("b",)),
+    "history": ("checkpoints", ("V",)),
     "compare": ("checkpoints", ("down", "c")),
     "copy as": ("jobs", ("Y",)),
 }
@@ -195,7 +198,7 @@ async def test_a_dialog_s_buttons_are_clicked_and_cancel_changes_nothing() -> No
 async def test_a_panel_s_foot_is_clicked() -> None:
     async with scene("checkpoints") as (app, hand):
         view = app.screen
-        await hand.pilot.press("v")
+        await hand.pilot.press("V")
         await hand.until(lambda: isinstance(app.screen, HistoryPanel))
         await hand.click("esc back")
         await hand.until(lambda: app.screen is view)
@@ -275,7 +278,7 @@ async def test_all_findings_are_a_click_away() -> None:
         trouble = Finding("args", "failure", "a fault " * 20, "mend it " * 20)
         findings.findings = (*findings.findings, *[trouble] * 9)
         await hand.until(lambda: "shows all that was found" in "".join(hand.lines))
-        await hand.click("f shows all that was found")
+        await hand.click("d shows all that was found")
         await hand.until(lambda: isinstance(app.screen, FindingsPanel))
 
 
@@ -385,7 +388,7 @@ async def test_metrics_are_clicked_and_the_wheel_scrolls_them() -> None:
         await hand.click(hand.cell(grid, 10, 0))  # its heading
         assert live.focus_key == third
         await hand.click(hand.cell(grid, 10, 2), times=2)
-        await hand.until(lambda: live.pane == "groups")
+        await hand.until(lambda: live.full)
 
 
 async def test_in_the_curve_of_the_chosen_metric_a_click_points_at_a_step() -> None:
@@ -430,7 +433,7 @@ async def test_groups_are_clicked_and_two_clicks_open_one() -> None:
 
 async def test_the_strip_is_clicked_to_a_step_and_opened() -> None:
     async with stage() as (app, hand):
-        await hand.pilot.press("g", "w")
+        await hand.pilot.press("tab", "v")
         grid = app.screen.query_one(GroupGrid)
         await hand.until(lambda: grid.face is Face.STRIP)
         await hand.click(hand.cell(grid, 20, 3))
@@ -452,7 +455,7 @@ async def test_events_are_scrolled() -> None:
 
 async def test_charts_and_overlays_are_chosen_by_two_clicks() -> None:
     async with stage() as (app, hand):
-        await hand.pilot.press("m")
+        await hand.pilot.press("a")
         await hand.until(lambda: isinstance(app.screen, ChartList) and app.screen.rows.rows)
         rows = app.screen.rows
         key = rows.rows[3].key
@@ -463,7 +466,7 @@ async def test_charts_and_overlays_are_chosen_by_two_clicks() -> None:
         await hand.until(lambda: key not in app.live.choices.hidden)
         await hand.click(hand.cell(rows, 5, 4), times=2)
         await hand.until(lambda: app.screen is app.live and app.live.focus_key == key)
-        await hand.pilot.press("v")
+        await hand.pilot.press("c")
         await hand.until(lambda: isinstance(app.screen, OverlayList))
         await hand.click("nothing", times=2)
         await hand.until(lambda: app.screen is app.live)

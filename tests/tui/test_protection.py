@@ -63,7 +63,7 @@ async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
     async with tree_of(served, 3) as (flown, model_id):
         protect(flown, model_id)
         before = await flown.head(model_id)
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         await named(flown)
@@ -71,7 +71,7 @@ async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
         await flown.until(lambda: flown.app.screen is flown.view)
         assert await flown.head(model_id) == before
         assert flown.net.sent == []
-        await flown.press("u")
+        await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
         await named(flown)

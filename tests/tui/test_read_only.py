@@ -22,9 +22,9 @@ WHY = ReadOnly("started with --read-only", "start without it to change something
 SAID = f"read-only: {WHY.why}\n{WHY.cure}"
 KEYS = {
     "models": ("F",),
-    "launch": ("ctrl+s", "m"),
+    "launch": ("ctrl+s", "T"),
     "live": ("X",),
-    "checkpoints": ("H", "u", "z", "Z", "s", "p", "B"),
+    "checkpoints": ("H", "b", "u", "U", "T", "p", "F"),
     "jobs": ("X", "R"),
 }
 

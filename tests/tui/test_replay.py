@@ -182,7 +182,7 @@ async def test_views_say_what_a_replay_does_not_have() -> None:
         live = app.screen
         await until(lambda: bool(run_of(app).series.length) and not run_of(app).training)
         await until(lambda: bool(live.query_one(GroupGrid).groups.rows))
-        await pilot.press("g", "enter")
+        await pilot.press("tab", "enter")
         await until(lambda: isinstance(app.screen, GroupScreen))
         group = app.screen
         await until(lambda: "A replay keeps the rewards" in said_in(group, "#group-prompt"))

@@ -95,11 +95,11 @@ def test_any_text_is_a_key_or_is_refused(written: str) -> None:
 
 
 def test_ids_are_quoted_or_tables() -> None:
-    nested = {"live": {"freeze": "F", "cursor": {"-1": ["b", "left"]}}, "app.quit": "Q"}
-    want = {"live.freeze": "F", "live.cursor.-1": "b,left", "app.quit": "Q"}
-    with pytest.raises(BadTuning, match=r"live\.envelope"):
+    nested = {"live": {"follow": "F", "cursor": {"-1": ["O", "left"]}}, "app.quit": "Q"}
+    want = {"live.follow": "F", "live.cursor.-1": "O,left", "app.quit": "Q"}
+    with pytest.raises(BadTuning, match=r"live\.outliers"):
         read_keymap(nested)
-    assert read_keymap({**nested, "live.envelope": "f12"}) == {**want, "live.envelope": "f12"}
+    assert read_keymap({**nested, "live.outliers": "f12"}) == {**want, "live.outliers": "f12"}
 
 
 def test_no_id_is_the_beginning_of_another() -> None:
@@ -111,12 +111,12 @@ def test_no_id_is_the_beginning_of_another() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ('live.freese = "F"', r"keys.live.freese: .*did you mean live.freeze\?"),
-        ('live.freeze = "entre"', r"keys.live.freeze: entre: no such key; did you mean enter\?"),
-        ("live.freeze = 3", "keys.live.freeze: expected a key"),
-        ("live.freeze = []", "keys.live.freeze: expected a key"),
-        ('live.freeze = "s"', r"keys.live.freeze: s is also the key of live.smooth.1"),
-        ('live.freeze = "q"', r"keys.live.freeze: q is also the key of app.quit"),
+        ('live.folow = "F"', r"keys.live.folow: .*did you mean live.follow\?"),
+        ('live.follow = "entre"', r"keys.live.follow: entre: no such key; did you mean enter\?"),
+        ("live.follow = 3", "keys.live.follow: expected a key"),
+        ("live.follow = []", "keys.live.follow: expected a key"),
+        ('live.follow = "s"', r"keys.live.follow: s is also the key of live.smooth.1"),
+        ('live.follow = "q"', r"keys.live.follow: q is also the key of app.quit"),
         ('app.quit = "f"', r"keys.app.quit: f is also the key of .*\.\w+"),
         ('checkpoints.note = "j"', r"keys.checkpoints.note: j is also the key of list.move.1"),
         ('models.fork = "x"\nmodels.copy = "x"', r"x is also the key of models"),
@@ -133,8 +133,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, table: str, said: str) -> None:
 
 
 def test_two_actions_may_change_places(tmp_path: Path) -> None:
-    keymap = read_keymap({"live.freeze": "s", "live.smooth.1": "f"})
-    assert keymap == {"live.freeze": "s", "live.smooth.1": "f"}
+    keymap = read_keymap({"live.follow": "s", "live.smooth.1": "f"})
+    assert keymap == {"live.follow": "s", "live.smooth.1": "f"}
 
 
 def test_a_key_that_two_share_as_it_comes_may_stay() -> None:
@@ -177,14 +177,14 @@ def test_the_command_lists_every_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
-    (tmp_path / "config.toml").write_text('[keys]\nlive.freeze = ["F", "f6"]\n')
+    (tmp_path / "config.toml").write_text('[keys]\nlive.follow = ["F", "f6"]\n')
     assert main(["--headless", "keys"]) == 0
     document = json.loads(capsys.readouterr().out)
     rows = {row["id"]: row for row in document["data"]["keys"]}
     assert document["kind"] == "keys"
     assert list(rows) == [action.id for action in ACTIONS]
-    assert rows["live.freeze"]["keys"] == ["F", "f6"]
-    assert rows["live.freeze"]["changed"] is True
+    assert rows["live.follow"]["keys"] == ["F", "f6"]
+    assert rows["live.follow"]["changed"] is True
     assert rows["app.help"] == {
         "id": "app.help",
         "view": "app",
@@ -197,7 +197,7 @@ def test_the_command_lists_every_key(
     assert main(["keys", "live"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(of_view("live"))
-    assert any(re.match(r"live\.freeze +F f6 +Hold what", line) for line in lines)
+    assert any(re.match(r"live\.follow +F f6 +Follow the newest", line) for line in lines)
 
 
 def test_the_command_refuses_what_the_app_would(
@@ -206,6 +206,6 @@ def test_the_command_refuses_what_the_app_would(
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
     assert main(["keys", "nowhere"]) == 2
     assert "there are panel" in capsys.readouterr().err
-    (tmp_path / "config.toml").write_text("[keys]\nlive.freese = 'x'\n")
+    (tmp_path / "config.toml").write_text("[keys]\nlive.folow = 'x'\n")
     assert main(["--headless", "keys"]) == 2
-    assert "did you mean live.freeze" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "did you mean live.follow" in json.loads(capsys.readouterr().out)["error"]["message"]

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import KEYS, README, ROOT, keys, with_part
+from tests.readme import KEYS, README, ROOT, keys_page, with_part
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_keys_are_those_of_the_program() -> None:
     text = KEYS.read_text()
-    assert with_part(text, "keys", keys()) == text, "run: python -m tests.readme"
+    assert keys_page(text) == text, "run: python -m tests.readme"
 
 
 def test_a_part_without_markers_is_refused() -> None:

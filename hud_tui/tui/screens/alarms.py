@@ -98,6 +98,11 @@ class AlarmsScreen(HudScreen):
             return self.alarm is not None
         return super().check_action(action, parameters)
 
+    def can(self, action: str) -> bool:
+        if action == "set_head":
+            return self.alarm is not None and self.alarm.before_id is not None
+        return True
+
     @on(RowList.Opened)
     async def action_open(self) -> None:
         """Go to the step that it began with, in Live."""

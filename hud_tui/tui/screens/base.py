@@ -20,7 +20,7 @@ from textual.widgets import Input, Static
 from hud_tui.client.client import HudClient
 from hud_tui.config import OFFLINE
 from hud_tui.errors import HudError
-from hud_tui.keys import key
+from hud_tui.keys import Action, key
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.disk import engine_place
@@ -412,6 +412,7 @@ class HudScreen(Screen[None]):
         """Show the news. Those that come before the view is built wait until it is resumed."""
         if self.is_built:
             self.run, self.freshness = run, freshness
+            self.renew_hints()
 
     def watch_focused(self) -> None:
         self.call_after_refresh(make_way, self)
@@ -426,6 +427,22 @@ class HudScreen(Screen[None]):
 
     def lay_out(self) -> None:
         """Show panes and filters as they were left: when it is built, and when that is reset."""
+
+    def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """Of these, what the focused pane can do now, most used first: the keys on the last line.
+
+        A key that is not among them still says, when it is pressed, why it does nothing.
+        """
+        return [action for action in actions if self.can(action.name)]
+
+    def can(self, action: str) -> bool:
+        """Whether an action, by its name, would do something now."""
+        return True
+
+    def renew_hints(self) -> None:
+        """Show the hints anew: what they depend on has changed."""
+        if self.is_built and (line := self.query_one_optional(KeyLine)):
+            line.renew()
 
     def follow_layout(self) -> None:
         """Show what is new of the layout."""

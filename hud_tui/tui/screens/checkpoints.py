@@ -78,7 +78,9 @@ AT_HEAD = (
 
 STEPS_MOST = 4
 """Steps from one checkpoint whose rollouts are read, the newest."""
-NEED_TWO = "Mark two checkpoints with m, or put the cursor on one that is not served."
+NEED_TWO = (
+    "Mark two checkpoints ({checkpoints.mark}), or put the cursor on one that is not the head."
+)
 
 
 def _ask(node: Checkpoint) -> ConfirmDialog:
@@ -124,10 +126,12 @@ class CheckpointsScreen(HudScreen):
 
     @property
     def selected(self) -> Checkpoint | None:
-        """The checkpoint under the cursor; None on a folded run and on the base weights."""
-        if self.at.folded or self.at.position == ROOT:
+        """The checkpoint under the cursor; None on a folded run, on the base weights, and while the
+        tree of another model is laid out."""
+        at, tree = self.at, self.run.tree
+        if at.folded or at.position == ROOT or at.position >= len(tree):
             return None
-        return self.run.tree[self.at.position]
+        return tree[at.position]
 
     def body(self) -> Iterable[Widget]:
         with Container(id="tree-panes"):
@@ -212,6 +216,7 @@ class CheckpointsScreen(HudScreen):
             self.session.at = None if at.position == ROOT else self.run.tree[at.position].id
         self.say(Content() if moved and self.focused is not self.filter_field else None)
         self.show_details(at)
+        self.renew_hints()
 
     @on(CheckpointDetails.Resized)
     def _laid_out(self) -> None:
@@ -374,6 +379,7 @@ class CheckpointsScreen(HudScreen):
         kept = [id_ for id_ in self.marked if id_ != node.id]
         self.marked = tuple(kept if len(kept) < len(self.marked) else [*kept[-1:], node.id])
         self.show_marks()
+        self.renew_hints()
 
     def pair(self) -> tuple[int, int] | None:
         """What is compared: the two that are marked, else the one that is, or the head, with
@@ -390,7 +396,7 @@ class CheckpointsScreen(HudScreen):
         """Metrics, how they were trained, how they are related, and what got better or worse."""
         pair = self.pair()
         if pair is None:
-            self.warn(NEED_TWO)
+            self.warn(keyed(NEED_TWO))
         else:
             self._compare(*pair)
 
@@ -417,7 +423,7 @@ class CheckpointsScreen(HudScreen):
         """Sample one prompt from both, to see them side by side."""
         pair, model = self.pair(), self.run.model
         if pair is None or model is None:
-            self.warn(NEED_TWO)
+            self.warn(keyed(NEED_TWO))
             return
         nodes = [self.run.tree[position] for position in pair]
         why = next((why for why in map(refusal, nodes) if why), "")
@@ -431,9 +437,10 @@ class CheckpointsScreen(HudScreen):
         self.app.push_screen(TryPanel(self.client, model, left, right))
 
     def action_unmark(self) -> None:
-        """Take both marks off."""
+        """Remove both marks."""
         self.marked = ()
         self.show_marks()
+        self.renew_hints()
 
     # Notes on checkpoints, and what is kept of them whatever the disk limit.
 
@@ -555,6 +562,37 @@ class CheckpointsScreen(HudScreen):
 
     # The view: what it holds, the cursor, copying.
 
+    def can(self, action: str) -> bool:
+        tree, node, head = self.run.tree, self.selected, self.run.tree.head
+        if self.run.model is None:
+            return False
+        match action:
+            case "set_head":
+                return node is not None and self.at.position != head and not refusal(node)
+            case "roll_back":
+                return head is not None and tree.parent(head) != ROOT
+            case "undo":
+                return bool(self.session.journal.done)
+            case "redo":
+                return bool(self.session.journal.undone)
+            case "best":
+                return tree.best is not None and self.at.position != tree.best
+            case "jump" | "filter":
+                return bool(len(tree))
+            case "compare" | "try":
+                return self.pair() is not None
+            case "mark" | "note" | "fork":
+                return node is not None
+            case "pin":
+                return node is not None and self.client.settings.local
+            case "copy":
+                return self.at.position != ROOT
+            case "unmark":
+                return bool(self.marked)
+            case "leave":
+                return bool(self.filter_field.value)
+        return True
+
     def on_mount(self) -> None:
         if self.context.start.command == "head":
             self.watch(self, "run", self._open_start)
@@ -565,7 +603,8 @@ class CheckpointsScreen(HudScreen):
         return tree_sheet(self.run, self.session.notebook.notes)
 
     @on(CheckpointTree.Opened)
-    def action_toggle_fold(self) -> None:
+    def action_open(self) -> None:
+        """Unfold the steps under the cursor, or fold them; else show the details."""
         if not self.tree_list.toggle():
             self.action_details()
 
@@ -587,6 +626,14 @@ class CheckpointsScreen(HudScreen):
             tree.follow = True
             self.session.at = None
         self.say()
+
+    def action_best(self) -> None:
+        """To the checkpoint with the best reward, held-out where that is known."""
+        best = self.run.tree.best
+        if best is None:
+            self.warn("No checkpoint has a reward yet.")
+        else:
+            self.tree_list.go(best)
 
     def action_jump(self) -> None:
         """To the head; from there to the best checkpoint, then to the newest alarm's onset."""

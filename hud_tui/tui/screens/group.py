@@ -34,7 +34,7 @@ REPLAYED = "A replay keeps the rewards of a group, not its task and not what its
 """In the place of the task, for there is no service to ask."""
 FOOT = (
     "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
-    "{group.group.-1} {group.group.1} group  {group.copy} copy  "
+    "{group.group.-1}{group.group.1} group  {group.copy} copy  "
     "{group.help} help  {group.leave} back"
 )
 

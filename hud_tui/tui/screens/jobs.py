@@ -229,7 +229,7 @@ AT_LEVEL = {
     "step": {Level.TRACES},
     "follow": {Level.TRACES},
     "rollout": {Level.ROLLOUT},
-    "shade": {Level.ROLLOUT},
+    "next_view": {Level.ROLLOUT},
     "match": {Level.ROLLOUT},
     "copy_as": {Level.ROLLOUT},
 }
@@ -385,7 +385,7 @@ class JobsScreen(HudScreen):
             None if grade is None else grade.get("evaluation_result"),
         )
 
-    def action_shade(self) -> None:
+    def action_next_view(self) -> None:
         """Shade the tokens by logprob, by the ratio to the policy of now, or by advantage."""
         self.shade = NEXT[self.shade]
         self.redraw()
@@ -530,6 +530,10 @@ class JobsScreen(HudScreen):
 
     def show(self) -> None:
         """Draw this level as it is known."""
+        self._draw()
+        self.renew_hints()
+
+    def _draw(self) -> None:
         job = self.job
         if self.level is Level.JOBS:
             self.browser.show_jobs(self.jobs, self.context.clock(), self.session.replays)
@@ -634,3 +638,18 @@ class JobsScreen(HudScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done at this level."""
         return action not in AT_LEVEL or self.level in AT_LEVEL[action]
+
+    def can(self, action: str) -> bool:
+        job, browser = self.job, self.browser
+        match action:
+            case "open" | "copy":
+                return self.level is Level.ROLLOUT or browser.list.key is not None
+            case "leave":
+                return self.level is not Level.JOBS or bool(browser.field.value)
+            case "match(1)" | "match(-1)":
+                return bool(browser.pane.hits)
+            case "cancel_job":
+                return job is not None and not why_no_cancel(job)
+            case "resume_job":
+                return job is not None and not why_no_resume(job)
+        return True

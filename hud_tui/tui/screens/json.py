@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -18,6 +19,7 @@ from textual.widgets import Input, Static
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import find_job, raw_status
 from hud_tui.errors import HudUsage
+from hud_tui.keys import Action
 from hud_tui.rl.json_tree import MOST_FOUND, JsonTree, Line, Path, path_text, shown, value_text
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
@@ -211,6 +213,14 @@ class JsonScreen(Leavable[None]):
     def watch_focused(self) -> None:
         self.call_after_refresh(make_way, self)
 
+    def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """Of these, what can be done now: see `HudScreen.hints`."""
+        line = self.shown.line
+        idle = set() if line is not None and line.folds else {"fold", "fold_all"}
+        idle |= set() if self._found else {"match(1)", "match(-1)"}
+        idle |= set() if line is not None else {"copy", "copy_as", "search"}
+        return [action for action in actions if action.name not in idle]
+
     @property
     def shown(self) -> JsonView:
         return self.query_one(JsonView)
@@ -231,6 +241,7 @@ class JsonScreen(Leavable[None]):
         line = self.shown.line
         path = one_line(path_text(line.path), 400) if line is not None else "empty"
         self.query_one("#json-path", Static).update(Content.styled(f" {path}", "$text-muted"))
+        self.query_one(KeyLine).renew()
 
     @on(JsonView.Opened)
     def action_fold(self) -> None:
@@ -247,7 +258,7 @@ class JsonScreen(Leavable[None]):
     def action_close_fold(self) -> None:
         self.shown.to_parent()
 
-    def action_unfold_all(self) -> None:
+    def action_fold_all(self) -> None:
         if not self.shown.unfold_all():
             self.notify("too long to unfold at once", severity="warning")
 
@@ -264,18 +275,18 @@ class JsonScreen(Leavable[None]):
             self.notify(f"nothing has {one_line(event.value, 60)!r}", markup=False)
         self._say()
 
-    def action_next_match(self, by: int) -> None:
+    def action_match(self, by: int) -> None:
         """The next match, or the one before; from the last on to the first."""
         if self._found:
             self._at = (self._at + by) % len(self._found)
             self.shown.find(self._found[self._at])
 
-    def action_copy_path(self) -> None:
+    def action_copy(self) -> None:
         line = self.shown.line
         if line is not None:
             self.app.copy_to_clipboard(path_text(line.path))
 
-    def action_copy_value(self) -> None:
+    def action_copy_as(self) -> None:
         line = self.shown.line
         if line is not None:
             text = line.value if isinstance(line.value, str) else value_text(line.value)

@@ -42,7 +42,7 @@ from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
 from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.findings import Findings, whole_lines
-from hud_tui.tui.widgets.form import RunForm
+from hud_tui.tui.widgets.form import FilterField, RunForm
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import JobParameters, Model, Taskset
@@ -140,14 +140,27 @@ def taskset_rows(tasksets: Iterable[Taskset], chosen: str | None) -> list[Row]:
     ]
 
 
-def task_rows(tasks: Sequence[Task], trial: Trial) -> list[Row]:
-    """The first rows of a taskset as the trial orders them, and how many more there are."""
+def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
+    """The first rows of a taskset as the trial orders them, and how many more there are.
+
+    `text` keeps only the tasks that have each of its words in slug, scenario, split or args.
+    """
     make = trial_row if trial.signals or trial.left_out else _task_row
-    rows = [make(place, tasks[place], trial) for place in trial.order(tasks)[:MOST_ROWS]]
-    if len(tasks) > MOST_ROWS:
-        more = Content.styled(f"… and {len(tasks) - MOST_ROWS} more", "$text-muted")
+    words = text.casefold().split()
+    places = [place for place in trial.order(tasks) if _has(tasks[place], words)]
+    rows = [make(place, tasks[place], trial) for place in places[:MOST_ROWS]]
+    if len(places) > MOST_ROWS:
+        more = Content.styled(f"… and {len(places) - MOST_ROWS} more", "$text-muted")
         rows.append(Row("more", (more,), heading=True))
     return rows
+
+
+def _has(task: Task, words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    split, args = task.columns.get("split", ""), json.dumps(task.args, ensure_ascii=False)
+    text = f"{task.slug} {task.env}:{task.scenario} {split} {args}".casefold()
+    return all(word in text for word in words)
 
 
 def task_columns(trial: Trial) -> Sequence[Column]:
@@ -242,6 +255,9 @@ class LaunchScreen(HudScreen):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.draft = Draft()
+        self.sources = RowList(TASKSET_COLUMNS, id="tasksets")
+        self.tasks = RowList(TASK_COLUMNS, id="tasks", least=22)
+        self.filter_field = FilterField("filter the tasks by slug, scenario or args", "task-filter")
         self._trial: Worker[None] | None = None
         self.tasksets: list[Taskset] = []
         self._checked_for: str | None = None
@@ -254,11 +270,7 @@ class LaunchScreen(HudScreen):
     def form(self) -> RunForm:
         return self.query_one(RunForm)
 
-    @property
-    def tasks(self) -> RowList:
-        return self.query_one("#tasks", RowList)
-
-    def action_measure(self) -> None:
+    def action_try(self) -> None:
         """Roll out groups with the model, to see which tasks teach; or stop that."""
         if self.draft.trial.running:
             self.stop_trial()
@@ -334,17 +346,17 @@ class LaunchScreen(HudScreen):
             slugs = frozenset({self.draft.tasks[place].slug})
             self._show(self.draft.trial.toggled(slugs))
 
-    def action_leave_dead(self) -> None:
+    def action_drop(self) -> None:
         """Leave out all tasks that teach nothing, or take them in again."""
         dead = self.draft.trial.dead(self.draft.tasks)
         if dead:
             self._show(self.draft.trial.toggled(dead))
         else:
-            said = keyed("no task is known to teach nothing: {launch.measure} tries them")
+            said = keyed("no task is known to teach nothing: {launch.try} tries them")
             self.notify(said, severity="warning", markup=False)
 
     @on(RowList.Titled, "#tasks")
-    def action_sort(self) -> None:
+    def action_order(self) -> None:
         """As in the file, or the tasks with most spread first."""
         self._show(replace(self.draft.trial, by_std=not self.draft.trial.by_std))
         self.tasks.action_first()
@@ -356,10 +368,6 @@ class LaunchScreen(HudScreen):
         return int(key) if key is not None and key.isdigit() else None
 
     # A taskset is chosen, or a file, and checked before anything is spent.
-
-    @property
-    def sources(self) -> RowList:
-        return self.query_one("#tasksets", RowList)
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
@@ -380,6 +388,10 @@ class LaunchScreen(HudScreen):
         """Enter on a taskset: check it, and go to the button."""
         if self.sources.has_focus and self.sources.key is not None:
             self._take(self.sources.key)
+
+    @on(RowList.Moved)
+    def _cursor_moved(self) -> None:
+        self.renew_hints()
 
     @on(RowList.Opened, "#tasksets")
     def _opened(self, event: RowList.Opened) -> None:
@@ -436,15 +448,27 @@ class LaunchScreen(HudScreen):
             return
         self._list_sources()
         self.tasks.lay(task_columns(self.draft.trial))
-        self.tasks.show(task_rows(self.draft.tasks, self.draft.trial))
+        self.tasks.show(task_rows(self.draft.tasks, self.draft.trial, self.filter_field.value))
         self.show_state()
 
-    def action_findings(self) -> None:
+    def action_details(self) -> None:
         """All that the checks found, which the pane beside the tasksets may have no room for."""
         title = f"What the checks found in {self.draft.source or 'no taskset yet'}"
         self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
 
-    def action_path(self) -> None:
+    def action_filter(self) -> None:
+        self.filter_field.focus()
+
+    @on(Input.Changed, "#task-filter")
+    def _filter(self) -> None:
+        self.show_tasks()
+
+    @on(Input.Submitted, "#task-filter")
+    def _filtered(self) -> None:
+        self.tasks.focus()
+        self.filter_field.display = bool(self.filter_field.value)
+
+    def action_file(self) -> None:
         self.query_one("#path", Input).focus()
 
     def action_refresh(self) -> None:
@@ -459,19 +483,46 @@ class LaunchScreen(HudScreen):
         yield Static(id="lead", markup=False)
         with Horizontal(id="source"):
             with Vertical(id="choice"):
-                yield RowList(TASKSET_COLUMNS, id="tasksets")
+                yield self.sources
                 yield Input(
-                    placeholder="/ file, or taskset",
+                    placeholder=keyed("{launch.file} file, or taskset"),
                     id="path",
                     suggester=FileSuggester(),
                     compact=True,
                 )
             yield Findings(id="findings")
-        yield RowList(TASK_COLUMNS, id="tasks", least=22)
+        yield self.filter_field
+        yield self.tasks
         yield RunForm(id="form")
         with Horizontal(id="send"):
             yield Static(id="summary", markup=False)
             yield Button("Submit", id="submit", compact=True)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "leave_out":
+            return self.tasks.has_focus
+        return super().check_action(action, parameters)
+
+    def can(self, action: str) -> bool:
+        draft = self.draft
+        match action:
+            case "choose":
+                return self.sources.has_focus and self.sources.key is not None
+            case "submit":
+                return not self.blocked or draft.checking
+            case "try":
+                return bool(draft.tasks) and not draft.checking and self.run.model is not None
+            case "leave_out" | "copy":
+                return self.place is not None
+            case "drop":
+                return bool(draft.trial.dead(draft.tasks))
+            case "order":
+                return bool(draft.trial.signals)
+            case "filter":
+                return bool(draft.tasks)
+            case "details":
+                return bool(draft.found_in_all)
+        return True
 
     @property
     def button(self) -> Button:
@@ -483,6 +534,7 @@ class LaunchScreen(HudScreen):
         return self.run.model is not None and self.run.model.id == self.session.first_fork
 
     def on_mount(self) -> None:
+        self.filter_field.display = False
         self.sources.focus()
         self.read()
 
@@ -557,6 +609,7 @@ class LaunchScreen(HudScreen):
         if self.session.replays:
             lead = keyed(LEADS["replay"])
         self.query_one("#lead", Static).update(lead)
+        self.renew_hints()
 
     @on(RunForm.Changed)
     def _form_changed(self) -> None:
@@ -605,7 +658,7 @@ class LaunchScreen(HudScreen):
             self.session.first_fork = None
             await self.app.switch_mode("live")
 
-    def action_form(self) -> None:
+    def action_edit(self) -> None:
         self.form.focus_first()
 
     def action_field(self, by: int) -> None:
@@ -621,12 +674,19 @@ class LaunchScreen(HudScreen):
             self.copy(self.draft.tasks[self.place].slug)
 
     def action_leave(self) -> None:
-        """Esc: stop the trial; withdraw a submission that waits; else back to the tasksets."""
-        if self.draft.trial.running:
+        """Stop the trial; withdraw a submission that waits; clear the filter; else back to the
+        tasksets."""
+        if self.focused is self.filter_field:
+            self.tasks.focus()
+            self.filter_field.display = bool(self.filter_field.value)
+        elif self.draft.trial.running:
             self.stop_trial()
         elif self.draft.waiting:
             self.draft = replace(self.draft, waiting=False)
             self.show_state()
+        elif self.filter_field.value:
+            self.filter_field.value = ""
+            self.filter_field.display = False
         else:
             self.sources.focus()
 

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hud_tui.keys import key, keyed
+from hud_tui.keys import Action, key, keyed
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.compare import Overlay
 from hud_tui.rl.curves import WEIGHTS
@@ -247,7 +247,7 @@ def _held(run: Run, frozen: Run) -> Content:
         left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
         late = f" · now at {one_line(label(run.head), 24)}" if left else late
     at = one_line(label(frozen.head), 24)
-    return Content.styled(f"⏸ frozen at {at}{late} · {key('live.freeze')} follows", "bold $warning")
+    return Content.styled(f"⏸ frozen at {at}{late} · {key('live.follow')} follows", "bold $warning")
 
 
 def _no_job(run: Run) -> str:
@@ -289,35 +289,26 @@ HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
 VIEW_ACTIONS = frozenset(
     {
-        *(
-            "full",
-            "leave",
-            "open",
-            "cursor",
-            "first",
-            "last",
-            "smooth",
-            "axis",
-            "log",
-            "clip",
-            "envelope",
-        ),
-        *(
-            "charts",
-            "overlay",
-            "zoom",
-            "pan",
-            "freeze",
-            "groups",
-            "face",
-            "order",
-            "pane",
-            "move",
-            "page",
-        ),
+        *("leave", "open", "cursor", "first", "last", "smooth", "axis", "log", "outliers"),
+        *("charts", "compare", "zoom", "pan", "follow", "next_view", "order"),
+        *("pane", "move", "page", "edge"),
     }
 )
 """What changes the view of a run alone."""
+CHART_HINTS = (
+    *("cursor(-1)", "open", "pane(1)", "follow", "smooth(1)", "compare", "zoom(1)", "zoom(-1)"),
+    *("cancel_run", "resume_run", "leave", "next_view", "zoom(0)", "charts", "axis", "log"),
+    "outliers",
+)
+HINTS: dict[str, tuple[str, ...]] = {
+    "metrics": CHART_HINTS,
+    "groups": (
+        *("open", "next_view", "pane(1)", "order", "cursor(-1)", "follow", "zoom(1)", "zoom(-1)"),
+        *("cancel_run", "resume_run", "leave"),
+    ),
+    "events": ("open", "pane(1)", "follow", "cancel_run", "resume_run", "leave"),
+}
+"""What each pane's keys are used for most, most used first."""
 
 
 class LiveScreen(HudScreen):
@@ -350,6 +341,7 @@ class LiveScreen(HudScreen):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.sight = ChartData()
+        self.groups = GroupGrid()
         self._wanted = REWARD
         """The metric for the focus chart, once the run has it."""
 
@@ -361,6 +353,10 @@ class LiveScreen(HudScreen):
 
     def watch_lens(self, lens: ChartView) -> None:
         self.choices = self.choices.seen_through(lens)
+        self.renew_hints()
+
+    def watch_cursor(self) -> None:
+        self.renew_hints()
 
     def _arrange(self) -> None:
         keys = self.choices.shown(self.shown.series.keys)
@@ -445,11 +441,16 @@ class LiveScreen(HudScreen):
     def action_axis(self) -> None:
         self.lens = replace(self.lens, axis=self.lens.axis.following)
 
-    def action_clip(self) -> None:
+    def action_outliers(self) -> None:
         self.lens = replace(self.lens, clip=not self.lens.clip)
 
-    def action_envelope(self) -> None:
-        self.lens = replace(self.lens, envelope=not self.lens.envelope)
+    def action_next_view(self) -> None:
+        """The next view of the pane: the groups' faces, the curves with or without their range."""
+        groups = self.groups
+        if self.pane == "groups":
+            groups.face = groups.face.following
+        elif self.pane == "metrics":
+            self.lens = replace(self.lens, envelope=not self.lens.envelope)
 
     def action_zoom(self, times: int) -> None:
         """Closer, or further away; 0 shows all of the run."""
@@ -463,7 +464,7 @@ class LiveScreen(HudScreen):
         """Which metrics are shown, and in which order."""
         self.app.push_screen(ChartList(self))
 
-    def action_overlay(self) -> None:
+    def action_compare(self) -> None:
         """Which branch or model is laid over the curves."""
         self.app.push_screen(OverlayList(self))
 
@@ -494,7 +495,7 @@ class LiveScreen(HudScreen):
         return self.query_one(KINDS[self.pane])
 
     def on_mount(self) -> None:
-        groups = self.query_one(GroupGrid)
+        groups = self.groups
         self.watch(groups, "face", self._keep_face, init=False)
         self.watch(groups, "order", self._keep_order, init=False)
 
@@ -508,7 +509,7 @@ class LiveScreen(HudScreen):
 
     def lay_out(self) -> None:
         super().lay_out()
-        kept, groups = self.context.layout.now, self.query_one(GroupGrid)
+        kept, groups = self.context.layout.now, self.groups
         self.choices = read_choices(self.session.store)
         self.lens = self.choices.lens
         self._wanted = kept.chart
@@ -517,6 +518,7 @@ class LiveScreen(HudScreen):
         self.show_pane(kept.pane)
 
     def _keep_face(self, face: Face) -> None:
+        self.renew_hints()
         self.context.layout.arrange(face=face)
 
     def _keep_order(self, order: Order) -> None:
@@ -530,25 +532,22 @@ class LiveScreen(HudScreen):
         names: dict[type[Widget], str] = {kind: name for name, kind in KINDS.items()}
         self.pane = names.get(type(event.widget), self.pane)
         if self.pane != "groups":
-            self.query_one(GroupGrid).pinned = None
+            self.groups.pinned = None
         self.context.layout.arrange(pane=self.pane)
 
     def action_pane(self, step: int) -> None:
         """Go to the next pane, or the one before."""
         self.show_pane(PANES[(PANES.index(self.pane) + step) % len(PANES)])
 
-    def action_full(self) -> None:
-        """Give the pane all of the view, or fold it back."""
-        self.full = not self.full
-
     def watch_full(self, full: bool) -> None:
         self.set_class(full, "-full")
+        self.renew_hints()
         if self.is_mounted:
             self.context.layout.arrange(full_pane=full)
 
     def action_leave(self) -> None:
         """One layer out: the full pane, the step of the groups, the crosshair, the comparison."""
-        groups = self.query_one(GroupGrid)
+        groups = self.groups
         if self.full:
             self.full = False
         elif groups.pinned is not None:
@@ -560,10 +559,7 @@ class LiveScreen(HudScreen):
 
     def action_last(self) -> None:
         self.point(self.shown.series.length)
-        self.query_one(GroupGrid).pinned = None
-
-    def action_groups(self) -> None:
-        self.show_pane("groups")
+        self.groups.pinned = None
 
     def show_pane(self, pane: str) -> None:
         """Bring a pane into sight, and give it the focus."""
@@ -576,7 +572,7 @@ class LiveScreen(HudScreen):
         if self.pane == "metrics":
             self.metrics.move(columns, rows)
         elif self.pane == "groups":
-            self.query_one(GroupGrid).move(rows)
+            self.groups.move(rows)
         else:
             self.focused_pane.scroll_rows(rows)
 
@@ -585,26 +581,37 @@ class LiveScreen(HudScreen):
         if self.pane == "metrics":
             self.metrics.move_page(pages)
         elif self.pane == "groups":
-            self.query_one(GroupGrid).move(rows)
+            self.groups.move(rows)
         else:
             self.focused_pane.scroll_rows(rows)
 
-    @on(FocusChart.Opened)
+    def action_edge(self, way: int) -> None:
+        """To the top of the pane where `way` is below 0, else to its end."""
+        if self.pane == "metrics":
+            self.metrics.move_to(0 if way < 0 else len(self.keys) - 1)
+        elif self.pane == "groups":
+            groups = self.groups
+            groups.move(way * len(groups.slugs))
+        else:
+            self.focused_pane.scroll_rows(way * self.focused_pane.count)
+
     @on(MetricGrid.Opened)
     def action_open(self) -> None:
-        """From the charts to the groups of the step; from there into a group."""
+        """Enlarge the pane; from the charts on to the groups of the step, and into a group."""
         if self.pane == "groups":
-            self.query_one(GroupGrid).open()
-        else:
+            self.groups.open()
+        elif self.pane == "metrics" and (self.full or self.cursor is not None):
             self.show_pane("groups")
+        else:
+            self.full = True
 
-    def action_face(self) -> None:
-        """The groups of the step, of many steps, or what they wasted."""
-        groups = self.query_one(GroupGrid)
-        groups.face = groups.face.following
+    @on(FocusChart.Opened)
+    def show_step(self) -> None:
+        """The groups of the step that was clicked twice."""
+        self.show_pane("groups")
 
     def action_order(self) -> None:
-        groups = self.query_one(GroupGrid)
+        groups = self.groups
         groups.order = Order.TASK if groups.order is Order.SIGNAL else Order.SIGNAL
 
     @on(GroupGrid.Pointed)
@@ -615,7 +622,7 @@ class LiveScreen(HudScreen):
     def open_group(self, message: GroupGrid.Opened) -> None:
         """Read a group; while its step is sampled, as its rollouts come."""
         client = None if self.session.replays else self.session.client
-        self.app.push_screen(GroupScreen(client, message.found, self.query_one(GroupGrid)))
+        self.app.push_screen(GroupScreen(client, message.found, self.groups))
 
     # The view: what it holds, the run, following.
 
@@ -631,7 +638,7 @@ class LiveScreen(HudScreen):
                 keys=here.keys, hidden=here.hidden, chosen=here.focus_key, **charts
             )
             with Container(id="foot"):
-                yield GroupGrid().data_bind(**charts)
+                yield self.groups.data_bind(**charts)
                 yield EventLog().data_bind(run=here.shown)
 
     def watch_run(self, before: Run, run: Run) -> None:
@@ -665,8 +672,31 @@ class LiveScreen(HudScreen):
             return groups_sheet(self.shown)
         return metrics_sheet(self.shown, self.keys)
 
-    def action_freeze(self) -> None:
+    def action_follow(self) -> None:
+        """Follow the newest step; or freeze what is on the screen."""
         self.frozen = not self.frozen
+
+    def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
+        known = {action.name: action for action in actions}
+        names = (name for name in HINTS[self.pane] if name in known and self.can(name))
+        return [known[name] for name in names]
+
+    def can(self, action: str) -> bool:
+        groups = self.groups
+        match action:
+            case "open":
+                return not (self.pane == "events" and self.full)
+            case "order":
+                return groups.face is Face.REWARDS
+            case "zoom(1)":
+                first, stop = self.lens.rows(self.shown.series.length)
+                return stop - first > LEAST
+            case "zoom(-1)" | "zoom(0)":
+                return self.lens.span is not None
+            case "leave":
+                compared = self.lens.overlay is not None
+                return self.full or compared or self.cursor is not None or groups.pinned is not None
+        return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A key is one only where there is something that it acts on."""

@@ -27,6 +27,7 @@ from hud_tui.audit_log import (
 from hud_tui.keys import keyed
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.over import Leavable
 from hud_tui.tui.widgets.form import FilterField
@@ -130,9 +131,9 @@ EMPTY = (
     "pinned here is written down; what is only read is not."
 )
 NOWHERE = "There is no state directory, so nothing is written down."
-NOT_KEPT = "what it sent is not kept: {log.copy_curl} has curl's"
-ON_ENTRY = frozenset({"open", "copy_hud", "copy_curl", "copy_python"})
+ON_ENTRY = frozenset({"open", "copy", "copy_as"})
 """Actions that need an entry under the cursor."""
+NO_COMMAND = "Neither hud nor hud-tui has a command for it: {log.copy_as} copies the request."
 
 
 class LogScreen(Leavable[None]):
@@ -217,23 +218,30 @@ class LogScreen(Leavable[None]):
         if one is not None:
             self.app.push_screen(JsonScreen(f"{one_line(one.verb, 20)}: all of it", document(one)))
 
-    def action_copy_hud(self) -> None:
-        one = self.entry
-        self._copy("" if one is None else as_hud(one), "neither hud nor hud-tui has a command")
+    def action_copy(self) -> None:
+        """Copy the hud command that does the same."""
+        text = as_hud(self.entry) if self.entry is not None else ""
+        if text:
+            self.app.copy_to_clipboard(text)
+        else:
+            self.notify(keyed(NO_COMMAND), severity="warning", markup=False)
 
-    def action_copy_curl(self) -> None:
+    @work(exclusive=True, group="copy")
+    async def action_copy_as(self) -> None:
+        """Ask as what, and copy what does the same."""
         one = self.entry
-        self._copy("" if one is None else as_curl(one), "")
-
-    def action_copy_python(self) -> None:
-        one = self.entry
-        self._copy("" if one is None else as_python(one), keyed(NOT_KEPT))
-
-    def _copy(self, text: str, why_not: str) -> None:
-        if not text:
-            self.notify(f"{why_not}.", severity="warning", markup=False)
+        if one is None:
             return
-        self.app.copy_to_clipboard(text)
+        forms = {"curl": ("curl", as_curl(one)), "python": ("Python", as_python(one))}
+        choices = [(name, label) for name, (label, text) in forms.items() if text]
+        lines = ["What sends the same request again."]
+        if not forms["python"][1]:
+            lines.append("As Python it cannot be had: what was sent is not kept.")
+        chosen = await self.app.push_screen_wait(
+            ChoiceDialog("Copy the request as", lines, choices, "curl", safe=True)
+        )
+        if chosen is not None:
+            self.app.copy_to_clipboard(forms[chosen][1])
 
     def action_filter(self) -> None:
         self.filter_field.focus()

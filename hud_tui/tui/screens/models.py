@@ -392,9 +392,23 @@ class ModelsScreen(HudScreen):
     def _note_text(self) -> Content:
         return enter_does(self.chosen, self.models or (), self.first_start)
 
+    def can(self, action: str) -> bool:
+        model = self.chosen
+        match action:
+            case "choose" | "fork":
+                return model is not None and kind(model) is not Kind.SERVED
+            case "protect":
+                return model is not None and kind(model) is Kind.OWN
+            case "copy":
+                return model is not None
+            case "leave":
+                return bool(self.filter_field.value)
+        return True
+
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:
         self._note()
+        self.renew_hints()
 
     @on(RowList.Opened)
     def _row_opened(self) -> None:

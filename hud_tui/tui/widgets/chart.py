@@ -698,9 +698,12 @@ class MetricGrid(RunChart):
 
     def move(self, columns: int, rows: int) -> None:
         """Choose the metric so many places away."""
-        target = self.index + columns + rows * self.per_row
-        if 0 <= target < len(self.keys):
-            self.post_message(self.Chosen(self.keys[target]))
+        self.move_to(self.index + columns + rows * self.per_row)
+
+    def move_to(self, place: int) -> None:
+        """Choose the metric at a place, if there is one."""
+        if 0 <= place < len(self.keys):
+            self.post_message(self.Chosen(self.keys[place]))
 
     def move_page(self, pages: int) -> None:
         """Choose one as many rows away as are in sight, or as far as there are any."""

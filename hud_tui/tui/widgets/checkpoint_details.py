@@ -76,9 +76,7 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
         _line("to", f"{_name(last)}   {short(tree.reward(newest))}"),
         *_lineage(run, lanes, newest, tree.depth(oldest), width),
         Content(),
-        Content.assemble(
-            (keyed("{checkpoints.toggle_fold}"), "bold"), (" unfolds them", "$text-muted")
-        ),
+        Content.assemble((keyed("{checkpoints.open}"), "bold"), (" unfolds them", "$text-muted")),
     ]
 
 

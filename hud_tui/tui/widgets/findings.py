@@ -47,7 +47,7 @@ GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": 
 LABEL = 14
 SHORT, LONG = 300, 4000
 """Characters of one part of a finding, in the pane and where all of it is shown."""
-MORE = "{launch.findings} shows all that was found"
+MORE = "{launch.details} shows all that was found"
 
 
 class Findings(ClickableText):
@@ -79,7 +79,7 @@ class Findings(ClickableText):
         lines = list(islice(self._lines(CHECKS, width), height + 1))
         if len(lines) > height > 1:
             lines = list(islice(self._lines(self._worst_first(), width), height - 1))
-            lines.append(clicked(Content.styled(keyed(MORE), "$accent"), "launch.findings"))
+            lines.append(clicked(Content.styled(keyed(MORE), "$accent"), "launch.details"))
         self.update(Content("\n").join(lines))
 
     def _worst_first(self) -> list[str]:
