@@ -1,7 +1,7 @@
-"""CommandLog: what was changed from this machine, a line of JSON each, in the state directory.
+"""The command log: every change sent from this machine, as JSON lines in the state directory.
 
-Lines are only added, by one program at a time, so that several can share the file. A
-line that cannot be read is passed over. When the file is full it is put aside, once.
+Lines are appended under a lock, so that several programs can share the file. Unreadable lines
+are skipped. A full file is rotated once.
 """
 
 import json
@@ -18,69 +18,69 @@ from urllib.parse import urlsplit
 from hud_tui.rl.text import write_loss_config
 from hud_tui.storage import PRIVATE, locked, open_or_make, open_regular
 
-# Written: one request that changed something, as the command log keeps it, a line of JSON each.
+# AuditEntry: one request that changed something, as a line of JSON in the command log.
 
 
 LINE_MOST = 20_000
-"""Characters of a line that is read; longer ones are not ours."""
+"""Maximum length of a line."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a request is meant to change, said by the call that sends it."""
+    """The intended change of a request, given by its caller."""
 
     verb: str
     """E.g. ``set head``; see `VERBS`."""
     model: str = ""
-    """Id of the model that it changes, or that is forked; empty if that is not known."""
+    """Id of the changed or forked model; empty if unknown."""
     subject: str = ""
-    """What it acts on where that is no model: a job's id, the name of a fork."""
+    """Its object if that is not a model: a job's id, the name of a fork."""
     before: str = ""
-    """What was there before, where that is known, e.g. the id of the head."""
+    """Previous value, if known, e.g. the id of the head."""
     after: str = ""
-    """What will be, where that is known before the answer."""
+    """New value, if known before the answer."""
     made: str = ""
-    """The field of the answer that says what came of it, e.g. ``job_id``."""
+    """Field of the answer with the new value, e.g. ``job_id``."""
     left_out: tuple[str, ...] = ()
-    """Fields of the body that are not kept: they are large, or may have others' secrets."""
+    """Fields of the body that are not logged: large, or possibly secret."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """One request, and what became of it. All of it is text, and has no key in it."""
+class AuditEntry:
+    """One request and its outcome, as text without the API key."""
 
     at: float
-    """Unix seconds at which it was sent."""
+    """Time of sending, Unix seconds."""
     verb: str
     model: str = ""
     """The model's id."""
     name: str = ""
-    """What the model was called then; empty if nobody had asked."""
+    """Name of the model at that time; empty if unknown."""
     subject: str = ""
     before: str = ""
     after: str = ""
     outcome: str = "unknown"
-    """``done``, ``refused`` (it was not done) or ``unknown`` (no answer says)."""
+    """``done``, ``refused`` (not done) or ``unknown`` (no answer)."""
     said: str = ""
-    """What the service said where it was not done."""
+    """Message of the service if it was not done."""
     service: str = ""
     """E.g. ``HUD local``."""
     local: bool = False
     by: str = ""
-    """What sent it: ``app``, ``headless`` or ``python``."""
+    """Sender: ``app``, ``headless`` or ``python``."""
     method: str = ""
     url: str = ""
     body: str = ""
-    """The JSON that was sent, without what is left out."""
+    """The JSON body without omitted fields."""
     left_out: tuple[str, ...] = ()
     request_id: str = ""
-    """The service's, where it gives one."""
+    """The service's request id, if any."""
     key: str = ""
     """The request's Idempotency-Key."""
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The body's fields that were kept; empty if it is none."""
+        """The logged fields of the body; empty without a JSON body."""
         try:
             found = json.loads(self.body) if self.body else {}
         except (ValueError, RecursionError):
@@ -88,14 +88,14 @@ class Written:
         return found if isinstance(found, dict) else {}
 
 
-def to_line(written: Written) -> str:
-    """A line, with its end. Everything but ASCII is escaped, so nothing in it acts anywhere."""
+def to_line(written: AuditEntry) -> str:
+    """One line; non-ASCII is escaped, so that no control characters act."""
     return json.dumps(asdict(written), separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def read_lines(lines: Iterable[str]) -> tuple[list[Written], int]:
-    """What the lines say, in their order, and how many say nothing that can be read."""
-    found: list[Written] = []
+def read_lines(lines: Iterable[str]) -> tuple[list[AuditEntry], int]:
+    """Entries of the lines, in order, and the number of unreadable lines."""
+    found: list[AuditEntry] = []
     bad = 0
     for line in lines:
         if not line.strip():
@@ -108,20 +108,20 @@ def read_lines(lines: Iterable[str]) -> tuple[list[Written], int]:
     return found, bad
 
 
-def matching(log: Sequence[Written], text: str) -> list[Written]:
-    """Those with each of these words in any field that is shown."""
+def matching(log: Sequence[AuditEntry], text: str) -> list[AuditEntry]:
+    """Entries that contain every word in a displayed field."""
     words = text.casefold().split()
     return [one for one in log if all(word in _said(one) for word in words)]
 
 
-def _said(one: Written) -> str:
+def _said(one: AuditEntry) -> str:
     parts = (one.verb, one.name, one.model, one.subject, one.before, one.after)
     more = (one.outcome, one.said, one.service, one.by, one.request_id)
     return " ".join((*parts, *more)).casefold()
 
 
-def _read(line: str) -> Written | None:
-    """A line of ours; fields of a newer version are passed over."""
+def _read(line: str) -> AuditEntry | None:
+    """Parse a line; unknown fields are ignored."""
     if len(line) > LINE_MOST:
         return None
     try:
@@ -131,22 +131,22 @@ def _read(line: str) -> Written | None:
         return None
 
 
-def _typed(row: Mapping[str, Any]) -> Written:
-    """Raises one of what `_read` catches where it is not one."""
+def _typed(row: Mapping[str, Any]) -> AuditEntry:
+    """Parse a row. Raises ValueError, TypeError or KeyError."""
     at = float(row["at"])
     if not isfinite(at) or not isinstance(row["verb"], str):
         raise ValueError("not a time, or no verb")
     texts = {
         field.name: str(row[field.name])
-        for field in fields(Written)
+        for field in fields(AuditEntry)
         if field.name not in ("at", "local", "left_out") and row.get(field.name) is not None
     }
     left_out = tuple(str(name) for name in row.get("left_out") or ())
-    return Written(at=at, local=bool(row.get("local")), left_out=left_out, **texts)
+    return AuditEntry(at=at, local=bool(row.get("local")), left_out=left_out, **texts)
 
 
-def change_text(one: Written) -> str:
-    """What it changed, in a few words."""
+def change_text(one: AuditEntry) -> str:
+    """The change in a few words."""
     subject = short_id(one.subject)
     after = short_id(one.after) if one.after else ""
     match one.verb:
@@ -165,7 +165,7 @@ def change_text(one: Written) -> str:
 
 
 def short_id(text: str) -> str:
-    """The first eight of an id, as everywhere; another text as it is."""
+    """The first eight characters of an id; another text unchanged."""
     digits = text.replace("-", "")
     is_id = len(digits) >= 16 and all(one in "0123456789abcdefABCDEF" for one in digits)
     return text[:8] if is_id else text
@@ -173,26 +173,26 @@ def short_id(text: str) -> str:
 
 NAME = "commands.jsonl"
 MOST = 1_000_000
-"""Bytes after which the file is put aside; the one put aside before is gone then."""
+"""Size at which the file is rotated; the previous rotated file is deleted."""
 
 REPORTS = frozenset({"enter trace", "exit trace"})
-"""Said of every rollout of a training loop: they change no model, and would soon fill the file."""
+"""Reports of each rollout of a training loop; not logged, they change no model."""
 
 
 class CommandLog:
-    """The file, for adding to it and for reading it."""
+    """Appends to and reads the log file."""
 
     def __init__(self, directory: Path, by: str = "") -> None:
-        """`by` is what adds to it, e.g. ``app``."""
+        """`by`: the sender, e.g. ``app``."""
         self.file, self._by = directory / NAME, by
 
     @property
     def before(self) -> Path:
-        """The file that was put aside."""
+        """The rotated file."""
         return self.file.with_suffix(".jsonl.1")
 
-    def add(self, written: Written) -> None:
-        """Write a line down. That it cannot be is no reason to stop: what it says was done."""
+    def add(self, written: AuditEntry) -> None:
+        """Append an entry; write errors are ignored, since the request was sent already."""
         if written.verb in REPORTS:
             return
         line = to_line(replace(written, by=self._by)).encode("ascii")
@@ -205,8 +205,8 @@ class CommandLog:
             except TimeoutError:  # a line is whole without the lock too
                 self._append(line)
 
-    def read(self) -> tuple[list[Written], int]:
-        """All that is kept, oldest first, and how many lines cannot be read."""
+    def read(self) -> tuple[list[AuditEntry], int]:
+        """All entries, oldest first, and the number of unreadable lines."""
         lines: list[str] = []
         for file in (self.before, self.file):
             with suppress(OSError), open_regular(file) as opened:
@@ -226,19 +226,19 @@ class CommandLog:
             os.close(descriptor)
 
 
-# Retold: how to do again what was done, with the ``hud`` CLI, with curl, and in Python.
+# Commands that repeat an entry: with the ``hud`` CLI, with curl, and in Python.
 #
-# The texts are for a clipboard, so for a shell: everything that came from anywhere is quoted
-# with shlex or is an ASCII literal of Python's. The key is never in them.
+# They are pasted into a shell, so every value is quoted with shlex or is an ASCII literal of
+# Python. They never contain the key.
 
 
 HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
 KEY = '"Authorization: Bearer $HUD_API_KEY"'
 CLI = frozenset({"fork", "set head", "cancel"})
-"""What the ``hud`` CLI can do too."""
+"""Verbs that the ``hud`` CLI has too."""
 
 
-def as_hud(one: Written) -> str:
+def as_hud(one: AuditEntry) -> str:
     """The command of the ``hud`` CLI that does the same, else that of ``hud-tui``; empty where
     neither has one."""
     command = _hud(one)
@@ -249,8 +249,8 @@ def as_hud(one: Written) -> str:
     return home + join(command)
 
 
-def as_curl(one: Written) -> str:
-    """A line for a POSIX shell, that takes the key from ``$HUD_API_KEY``."""
+def as_curl(one: AuditEntry) -> str:
+    """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``."""
     parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
     line = " ".join(parts)
     if not one.left_out:
@@ -259,8 +259,8 @@ def as_curl(one: Written) -> str:
     return f": {quote(note)}\n{line}"
 
 
-def as_python(one: Written) -> str:
-    """A program with this package's own client; empty if the body was not kept."""
+def as_python(one: AuditEntry) -> str:
+    """A program with this package's client; empty if the body was not logged."""
     call = _call(one)
     if not call:
         return ""
@@ -285,7 +285,7 @@ asyncio.run(main())
 """
 
 
-def _client(one: Written) -> tuple[str, str]:
+def _client(one: AuditEntry) -> tuple[str, str]:
     if one.local:
         imports = (
             "from hud_tui.local_service import connect_local\n"
@@ -298,8 +298,8 @@ def _client(one: Written) -> tuple[str, str]:
     return imports, "HudClient(read_settings())"
 
 
-def _call(one: Written) -> str:
-    """The client's call that sends the same; the client's own methods where it has one."""
+def _call(one: AuditEntry) -> str:
+    """The client's call that sends the same request."""
     model = ascii(one.model)
     match one.verb:
         case "set head":
@@ -317,7 +317,7 @@ def _call(one: Written) -> str:
     return ""
 
 
-def _hud(one: Written) -> list[str]:
+def _hud(one: AuditEntry) -> list[str]:
     """The ``hud`` CLI's words, as in its version 0.6.21."""
     match one.verb:
         case "set head":
@@ -329,8 +329,8 @@ def _hud(one: Written) -> list[str]:
     return []
 
 
-def _hud_tui(one: Written) -> str:
-    """This program's own words, where it has some."""
+def _hud_tui(one: AuditEntry) -> str:
+    """The ``hud-tui`` command, if there is one."""
     start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
     if one.verb == "resume":
         return join([*start, "jobs", "--resume", "-y", *_place(one.subject)])
@@ -359,7 +359,7 @@ def _flag(name: str, value: object) -> str:
     return f"--{flag}={value}"
 
 
-def _parameters(one: Written) -> list[tuple[str, object]]:
+def _parameters(one: AuditEntry) -> list[tuple[str, object]]:
     config = one.sent.get("config")
     given = config.get("parameters") if isinstance(config, dict) else None
     if not isinstance(given, dict):
@@ -368,11 +368,11 @@ def _parameters(one: Written) -> list[tuple[str, object]]:
 
 
 def _place(word: str) -> list[str]:
-    """A word that is no flag, whatever it begins with."""
+    """A positional argument, even if it begins with a dash."""
     return ["--", word] if word.startswith("-") else [word]
 
 
-def _data(one: Written) -> list[str]:
+def _data(one: AuditEntry) -> list[str]:
     if one.left_out:
         return [JSON, "--data", "@body.json"]
     return [JSON, "--data-raw", quote(one.body)] if one.body else []
@@ -386,8 +386,8 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def document(one: Written) -> dict[str, object]:
-    """All of it, to be read as JSON."""
+def document(one: AuditEntry) -> dict[str, object]:
+    """The entry as a JSON document."""
     again = {"hud": as_hud(one), "curl": as_curl(one), "python": as_python(one)}
     return {
         **{name: value for name, value in vars(one).items() if name != "body"},

@@ -6,7 +6,7 @@ The embedded service sends them as server-sent events on
 that endpoint the client polls and makes the same values from what changed.
 
 One optimizer step arrives as Checkpoint, Head, Step, in that order, then Job. A Checkpoint
-that is known already is that one said anew: what is kept of it, or what it scored, has changed.
+that is already known is an update: its stored state or its own rewards have changed.
 """
 
 from typing import Annotated, Literal
@@ -57,7 +57,7 @@ class RolloutDone(_Event):
     rollout: int | None = None
     """Index in its group, from 0."""
     attempt: int | None = None
-    """Which sampling of its step it is part of, from 1: a batch without spread is repeated."""
+    """Attempt at its step, from 1: a zero-variance batch is sampled again."""
     reward: float | None = None
     status: str = "completed"
     heldout: bool = False

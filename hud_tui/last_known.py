@@ -33,13 +33,13 @@ MOST_FILES = 8
 
 @dataclass(frozen=True)
 class LastKnown:
-    """What was read of a service."""
+    """Last known state of a service."""
 
     at: float
-    """Unix seconds of its last word."""
+    """Unix seconds of its last response."""
     models: tuple[Model, ...]
     model: Model
-    """The one that was followed."""
+    """The followed model."""
     tree: tuple[Checkpoint, ...]
     """Oldest first, shape (N,), N ≤ MOST_NODES."""
     job: JobStatus | None = None
@@ -51,7 +51,7 @@ def file_of(state: Path, scope: str) -> Path:
 
 
 def read_last_known(file: Path, url: str) -> LastKnown | None:
-    """What was last known of a service; None if that is nothing, or cannot be read."""
+    """Read the last known state of a service; None if missing or unreadable."""
     try:
         body: Any = json.loads(read_regular(file, MOST_BYTES))
         if body["format"] != FORMAT or body["service"] != url:
@@ -73,8 +73,8 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> Non
     Args:
         file: Where, by `file_of`.
         url: The service's.
-        known: What is known now.
-        secret: The key, which is taken out should the service have said it.
+        known: The current state.
+        secret: The API key, which is removed from the content.
     """
     text = "".join(_pieces(url, known))
     if secret:
@@ -108,7 +108,7 @@ def _forget_oldest(directory: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-# Scope: a name for what belongs to one account of one service, that tells neither.
+# Scope: an opaque name for one account of one service.
 #
 # It is a keyed digest (HMAC-SHA-256, RFC 2104) of the service and the API key. The digest's own
 # secret is random, stays on this machine and is its owner's alone to read: who has only the name
@@ -118,7 +118,7 @@ def _forget_oldest(directory: Path) -> None:
 SALT = "accounts.salt"
 """The file with the secret, in the state directory."""
 BYTES = 32
-FIX = "remove it: a new one is made, and what was kept of each account is not found any more"
+FIX = "remove it: a new one is created, and the stored state of each account is lost"
 DIGITS = 24
 """Of the digest: 96 bits, so that no two are ever the same."""
 

@@ -1,6 +1,6 @@
-"""The embedded service of this machine: found where it runs, started where it does not.
+"""Finding, starting and stopping the embedded service of this machine.
 
-A lock in the state directory makes two programs that start at once end with one service.
+A lock in the state directory ensures that two programs started at once share one service.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import CommandLog, Written
+from hud_tui.audit_log import AuditEntry, CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
@@ -35,7 +35,7 @@ from hud_tui.settings import Paths, Settings, local_settings
 from hud_tui.storage import open_or_make, open_regular
 from hud_tui.wire import ServiceReady
 
-# A service of this machine is spawned, and waited for until it can be called.
+# Spawning a service and waiting until it is ready.
 
 
 Progress = Callable[[str], None]
@@ -55,7 +55,7 @@ async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
     try:
         ready = ServiceReady.model_validate_json(await _first_line(spawned, progress))
     except ValidationError as error:
-        raise _no_start(paths, "it ended before it was ready", logged) from error
+        raise _no_start(paths, "it exited before it was ready", logged) from error
     except TimeoutError as error:
         _end_group(spawned)
         raise _no_start(paths, f"it was not ready after {START_S:.0f} s", logged) from error
@@ -66,9 +66,10 @@ async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
 
 
 def _begin(paths: Paths) -> subprocess.Popen[bytes]:
-    """Start a service that is nobody's child, in a session of its own.
+    """Start a service as a daemon in its own session.
 
-    The shell starts it and ends, so it outlives this program and leaves no zombie to it.
+    An intermediate shell exits at once, so the service outlives this program and leaves no
+    zombie.
     """
     for directory in (paths.state, paths.data):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -128,12 +129,12 @@ def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
         lines = []
     said = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
     message = f"the embedded service did not start: {why}" + (f": {said}" if said else "")
-    return HudUnreachable(message, f"its whole log is {one_line(paths.service_log)}")
+    return HudUnreachable(message, f"see its log: {one_line(paths.service_log)}")
 
 
 STOP_S = 30.0
 LOOK_S = 0.1
-"""Between two looks for a service that another program starts."""
+"""Seconds between checks for a service that another program starts."""
 ANSWER_S = 15.0
 """A service that has not answered for so long does not; one that trains answers in far less."""
 
@@ -142,7 +143,7 @@ async def connect_local(
     paths: Paths,
     progress: Progress,
     guard: Guard | None = None,
-    observe: Callable[[Written], None] | None = None,
+    observe: Callable[[AuditEntry], None] | None = None,
 ) -> HudClient:
     """A client of the embedded service, which is started in the background where none runs.
 
@@ -258,7 +259,7 @@ async def _answers(ready: ServiceReady) -> bool:
             return False
         raise HudUnreachable(
             f"the embedded service, process {ready.pid}, does not answer",
-            "try again later; if it is suspended, continue it: kill -CONT, else end it yourself",
+            "try again later; if it is suspended, continue it with kill -CONT, else kill it",
         ) from error
     finally:
         await client.aclose()
@@ -294,7 +295,7 @@ async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 if monotonic() > until:
-                    hint = f"end the program that holds {one_line(lock)}"
+                    hint = f"end the program that holds the lock {one_line(lock)}"
                     raise HudUnreachable("another hud-tui is starting the service", hint) from None
                 progress("another hud-tui is starting the embedded service …")
                 await asyncio.sleep(0.1)
@@ -307,7 +308,7 @@ async def _ended(pid: int) -> None:
     until = monotonic() + STOP_S
     while alive(pid):
         if monotonic() > until:
-            raise HudUnreachable(f"the service, process {pid}, does not end", "try again later")
+            raise HudUnreachable(f"the service, process {pid}, does not exit", "try again later")
         await asyncio.sleep(0.05)
 
 

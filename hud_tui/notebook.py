@@ -1,7 +1,7 @@
-"""Notebook: what the user wrote of one model's checkpoints, and where its head was set.
+"""Notebook: the user's notes on one model's checkpoints, and the moves of its head.
 
-One JSON file a model, in the state directory of this machine: nothing of it goes to a
-service. It is read again while nobody else writes it, so that two apps do not undo each other.
+One JSON file per model in the state directory; nothing is sent to a service. The file is read
+and rewritten under a lock, so that two apps do not overwrite each other's changes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from hud_tui.rl.head import Move
 from hud_tui.storage import change_atomic, read_regular
 
 MOVES_MOST = 500
-"""Moves of the head that are remembered."""
+"""Maximum moves kept."""
 NOTE_MOST = 400
-"""Characters of a note."""
+"""Maximum length of a note."""
 MOST_BYTES = 32_000_000
-"""Of the largest file that is read."""
+"""Maximum size of the file, bytes."""
 RUNS = "runs"
 """Where a model's id stands otherwise."""
 _PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class Notebook:
-    """Without a file it remembers for the session."""
+    """Without a file it lasts for the session only."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -45,14 +45,14 @@ class Notebook:
 
     @property
     def moves(self) -> list[Move]:
-        """Where the head was set, oldest first."""
+        """Moves of the head, oldest first."""
         return self._moves
 
     def write(self, checkpoint_id: str, note: str) -> None:
-        """Keep a note; an empty one is none.
+        """Store a note; an empty one deletes it.
 
         Raises:
-            OSError: It cannot be written; it is there for the session.
+            OSError: The file cannot be written; the note lasts for the session.
         """
 
         def change() -> None:
@@ -63,10 +63,10 @@ class Notebook:
         self._change(change)
 
     def add(self, move: Move) -> None:
-        """Remember a move of the head.
+        """Store a move of the head.
 
         Raises:
-            OSError: It cannot be written; it is there for the session.
+            OSError: The file cannot be written; the move lasts for the session.
         """
 
         def change() -> None:
@@ -91,15 +91,15 @@ class Notebook:
         try:
             change_atomic(self._file, changed)
         except OSError:
-            if not made:  # it is there for the session all the same
+            if not made:  # kept for the session anyway
                 change()
             raise
 
     def _read(self) -> None:
-        """Take in the file; one that makes no sense is put aside, not overwritten.
+        """Read the file; an invalid one is renamed, not overwritten.
 
         Raises:
-            OSError: It is there, and cannot be read.
+            OSError: It exists, but cannot be read.
         """
         if self._file is None:
             return
@@ -116,7 +116,7 @@ class Notebook:
 
 
 def notebook_file(state: Path, model_id: str) -> Path:
-    """Where a model's notebook is. The id is the service's, so it names no path by itself."""
+    """Path of a model's notebook; the id comes from the service, so it is hashed."""
     plain = _PLAIN.fullmatch(model_id) is not None
     name = model_id if plain else sha256(model_id.encode("utf-8", "replace")).hexdigest()
     return state / "models" / f"{name}.json"

@@ -45,7 +45,7 @@ def usable_directories() -> Iterator[None]:
         place = error.filename2 or error.filename or "a file"
         raise HudUsage(
             f"{one_line(place)}: {one_line(error.strerror or error)}",
-            "give directories that can be written to: --state-dir, --data-dir",
+            "choose writable directories: --state-dir, --data-dir",
         ) from error
 
 
@@ -95,8 +95,8 @@ def read_ready(file: Path) -> ServiceReady | None:
     except ValidationError:
         ready = None
     if ready is None or not _is_whole(ready):
-        hint = "remove it: a service that runs is found again when it is started anew"
-        raise HudUsage(f"{one_line(file)}: no service of hud-tui wrote this", hint) from None
+        hint = "remove it; a running service must then be restarted to be found"
+        raise HudUsage(f"{one_line(file)}: not written by a hud-tui service", hint) from None
     return ready
 
 
@@ -143,8 +143,8 @@ def _fix(file: Path, error: OSError) -> str:
     if isinstance(error, NotPrivate) and not file.is_symlink():
         return f"chmod 600 {one_line(file)}; whoever read it has the service's key: service.key"
     if isinstance(error, PermissionError):
-        return "it is another user's: give directories of your own, --state-dir and --data-dir"
-    return "remove it, or give other directories: --state-dir, --data-dir"
+        return "it belongs to another user: use your own directories, --state-dir and --data-dir"
+    return "remove it, or use other directories: --state-dir, --data-dir"
 
 
 def alive(pid: int) -> bool:

@@ -1,10 +1,10 @@
-"""Storage: files that are written whole or not at all.
+"""Storage: files written atomically, safe reading, and the JSON store.
 
-Files of this program's own (`write_atomic`, `change_atomic`) are replaced by one writer at a
-time, are on disk before they take the old one's place, and are their owner's alone to read.
+This program's own files (`write_atomic`, `change_atomic`) are replaced under a lock, are synced
+to disk before they replace the old file, and are readable by their owner only.
 
-Files for the user (`write_numbered`, `write_named`, `write_folder`) are new, never over what
-exists: a name that is taken gets a number: ``run.csv``, ``run-2.csv``, ``run-3.csv``.
+Files for the user (`write_numbered`, `write_named`, `write_folder`) never overwrite: a taken
+name gets a number: ``run.csv``, ``run-2.csv``, ``run-3.csv``.
 """
 
 import errno
@@ -34,18 +34,18 @@ except ImportError:  # not a POSIX system
 PRIVATE = 0o600
 """Mode of every file of this program's own; their directories have 0700."""
 LOCK_S = 5.0
-"""Longest wait for another writer, which holds the lock for some milliseconds."""
+"""Maximum wait for the lock, seconds; writers hold it for milliseconds."""
 LOOK_S = 0.005
 STALE_S = 30.0
-"""A lock file that is older was left by a program that ended while it wrote."""
+"""Age at which a lock file counts as abandoned, seconds."""
 Content = str | bytes | Iterable[str]
 
 
 def write_atomic(file: Path, content: Content) -> None:
-    """Replace a file of this program's own; a crash leaves the old file or the new, whole.
+    """Replace one of this program's files; a crash leaves the old file or the new one.
 
     Args:
-        file: Where; its directory is made where it is missing.
+        file: The path; missing directories are created.
         content: Text is written as UTF-8.
 
     Raises:
@@ -55,14 +55,14 @@ def write_atomic(file: Path, content: Content) -> None:
 
 
 def change_atomic(file: Path, change: Callable[[], Content | None]) -> None:
-    """Read a file of this program's own, and replace it, with no other writer in between.
+    """Read and replace one of this program's files under the lock.
 
     Args:
-        file: Where; its directory is made where it is missing.
-        change: Reads what there is, and gives what is to be there; None leaves it as it is.
+        file: The path; missing directories are created.
+        change: Reads the old content and returns the new; None: no change.
 
     Raises:
-        OSError: It cannot be written, or another writer does not end; the old one stays.
+        OSError: It cannot be written, or the lock is not released; the old file is kept.
     """
     with locked(file.parent):
         content = change()
@@ -72,9 +72,7 @@ def change_atomic(file: Path, change: Callable[[], Content | None]) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory's files, over all threads and programs of this machine.
-
-    It is not to be taken again inside.
+    """Hold the lock of a directory's files, across threads and processes. Not reentrant.
 
     Raises:
         OSError: The directory cannot be made or opened, or the lock is not let go.
@@ -129,7 +127,7 @@ def _lock_file(directory: Path) -> Iterator[None]:
 
 def _wait(until: float) -> None:
     if monotonic() > until:
-        raise TimeoutError(errno.ETIMEDOUT, "another program is writing here and does not end")
+        raise TimeoutError(errno.ETIMEDOUT, "another program holds the lock")
     sleep(LOOK_S)
 
 
@@ -221,7 +219,7 @@ def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
 
 
 def _exists(file: Path) -> HudUsage:
-    return HudUsage(f"{one_line(file, 400)} exists", "name another file, or a directory")
+    return HudUsage(f"{one_line(file, 400)} exists", "choose another file name, or a directory")
 
 
 @contextmanager
@@ -270,14 +268,14 @@ def _usable(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"{one_line(directory, 400)}: {one_line(error.strerror or error)}"
-        raise HudUsage(message, "choose a directory that can be written to") from error
+        raise HudUsage(message, "choose a writable directory") from error
 
 
 # Regular files, read within bounds: the only files that this program reads.
 #
-# A FIFO blocks whoever opens it, even beyond Ctrl-C in a thread; a device need not end, and may
-# do something when it is opened. So what a path leads to is looked at first, and again when it
-# is open, for it may have been replaced in between.
+# Opening a FIFO blocks, even beyond Ctrl-C in a thread; a device may be endless or have side
+# effects. So the type is checked before opening, and again afterwards, in case the file was
+# replaced in between.
 
 
 KINDS = (
@@ -289,15 +287,15 @@ KINDS = (
 
 
 class NotRegular(OSError):
-    """It is there, but no regular file; ``strerror`` says what it is."""
+    """Not a regular file; ``strerror`` names the type."""
 
 
 class NotPrivate(OSError):
-    """It is to be its owner's alone, and is not; ``strerror`` says why."""
+    """Accessible by others than its owner; ``strerror`` says how."""
 
 
 def check_regular(file: Path) -> None:
-    """Refuse what is no regular file; links are followed.
+    """Refuse anything but a regular file; links are followed.
 
     Raises:
         NotRegular: A FIFO, a socket or a device.
@@ -368,7 +366,7 @@ def read_private(file: Path, most: int) -> bytes:
             raise NotPrivate(errno.EPERM, "it belongs to another user", str(file))
         if wider := stat.S_IMODE(found.st_mode) & ~0o600:
             mode = stat.S_IMODE(found.st_mode)
-            who = "others can use it" if wider & 0o077 else "it is no plain file"
+            who = "others can access it" if wider & 0o077 else "not a plain file"
             raise NotPrivate(errno.EPERM, f"{who} (mode {mode:04o}, not 0600)", str(file))
         body = opened.read(most + 1)
     if len(body) > most:
@@ -405,10 +403,10 @@ def _check(mode: int, file: Path) -> None:
     raise NotRegular(errno.EINVAL, f"{kind}, not a regular file", str(file))
 
 
-# Shelf: small JSON files of what the user chose, kept from one session to the next.
+# JsonStore: small JSON files with the user's choices, kept between sessions.
 #
-# Each has a ``version``. A file that cannot be read, or that a newer hud-tui wrote, may be worth
-# mending: it is left as it is, the defaults hold, and a line says what to do about it.
+# Each has a ``version``. An unreadable file, or one of a newer hud-tui, may be worth fixing: it
+# is not changed, defaults apply, and a message says what to do.
 
 
 VERSION = 1
@@ -417,9 +415,9 @@ MOST = 4_000_000
 
 
 class JsonStore:
-    """Files in one directory, looked up when first needed; without one nothing is kept.
+    """JSON files in one directory, opened on first use; without a directory nothing is kept.
 
-    What cannot be written is lost: it is not worth stopping for.
+    Write errors are ignored.
     """
 
     def __init__(
@@ -437,7 +435,7 @@ class JsonStore:
         self._find, self._later, self._noticed = find, later, noticed
         self._waiting: dict[str, dict[str, Any]] = {}
         self._left: dict[str, str] = {}
-        """What is wrong with files that are left as they are, by name."""
+        """Errors of files that are not used, by name."""
         self._untold: list[str] = []
         self._said: set[str] = set()
 
@@ -446,20 +444,20 @@ class JsonStore:
         return None if self._find is None else self._find()
 
     def problems(self) -> list[str]:
-        """A line for each file that is left as it is; each is given once."""
+        """A message for each unused file; each is returned once."""
         untold, self._untold = self._untold, []
         return untold
 
     def read(self, name: str) -> dict[str, Any]:
-        """What was last written under this name."""
+        """Values last written under this name."""
         return {**self._load(name), **self._waiting.get(name, {})}
 
     def write(self, name: str, values: dict[str, Any]) -> None:
-        """Keep these values; others in the file, be they another program's, stay there."""
+        """Write these values; other values in the file are kept."""
         if self.directory is None:
             return
         idle = not self._waiting
-        as_read = json.loads(json.dumps(values))  # whoever reads them meanwhile finds no tuples
+        as_read = json.loads(json.dumps(values))  # as they would be read back, without tuples
         self._waiting[name] = {**self._waiting.get(name, {}), **as_read}
         if self._later is None:
             self.flush()
@@ -467,28 +465,28 @@ class JsonStore:
             self._later()
 
     def flush(self) -> None:
-        """Write what waits, a file at a time, so that a crash leaves the old file or the new."""
+        """Write pending values; a crash leaves each file old or new, never partial."""
         waiting, self._waiting = self._waiting, {}
         for name, values in waiting.items():
             if self.directory is not None:
                 with suppress(OSError):
                     change_atomic(self._file(name), partial(self._changed, name, values))
 
-    def leave(self, name: str, what: str, cure: str = "correct it, or remove it") -> None:
-        """Touch this file no more, and have it said what is wrong with it.
+    def leave(self, name: str, what: str, cure: str = "fix it, or remove it") -> None:
+        """Stop using a file, and report the error.
 
         Args:
-            name: The file's.
-            what: Where it is wrong and how, e.g. ``theme: expected one of …``.
-            cure: What to do.
+            name: Name of the file.
+            what: The error and its place, e.g. ``theme: expected one of …``.
+            cure: How to fix it.
         """
         if name not in self._left:
             file = one_line(self._file(name), 300)
-            self.say(f"{file}: {what}. It is not used, and left as it is: {cure}.")
+            self.say(f"{file}: {what}. The file is ignored and not changed: {cure}.")
         self._left[name] = what
 
     def say(self, line: str) -> None:
-        """Have a line told, once a session."""
+        """Report a line, once per session."""
         if line not in self._said:
             self._said.add(line)
             self._untold.append(line)
@@ -509,7 +507,7 @@ class JsonStore:
             self.leave(name, f"line {error.lineno}, column {error.colno}: {error.msg}")
         except (OSError, ValueError, RecursionError) as error:
             why = error.strerror if isinstance(error, OSError) else None
-            self.leave(name, one_line(why or "this is no JSON", 100))
+            self.leave(name, one_line(why or "not JSON", 100))
         else:
             if not isinstance(found, dict):
                 self.leave(name, "expected an object, {…}")
@@ -526,7 +524,7 @@ class JsonStore:
         return json.loads(read_regular(file, MOST))
 
     def _changed(self, name: str, values: dict[str, Any]) -> str | None:
-        """The file with these values; None if it has them, or is left as it is."""
+        """The new content of the file; None if unchanged or unused."""
         found = self._load(name)
         if name in self._left or {**found, **values} == found:
             return None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from hud_tui import local_service
-from hud_tui.audit_log import CommandLog, Written
+from hud_tui.audit_log import AuditEntry, CommandLog
 from hud_tui.cli.output import changes, emit, emit_error, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
@@ -28,7 +28,7 @@ class Connector:
         self,
         paths: Callable[[], Paths],
         guard: Callable[[], Guard],
-        observe: Callable[[Written], None],
+        observe: Callable[[AuditEntry], None],
     ) -> None:
         """`guard` builds the guard of every client; `observe` is called with every write."""
         self._paths, self._guard, self._observe = paths, guard, observe
@@ -61,7 +61,7 @@ def paths_of(args: argparse.Namespace) -> Paths:
     return read_paths(args.state_dir, args.data_dir)
 
 
-def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: Written) -> None:
+def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: AuditEntry) -> None:
     """Append a write to the command log."""
     by = "headless" if args.headless else "app"
     CommandLog(paths().state, by).add(written)

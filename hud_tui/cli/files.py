@@ -12,7 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any, TypeVar
 
-from hud_tui.audit_log import CommandLog, Written, change_text, document, matching
+from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
 from hud_tui.cli.connect import connector_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import alarm_report, confirm, emit, require_consent, tell, thresholds
@@ -433,7 +433,7 @@ def log(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(one: Written) -> str:
+def _line(one: AuditEntry) -> str:
     when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
     what = f"{when}  {one.outcome:<8}{one.verb:<11}{one.name or one.model[:8]}  {change_text(one)}"
     return one_line(f"{what}  {one.said}".rstrip(), 400)

@@ -15,7 +15,7 @@ from uuid import UUID
 import httpx
 from pydantic import ValidationError
 
-from hud_tui.audit_log import Change, Written
+from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.client.guard import Guard, untold
 from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Lookup, malformed
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
@@ -789,7 +789,7 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
         settings: Settings,
         transport: httpx.AsyncBaseTransport | None = None,
         guard: Guard | None = None,
-        observe: Callable[[Written], None] = untold,
+        observe: Callable[[AuditEntry], None] = untold,
     ) -> None:
         """
         Args:
@@ -807,7 +807,7 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
         """Whether it has an observer of writes."""
         return self.wire.writing.observe is not untold
 
-    def observed(self, observe: Callable[[Written], None]) -> Self:
+    def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
         """This client with another observer of writes; closing one closes both."""
         twin = copy(self)
         twin.wire = self.wire.observed(observe)

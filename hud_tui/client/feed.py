@@ -84,7 +84,7 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
     events: list[Event] = [
         CheckpointAdded(checkpoint=now)
         for was, now in zip(old, new, strict=False)
-        if _is_retold(was, now)
+        if _is_updated(was, now)
     ]
     for position, checkpoint in enumerate(fresh, len(old) + 1):
         events.append(CheckpointAdded(checkpoint=checkpoint))
@@ -118,7 +118,7 @@ def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:
     return len(new) >= len(old) and all(is_same(a, b) for a, b in zip(old, new, strict=False))
 
 
-def _is_retold(was: Checkpoint, now: Checkpoint) -> bool:
+def _is_updated(was: Checkpoint, now: Checkpoint) -> bool:
     """Whether a row changed, apart from being the head."""
     return was is not now and was.model_copy(update={"is_active": now.is_active}) != now
 

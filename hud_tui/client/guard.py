@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from urllib.parse import urlsplit, urlunsplit
 
-from hud_tui.audit_log import Change, Written
+from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear, HudUsage
 from hud_tui.rl.text import one_line
@@ -162,7 +162,7 @@ BODY_MOST = 4000
 TEXT_MOST = 300
 
 
-def untold(written: Written) -> None:
+def untold(written: AuditEntry) -> None:
     """Default observer: ignores writes."""
 
 
@@ -173,7 +173,7 @@ class Writing:
     service: str
     local: bool
     without_key: Callable[[str], str]
-    observe: Callable[[Written], None]
+    observe: Callable[[AuditEntry], None]
     """Called with each request that changed something, or may have."""
     names: dict[str, str] = field(default_factory=dict)
     """Known names of models, by id."""
@@ -182,11 +182,11 @@ class Writing:
         """Names of models, by id."""
         self.names |= names
 
-    def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> Written:
+    def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> AuditEntry:
         """The log entry before it is sent."""
         kept, left_out = _kept(body, change.left_out)
         clean = self._clean
-        return Written(
+        return AuditEntry(
             at=time(),
             verb=change.verb,
             model=clean(change.model),
@@ -203,7 +203,7 @@ class Writing:
             key=key,
         )
 
-    def failed(self, written: Written, error: BaseException) -> None:
+    def failed(self, written: AuditEntry, error: BaseException) -> None:
         """Report a refused write, or one with an unknown outcome."""
         said, request_id = type(error).__name__, ""
         if isinstance(error, HudError):
@@ -214,7 +214,7 @@ class Writing:
         said, request_id = self._clean(said), self._clean(request_id)
         self.observe(replace(written, outcome=outcome, said=said, request_id=request_id))
 
-    def done(self, written: Written, answer: object, made: str, request_id: str) -> None:
+    def done(self, written: AuditEntry, answer: object, made: str, request_id: str) -> None:
         """Report a completed write."""
         after = str(getattr(answer, made, "") or "") if made else written.after
         after, request_id = self._clean(after), self._clean(request_id)

@@ -23,7 +23,7 @@ from uuid import uuid4
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from hud_tui.audit_log import Change, Written
+from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.client.guard import Guard, Writing
 from hud_tui.errors import (
     START_AGAIN,
@@ -376,7 +376,7 @@ class Connection:
         settings: Settings,
         transport: httpx.AsyncBaseTransport | None,
         guard: Guard,
-        observe: Callable[[Written], None],
+        observe: Callable[[AuditEntry], None],
     ) -> None:
         self.settings, self.guard = settings, guard
         self.failures = Failures(settings)
@@ -394,7 +394,7 @@ class Connection:
             headers={"User-Agent": "hud-tui"},
         )
 
-    def observed(self, observe: Callable[[Written], None]) -> Self:
+    def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
         """The same connections with another observer."""
         twin = copy(self)
         twin.writing = replace(self.writing, observe=observe)

@@ -163,7 +163,7 @@ def name_flat(groups: Sequence[Group]) -> str:
 
 
 def nothing_to_train(groups: Sequence[Group]) -> Refused:
-    """409 for an optimizer step after batches in which no group had spread."""
+    """409 for an optimizer step on zero-variance groups only."""
     return Refused(
         409,
         f"nothing to step on: every group had zero variance: {name_flat(groups)}."
@@ -357,7 +357,7 @@ def _turn(sample: Sample, temperature: float) -> Turn:
 
 
 GOOD = 0.5
-"""A group without spread is all good from this mean reward up, and all bad below."""
+"""Mean reward from which a zero-variance group counts as solved, below it as failed."""
 LEFT_OUT = "traces_without_samples"
 
 

@@ -243,7 +243,7 @@ ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT)}
 # The tasksets that ship with the service, generated the same on every machine.
 #
 # `mixed` holds, beside what can be learned, a few hopeless tasks (numbers and texts far
-# beyond the bases' reach) and a few saturated ones (always solved): groups without spread
+# beyond the bases' reach) and a few saturated ones (always solved): zero-variance groups
 # and a plateau below 1 are then real.
 
 

@@ -1,6 +1,6 @@
 """Batches that teach nothing, one after the other: when to give up, and what they say.
 
-A batch without spread is sampled again. After `IN_A_ROW` of them there is no gradient left to
+A zero-variance batch is sampled again. After `IN_A_ROW` of them there is no gradient left to
 hope for: either the tasks are solved, which is how a run should end, or the rewards do not
 tell the policy's answers apart.
 """
@@ -556,7 +556,7 @@ class Run:
             job_id: The run's.
             plan: What it does.
             step: Optimizer steps it has taken so far.
-            iteration: Batches it has sampled so far, with those that had no spread.
+            iteration: Batches sampled so far, including zero-variance ones.
             attempt: Which sampling of the next step is due, from 1.
             solved: Why no further step is taken, where that was found before.
         """

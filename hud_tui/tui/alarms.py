@@ -1,4 +1,4 @@
-"""AlarmBook: which alarms of a model the user has acknowledged or snoozed, kept on the shelf."""
+"""AlarmBook: which alarms of a model the user has acknowledged or snoozed, kept on the store."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ EXPECTED = {list: "a list of alarms' ids", dict: "an object, {…}"}
 class AlarmBook:
     """What was said of one model's alarms."""
 
-    def __init__(self, shelf: JsonStore, model_id: str) -> None:
-        self._shelf = shelf
+    def __init__(self, store: JsonStore, model_id: str) -> None:
+        self._store = store
         self._name = f"alarms-{sha256(model_id.encode()).hexdigest()[:16]}"
-        kept = shelf.read(self._name)
+        kept = store.read(self._name)
         seen, snoozed = kept.get("acknowledged"), kept.get("snoozed")
         for name, kind in (("acknowledged", list), ("snoozed", dict)):
             if not isinstance(kept.get(name, kind()), kind):
-                shelf.leave(self._name, f"{name}: expected {EXPECTED[kind]}")
+                store.leave(self._name, f"{name}: expected {EXPECTED[kind]}")
         ids = seen if isinstance(seen, list) else []
         steps = snoozed if isinstance(snoozed, dict) else {}
         self._seen = dict.fromkeys(id_ for id_ in ids[-MOST:] if isinstance(id_, str))
@@ -74,7 +74,7 @@ class AlarmBook:
 
     def _keep(self) -> None:
         values = {"acknowledged": list(self._seen)[-MOST:], "snoozed": self._until}
-        self._shelf.write(self._name, values)
+        self._store.write(self._name, values)
 
 
 # What the Alarms view shows of a report: its rows, and all that is known of one alarm.

@@ -1,4 +1,4 @@
-"""Layout: how the app was left, so that the next one opens like it; kept on the shelf.
+"""Layout: how the app was left, so that the next one opens like it; kept on the store.
 
 One file an account of a service. What it does not name is as it comes.
 """
@@ -20,7 +20,7 @@ from hud_tui.storage import JsonStore
 from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.group_grid import Face
 
-# Choices: which charts are shown, in which order, and how; kept on the shelf.
+# Choices: which charts are shown, in which order, and how; kept on the store.
 
 
 FILE = "charts"
@@ -84,21 +84,21 @@ class Choices:
         return replace(self, order=tuple(order)[:MOST])
 
 
-def read_choices(shelf: JsonStore) -> Choices:
+def read_choices(store: JsonStore) -> Choices:
     """What was kept; of a field that makes no sense its default."""
-    found = shelf.read(FILE)
+    found = store.read(FILE)
     good = {name: found[name] for name, check in _CHECKS.items() if check(found.get(name))}
     if bad := [name for name in found if name in _CHECKS and name not in good]:
-        shelf.leave(FILE, f"{bad[0]}: expected {_EXPECTED[bad[0]]}")
+        store.leave(FILE, f"{bad[0]}: expected {_EXPECTED[bad[0]]}")
     names = {name: _names(good.pop(name, ())) for name in ("order", "hidden")}
     return Choices(**{**good, **names, "axis": Axis(good.get("axis", Axis.STEP))})
 
 
-def write_choices(shelf: JsonStore, choices: Choices, before: Choices | None = None) -> None:
+def write_choices(store: JsonStore, choices: Choices, before: Choices | None = None) -> None:
     """Keep the choices; of those that are as they were `before`, what another app chose."""
     was = {} if before is None else asdict(before)
     now = asdict(choices)
-    shelf.write(
+    store.write(
         FILE, {name: now[name] for name in now if name not in was or was[name] != now[name]}
     )
 
@@ -162,26 +162,26 @@ class Layout:
 
 
 def file_name(scope: str) -> str:
-    """The name on the shelf of an account's layout."""
+    """The name on the store of an account's layout."""
     return f"layout-{scope}"
 
 
-def read_layout(shelf: JsonStore, scope: str) -> Layout:
+def read_layout(store: JsonStore, scope: str) -> Layout:
     """What was kept; the defaults where it makes no sense, which is said."""
     try:
-        return TypeAdapter(Layout).validate_python(shelf.read(file_name(scope)))
+        return TypeAdapter(Layout).validate_python(store.read(file_name(scope)))
     except ValidationError as error:
         first = error.errors()[0]
         where = one_line(".".join(map(str, first["loc"])), 60)
-        shelf.leave(file_name(scope), f"{where}: {one_line(first['msg'], 120)}")
+        store.leave(file_name(scope), f"{where}: {one_line(first['msg'], 120)}")
         return Layout()
 
 
-def write_layout(shelf: JsonStore, scope: str, layout: Layout, before: Layout) -> None:
+def write_layout(store: JsonStore, scope: str, layout: Layout, before: Layout) -> None:
     """Keep what is not as it was `before`; the rest may be another app's, and stays."""
     was = asdict(before)
     changed = {name: value for name, value in asdict(layout).items() if was[name] != value}
-    shelf.write(file_name(scope), changed)
+    store.write(file_name(scope), changed)
 
 
 class LayoutStore:

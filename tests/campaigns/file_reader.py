@@ -37,11 +37,11 @@ async def replay(file: str) -> None:
 def kept(directory: str) -> None:
     """Read what the app keeps between two sessions."""
     state = Path(directory)
-    shelf = JsonStore(lambda: state)
+    store = JsonStore(lambda: state)
     for name in ("look", "look-charts"):
-        shelf.read(name)
-    read_layout(shelf, "0")
-    for line in shelf.problems():
+        store.read(name)
+    read_layout(store, "0")
+    for line in store.problems():
         print(line)
     print(sorted(Notebook(state / "notes.json").notes.items()) != [])
     print(read_last_known(state / "known.json", "https://x") is None)

@@ -25,7 +25,7 @@ from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import fork, serve_process
 from tests.hostile import KINDS as TASK_KINDS
 from tests.hostile import SEEDS, corpus
-from tests.unit.older.locks import ALL as LOCKS
+from tests.unit.legacy.locks import ALL as LOCKS
 
 CPU_S = 10.0
 """Processor time that a command may take for one file."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.audit_log import NAME, Change, CommandLog, Written, as_curl, as_python
+from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_python
 from hud_tui.cli.main import main
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
@@ -35,7 +35,7 @@ def hud(
 
 
 async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -> None:
-    log: list[Written] = []
+    log: list[AuditEntry] = []
     async with in_process(service, observe=log.append) as client:
         model = await fork_of(client)
         with pytest.raises(HudConflict):
@@ -60,7 +60,7 @@ async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -
 
 
 async def test_what_is_unclear_is_said_to_be_and_no_key_is_kept() -> None:
-    log: list[Written] = []
+    log: list[AuditEntry] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
@@ -94,7 +94,7 @@ def empty(request: httpx.Request) -> httpx.Response:
 
 
 async def test_what_computes_or_was_not_sent_is_not_told() -> None:
-    log: list[Written] = []
+    log: list[AuditEntry] = []
     async with answered(empty, observe=log.append) as client:
         with pytest.raises(HudMalformed):
             await client.chat(Chat(model="m", messages=[]))
@@ -106,7 +106,7 @@ async def test_what_computes_or_was_not_sent_is_not_told() -> None:
 
 
 async def test_a_url_with_a_user_is_kept_without() -> None:
-    log: list[Written] = []
+    log: list[AuditEntry] = []
     async with answered(empty, observe=log.append) as client:
         change = Change("set head", "m", after="c")
         await client.wire.write("PUT", "http://ada:secret@hud/x", dict, change)

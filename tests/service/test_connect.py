@@ -109,7 +109,7 @@ async def test_a_file_that_no_service_wrote_is_refused_by_name(
     file.write_text(left)
     for act in (connect_local(paths, lambda text: None), stop(paths)):
         with pytest.raises(
-            HudUsage, match=r"service\.json: no service of hud-tui wrote this"
+            HudUsage, match=r"service\.json: not written by a hud-tui service"
         ) as no:
             await act
         assert str(file) in no.value.message
@@ -123,7 +123,7 @@ def test_a_process_that_none_can_be_is_not_asked_after(tmp_path: Path, pid: int)
     """0 and -1 would be this program's group, or every process there is."""
     paths = Paths(tmp_path, tmp_path, tmp_path)
     register(paths.service_file, ready_of(pid, paths))
-    with pytest.raises(HudUsage, match="no service of hud-tui wrote this"):
+    with pytest.raises(HudUsage, match="not written by a hud-tui service"):
         read_ready(paths.service_file)
 
 
@@ -133,7 +133,7 @@ def test_a_process_that_none_can_be_is_not_asked_after(tmp_path: Path, pid: int)
 def test_an_address_that_none_can_be_is_not_called(tmp_path: Path, url: str) -> None:
     paths = Paths(tmp_path, tmp_path, tmp_path)
     register(paths.service_file, ready_of(1, paths).model_copy(update={"url": url}))
-    with pytest.raises(HudUsage, match="no service of hud-tui wrote this"):
+    with pytest.raises(HudUsage, match="not written by a hud-tui service"):
         read_ready(paths.service_file)
 
 
@@ -142,7 +142,7 @@ async def test_a_file_that_others_may_read_is_refused_by_name(paths: Paths, plac
     ready = await connected(paths)
     file = paths.service_file if place == "state" else paths.serving_file
     file.chmod(0o640)
-    with pytest.raises(HudUsage, match=r"others can use it .mode 0640, not 0600") as refused:
+    with pytest.raises(HudUsage, match=r"others can access it .mode 0640, not 0600") as refused:
         await connect_local(paths, lambda text: None)
     assert refused.value.hint.startswith(f"chmod 600 {file}")
     file.chmod(0o600)

@@ -16,7 +16,7 @@ from tests.conftest import Served
 from tests.service.clients import documents
 from tests.service.headless import Command, Result, commands
 from tests.service.hub import Hub, hub
-from tests.unit.older.locks import V1_3
+from tests.unit.legacy.locks import V1_3
 
 pytest.importorskip("datasets")
 ROWS = [

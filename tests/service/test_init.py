@@ -10,7 +10,7 @@ import pytest
 from hud_tui.cli.main import main
 from tests.conftest import Served
 from tests.service.headless import Command, commands
-from tests.unit.older.locks import V1_0, V1_1
+from tests.unit.legacy.locks import V1_0, V1_1
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Served
 from tests.service.headless import Command, Result, commands
-from tests.unit.older.locks import V1_0, V1_3
+from tests.unit.legacy.locks import V1_0, V1_3
 
 ROW = {"prompt": "Play", "evaluate_tool": {"name": "evaluate", "arguments": {"name": "max"}}}
 

@@ -128,7 +128,7 @@ def test_a_key_file_with_something_else_is_refused_by_name(tmp_path: Path, body:
     assert file.read_text() == body
 
 
-@pytest.mark.parametrize("kind", ["a link", "a FIFO", "a directory", "others can use it"])
+@pytest.mark.parametrize("kind", ["a link", "a FIFO", "a directory", "others can access it"])
 def test_a_key_file_that_is_no_private_file_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "service.key"
     key = load_key(tmp_path / "own.key")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.audit_log import NAME, CommandLog, Written, as_curl, as_hud, as_python
+from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_python
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ChoiceDialog
@@ -17,8 +17,10 @@ from tests.tui.conftest import Connector, Opened
 
 HOSTILE = "a\x1b]0;owned\x07[red]b[/]\u202e"
 URL = "http://127.0.0.1:8900/v2/models/m/head"
-HEAD = Written(10.0, "set head", "m1", "me/arith", before="a1", after="b2", outcome="done", url=URL)
-ODD = Written(20.0, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, "odd", HOSTILE)
+HEAD = AuditEntry(
+    10.0, "set head", "m1", "me/arith", before="a1", after="b2", outcome="done", url=URL
+)
+ODD = AuditEntry(20.0, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, "odd", HOSTILE)
 
 
 class Logging(Connector):
@@ -31,7 +33,7 @@ class Logging(Connector):
 
 @asynccontextmanager
 async def logged(
-    served: Served, state: Path, *entries: Written, width: int = 80
+    served: Served, state: Path, *entries: AuditEntry, width: int = 80
 ) -> AsyncIterator[Opened]:
     """The log's screen, with these entries; opened by its key."""
     connector = Logging(served, state)
@@ -92,7 +94,7 @@ async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_
 
 
 async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -> None:
-    other = Written(30.0, "cancel", subject="j1", outcome="refused", said="409: no", by="app")
+    other = AuditEntry(30.0, "cancel", subject="j1", outcome="refused", said="409: no", by="app")
     async with logged(served, tmp_path, HEAD, other) as app:
         assert [row[2] for row in rows(app)] == ["cancel", "set head"]
         await app.press("j")
@@ -161,7 +163,7 @@ async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: P
 
 
 def test_a_series_is_one_row() -> None:
-    rollouts = [Written(float(n), "rollout", outcome="done") for n in range(5)]
+    rollouts = [AuditEntry(float(n), "rollout", outcome="done") for n in range(5)]
     log = [HEAD, *rollouts, HEAD, HEAD]
     assert [(one.verb, count) for one, count in folded(log)] == [
         ("set head", 1),
@@ -169,11 +171,11 @@ def test_a_series_is_one_row() -> None:
         ("rollout", 5),
         ("set head", 1),
     ]
-    failed = Written(9.0, "rollout", outcome="refused")
+    failed = AuditEntry(9.0, "rollout", outcome="refused")
     assert [count for _, count in folded([*rollouts, failed])] == [1, 5]
 
 
 def test_an_unclear_end_is_said_to_be_one() -> None:
-    said = "\n".join(line.plain for line in entry_text(Written(1.0, "submit", request_id="r-1")))
+    said = "\n".join(line.plain for line in entry_text(AuditEntry(1.0, "submit", request_id="r-1")))
     assert "no answer: it may have happened" in said
     assert "request r-1" in said

@@ -145,5 +145,5 @@ async def test_a_place_that_cannot_be_written_to_is_told(
         await app.press("ctrl+e")
         await app.until_dialog()
         await app.press("y")
-        await app.until_notice("choose a directory that can be written to")
+        await app.until_notice("choose a writable directory")
         await app.until_view("live")

@@ -234,7 +234,7 @@ async def test_a_directory_that_cannot_be_written_to_is_no_trouble(
 
 
 def test_every_field_comes_back(state: Path) -> None:
-    shelf = JsonStore(lambda: state)
+    store = JsonStore(lambda: state)
     file = state / "layout-x.json"
     odd: dict[str, Any] = {
         "view": "jobs",
@@ -244,8 +244,8 @@ def test_every_field_comes_back(state: Path) -> None:
     }
     odd |= {"unfolded": {"m": [["a", "b"]]}, "details": False, "full_pane": True}
     file.write_text(json.dumps({**asdict(Layout()), "model": "m", **odd, "more": 1}))
-    found = read_layout(shelf, "x")
-    assert shelf.problems() == []
+    found = read_layout(store, "x")
+    assert store.problems() == []
     assert found.unfolded == {"m": (("a", "b"),)}
     assert json.loads(json.dumps(asdict(found))) == {**asdict(Layout()), "model": "m", **odd}
 
@@ -260,5 +260,7 @@ async def test_a_salt_that_others_can_read_is_told_once_and_nothing_is_kept(
         await app.until(lambda: len(app.app._notifications) > 0)
         told = [one.message for one in app.app._notifications if "accounts.salt" in one.message]
         assert len(told) == 1
-        assert "others can use it (mode 0644, not 0600). Nothing is kept of this account" in told[0]
+        assert (
+            "others can access it (mode 0644, not 0600). Nothing is kept of this account" in told[0]
+        )
     assert not kept.exists()

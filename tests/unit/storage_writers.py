@@ -24,9 +24,9 @@ def protect(file: Path, name: str) -> None:
 
 
 def choose(file: Path, name: str) -> None:
-    shelf = JsonStore(lambda: file.parent)
+    store = JsonStore(lambda: file.parent)
     for number in range(NOTES):
-        shelf.write(file.stem, {f"{name}-{number}": number})
+        store.write(file.stem, {f"{name}-{number}": number})
 
 
 def rewrite(file: Path, name: str) -> None:

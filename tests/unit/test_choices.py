@@ -17,9 +17,9 @@ KEYS = ["zeta", "entropy", "reward_mean"]
 
 def test_what_was_chosen_comes_back(tmp_path: Path) -> None:
     chosen = Choices(("zeta",), ("entropy",), 4, True, Axis.TIME, True, False)
-    shelf = JsonStore(lambda: tmp_path / "new")
-    write_choices(shelf, chosen)
-    assert read_choices(shelf) == chosen
+    store = JsonStore(lambda: tmp_path / "new")
+    write_choices(store, chosen)
+    assert read_choices(store) == chosen
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["charts.json"]
 
 
@@ -59,11 +59,11 @@ def test_the_field_is_named_and_the_file_is_left(
     tmp_path: Path, found: dict[str, object], said: str
 ) -> None:
     (tmp_path / "charts.json").write_text(json.dumps(found))
-    shelf = JsonStore(lambda: tmp_path)
-    read_choices(shelf)
-    [line] = shelf.problems()
+    store = JsonStore(lambda: tmp_path)
+    read_choices(store)
+    [line] = store.problems()
     assert f"charts.json: {said}" in line
-    write_choices(shelf, Choices(log=True))
+    write_choices(store, Choices(log=True))
     assert json.loads((tmp_path / "charts.json").read_text()) == found
 
 
@@ -76,9 +76,9 @@ def test_two_apps_keep_each_others_choices(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    shelf = JsonStore(lambda: tmp_path / "file")
-    write_choices(shelf, Choices())
-    assert read_choices(shelf) == Choices()
+    store = JsonStore(lambda: tmp_path / "file")
+    write_choices(store, Choices())
+    assert read_choices(store) == Choices()
     write_choices(JsonStore(), Choices(log=True))
     assert read_choices(JsonStore()) == Choices()
 

@@ -17,7 +17,7 @@ from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree_layout import Matches
 from hud_tui.wire import Checkpoint, Evaluation, Group
-from tests.unit.spoilt_run import BAD, GOOD, LAST, spoilt_run
+from tests.unit.corrupted_run import BAD, GOOD, LAST, corrupted_run
 from tests.unit.trees import REWARDS, parents
 
 
@@ -57,7 +57,7 @@ def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
 
 
 def test_the_last_checkpoint_of_a_run_has_the_number_of_its_evaluation() -> None:
-    tree = spoilt_run()
+    tree = corrupted_run()
     assert not tree.own(LAST - 1).known
     last = tree[LAST - 1].model_copy(update={"evaluations": [evaluated(0.95)]})
     told = tree.add(last)
@@ -157,7 +157,7 @@ def test_another_branch_from_an_older_version_counts_its_own_steps(
 
 
 def test_the_filter_asks_for_own_numbers_and_by_step_for_the_steps() -> None:
-    tree = spoilt_run()
+    tree = corrupted_run()
 
     def found(text: str) -> list[int]:
         keep = parse(text, ["grad_norm", "heldout_reward"])
@@ -173,9 +173,9 @@ def test_the_filter_asks_for_own_numbers_and_by_step_for_the_steps() -> None:
 
 def test_a_filter_lists_a_checkpoint_once_its_rollouts_are_known() -> None:
     matches = Matches(parse("reward>.9"))
-    matches.show(spoilt_run(GOOD))
+    matches.show(corrupted_run(GOOD))
     before = len(matches)
-    grown = spoilt_run(BAD)
+    grown = corrupted_run(BAD)
     matches.show(grown)
     assert [matches.row(0).newest, len(matches)] == [GOOD - 1, before + 1]
 
@@ -192,8 +192,8 @@ def newest_alarms(tree: Tree) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def test_the_rescue_of_a_spoilt_run_is_what_was_good_before_the_update_that_spoilt_it() -> None:
-    alarms = newest_alarms(spoilt_run())
+def test_the_rescue_of_a_corrupted_run_is_what_was_good_before_the_update_that_spoilt_it() -> None:
+    alarms = newest_alarms(corrupted_run())
     assert alarms["reward_collapse"] == (BAD, BAD + 1, GOOD)
     assert alarms["heldout_collapse"] == (BAD, BAD + 1, GOOD)
     assert alarms["grad_norm"][2] == GOOD
@@ -201,11 +201,11 @@ def test_the_rescue_of_a_spoilt_run_is_what_was_good_before_the_update_that_spoi
 
 @pytest.mark.parametrize("steps", range(75, LAST, 5))
 def test_the_rescue_stays_the_same_as_the_run_goes_on(steps: int) -> None:
-    assert newest_alarms(spoilt_run(steps))["reward_collapse"] == (BAD, BAD + 1, GOOD)
+    assert newest_alarms(corrupted_run(steps))["reward_collapse"] == (BAD, BAD + 1, GOOD)
 
 
 def test_the_update_that_spoilt_the_policy_is_not_the_best() -> None:
-    tree = spoilt_run()
+    tree = corrupted_run()
     assert tree[BAD - 1].mean_reward == max(r.mean_reward or 0 for r in tree)
     assert tree.best is not None
     assert tree.best < BAD - 1
@@ -236,7 +236,7 @@ def test_a_rescue_passes_over_what_was_no_longer_good_and_what_has_expired() -> 
 
 
 def test_the_head_may_be_set_to_the_bad_update_and_the_alarm_stays_known() -> None:
-    tree, monitor = spoilt_run(), AlarmMonitor()
+    tree, monitor = corrupted_run(), AlarmMonitor()
     monitor.follow(tree)
     monitor.follow(tree.with_head(f"c{BAD}"))
     left = {alarm.name: alarm for alarm in monitor.report().left}

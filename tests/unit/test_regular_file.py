@@ -148,9 +148,9 @@ def test_an_environment_file_that_is_too_large_is_not_read_in_part(
 def test_what_is_kept_between_sessions_is_done_without(tmp_path: Path, kind: str) -> None:
     for name in ("look.json", "notes.json", "known.json", "commands.jsonl"):
         place(kind, tmp_path / name)
-    shelf = JsonStore(lambda: tmp_path)
-    assert shelf.read("look") == {}
-    assert kind in shelf.problems()[0]
+    store = JsonStore(lambda: tmp_path)
+    assert store.read("look") == {}
+    assert kind in store.problems()[0]
     assert read_last_known(tmp_path / "known.json", "https://x") is None
     assert CommandLog(tmp_path).read() == ([], 0)
 

@@ -41,7 +41,9 @@ def test_the_secret_is_its_owners_and_no_key(tmp_path: Path) -> None:
     assert len(file.read_bytes()) == BYTES
     assert os.listdir(file.parent) == [SALT]
     file.chmod(0o644)
-    with pytest.raises(HudUsage, match=r"accounts\.salt: others can use it .mode 0644") as refused:
+    with pytest.raises(
+        HudUsage, match=r"accounts\.salt: others can access it .mode 0644"
+    ) as refused:
         scope_of(tmp_path / "new", URL, KEY)
     assert refused.value.hint.startswith("remove it")
 

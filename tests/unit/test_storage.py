@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hud_tui import storage
 from hud_tui.audit_log import NAME as LOG
-from hud_tui.audit_log import CommandLog, Written, to_line
+from hud_tui.audit_log import AuditEntry, CommandLog, to_line
 from hud_tui.client.guard import NAME, Protection
 from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook
@@ -228,7 +228,7 @@ def test_a_writer_that_never_ends_is_said_and_not_waited_for(
     monkeypatch.setattr(storage, "LOCK_S", 0.0)
     if not kernel:
         monkeypatch.setattr(storage, "fcntl", None)
-    with locked(tmp_path), pytest.raises(TimeoutError, match="does not end"):
+    with locked(tmp_path), pytest.raises(TimeoutError, match="holds the lock"):
         write_atomic(tmp_path / "state.json", "x")
     with locked(tmp_path), pytest.raises(HudUsage, match="cannot be written"):
         Protection(lambda: tmp_path).protect("m", "m", True)
@@ -249,13 +249,13 @@ def test_a_log_that_is_full_is_put_aside_by_one_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two that found it full at once would put a new one in the place of the one put aside."""
-    line = len(to_line(Written(1.0, "fork")))
+    line = len(to_line(AuditEntry(1.0, "fork")))
     monkeypatch.setattr("hud_tui.audit_log.MOST", line - 1)
     log = CommandLog(tmp_path)
-    log.add(Written(1.0, "fork"))
+    log.add(AuditEntry(1.0, "fork"))
     assert os.listdir(tmp_path) == [f"{LOG}.1"]
     monkeypatch.setattr(storage, "LOCK_S", 0.0)
     with locked(tmp_path):
-        log.add(Written(2.0, "fork"))
+        log.add(AuditEntry(2.0, "fork"))
     assert sorted(os.listdir(tmp_path)) == [LOG, f"{LOG}.1"]
     assert [one.at for one in log.read()[0]] == [1.0, 2.0], "a line is never lost to the lock"

@@ -15,8 +15,8 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from hud_tui.audit_log import (
+    AuditEntry,
     CommandLog,
-    Written,
     as_curl,
     as_hud,
     as_python,
@@ -55,9 +55,9 @@ SAID = {
 }
 
 
-def folded(log: Sequence[Written]) -> list[tuple[Written, int]]:
+def folded(log: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
     """Newest first; of a series of the same, its newest and how many there are."""
-    found: list[tuple[Written, int]] = []
+    found: list[tuple[AuditEntry, int]] = []
     for one in reversed(log):
         last = found[-1][0] if found else None
         if last is not None and _same(last, one):
@@ -67,7 +67,7 @@ def folded(log: Sequence[Written]) -> list[tuple[Written, int]]:
     return found
 
 
-def _same(one: Written, other: Written) -> bool:
+def _same(one: AuditEntry, other: AuditEntry) -> bool:
     if one.verb not in REPEATED:
         return False
     return (one.verb, one.outcome, one.by, one.service) == (
@@ -78,13 +78,13 @@ def _same(one: Written, other: Written) -> bool:
     )
 
 
-def log_rows(entries: Sequence[tuple[Written, int]], now: float) -> list[Row]:
+def log_rows(entries: Sequence[tuple[AuditEntry, int]], now: float) -> list[Row]:
     """A row each; its key is its place, counted from the oldest so that it stays."""
     last = len(entries) - 1
     return [_row(str(last - place), *entry, now) for place, entry in enumerate(entries)]
 
 
-def _row(key: str, one: Written, count: int, now: float) -> Row:
+def _row(key: str, one: AuditEntry, count: int, now: float) -> Row:
     mark, style = MARKS.get(one.outcome, UNKNOWN)
     times = f" ×{count}" if count > 1 else ""
     model = one.name or one.model[:8]
@@ -101,7 +101,7 @@ def _row(key: str, one: Written, count: int, now: float) -> Row:
     )
 
 
-def entry_text(one: Written) -> Iterator[Content]:
+def entry_text(one: AuditEntry) -> Iterator[Content]:
     """What there is to know of one, in lines."""
     mark, style = MARKS.get(one.outcome, UNKNOWN)
     when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
@@ -147,8 +147,8 @@ class LogScreen(Leavable[None]):
         super().__init__()
         self._log = None if state is None else CommandLog(state)
         self._now, self._bad = now, 0
-        self._all: list[Written] | None = None
-        self._shown: list[tuple[Written, int]] = []
+        self._all: list[AuditEntry] | None = None
+        self._shown: list[tuple[AuditEntry, int]] = []
         self.list = RowList(COLUMNS, id="log", least=16)
 
     def compose(self) -> ComposeResult:
@@ -168,7 +168,7 @@ class LogScreen(Leavable[None]):
         return self.query_one("#log-filter", FilterField)
 
     @property
-    def entry(self) -> Written | None:
+    def entry(self) -> AuditEntry | None:
         """The one under the cursor."""
         key = self.list.key
         place = len(self._shown) - 1 - int(key) if key is not None else -1

@@ -39,7 +39,7 @@ HELDOUT = {
 # fmt: on
 
 
-def spoilt_run(steps: int = LAST) -> Tree:
+def corrupted_run(steps: int = LAST) -> Tree:
     """The tree after so many of its steps, the last one as the head."""
     return Tree.of(_step(number, number == steps) for number in range(1, steps + 1))
 

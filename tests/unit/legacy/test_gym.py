@@ -17,8 +17,8 @@ from hud_tui.legacy.gym import (
     read_gym,
 )
 from hud_tui.legacy.lock_file import Tool, read_lock
-from tests.unit.older.locks import V1_1, V1_3
-from tests.unit.older.test_yaml import TEXT, VALUES
+from tests.unit.legacy.locks import V1_1, V1_3
+from tests.unit.legacy.test_yaml import TEXT, VALUES
 
 MOVE = Tool(
     "move",

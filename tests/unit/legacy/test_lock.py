@@ -24,8 +24,8 @@ from hud_tui.legacy.lock_file import (
 from hud_tui.legacy.yaml import read_yaml, round_trip, writable
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.rl.tasks.task import Task
-from tests.unit.older.locks import ALL, V1_0, V1_1, V1_2, V1_3
-from tests.unit.older.test_yaml import TEXT, VALUES
+from tests.unit.legacy.locks import ALL, V1_0, V1_1, V1_2, V1_3
+from tests.unit.legacy.test_yaml import TEXT, VALUES
 
 NAMES = st.from_regex(r"[a-z0-9._-]{1,20}/[a-z0-9._-]{1,20}", fullmatch=True)
 

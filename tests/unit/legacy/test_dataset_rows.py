@@ -11,7 +11,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.legacy.dataset import V4, check_dataset, check_name, from_rows, to_rows
 from hud_tui.rl.tasks.formats import read_row, read_rows
 from hud_tui.rl.tasks.task import Task
-from tests.unit.older.test_yaml import TEXT
+from tests.unit.legacy.test_yaml import TEXT
 
 NAME = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60)

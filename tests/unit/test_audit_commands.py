@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.audit_log import Written, as_curl, as_hud, as_python, document
+from hud_tui.audit_log import AuditEntry, as_curl, as_hud, as_python, document
 from hud_tui.cli.parser import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -17,9 +17,9 @@ VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "uplo
 URL = "http://127.0.0.1:8900/v2/models/m/head"
 
 
-def entry(verb: str, **more: Any) -> Written:
+def entry(verb: str, **more: Any) -> AuditEntry:
     usual: dict[str, Any] = {"model": "m", "subject": "s", "after": "a", "url": URL}
-    return Written(1.0, verb, **{**usual, "method": "PUT", **more})
+    return AuditEntry(1.0, verb, **{**usual, "method": "PUT", **more})
 
 
 @given(ids, ids, st.sampled_from(["set head", "fork", "cancel"]))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui import audit_log
-from hud_tui.audit_log import CommandLog, Written, change_text, matching, read_lines, to_line
+from hud_tui.audit_log import AuditEntry, CommandLog, change_text, matching, read_lines, to_line
 
 texts = st.text(max_size=40)
 entries = st.builds(
-    Written,
+    AuditEntry,
     at=st.floats(0, 1e11),
     local=st.booleans(),
     left_out=st.lists(texts, max_size=2).map(tuple),
@@ -22,11 +22,11 @@ entries = st.builds(
         texts,
     ),
 )
-ONE = Written(1.0, "set head", "m1", "me/arith", before="a", after="b", outcome="done")
+ONE = AuditEntry(1.0, "set head", "m1", "me/arith", before="a", after="b", outcome="done")
 
 
 @given(st.lists(entries, max_size=4))
-def test_lines_say_what_was_written(log: list[Written]) -> None:
+def test_lines_say_what_was_written(log: list[AuditEntry]) -> None:
     lines = [to_line(one) for one in log]
     assert all(line.isascii() and line.count("\n") == 1 for line in lines)
     assert all(line[:-1].isprintable() for line in lines)
@@ -111,7 +111,7 @@ def test_a_file_that_is_none_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_entries_are_found_by_any_word_that_is_shown() -> None:
-    other = Written(2.0, "fork", subject="mine", outcome="refused", said="the name is taken")
+    other = AuditEntry(2.0, "fork", subject="mine", outcome="refused", said="the name is taken")
     assert matching([ONE, other], "") == [ONE, other]
     assert matching([ONE, other], "HEAD arith") == [ONE]
     assert matching([ONE, other], "taken") == [other]
@@ -133,5 +133,5 @@ def test_a_change_in_a_few_words() -> None:
         ("upload", "tasks", "", id_): "tasks → 01234567",
     }
     for (verb, subject, before, after), text in said.items():
-        one = Written(0.0, verb, subject=subject, before=before, after=after)
+        one = AuditEntry(0.0, verb, subject=subject, before=before, after=after)
         assert change_text(one) == text
