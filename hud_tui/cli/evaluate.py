@@ -24,6 +24,7 @@ from hud_tui.rl.evaluation import (
     Scores,
     TaskChange,
     best_known,
+    called,
     difference,
     figures,
     size,
@@ -231,11 +232,6 @@ def _scores(evaluation: EvaluationJob) -> Scores:
 
 def _difference(before: EvaluationJob, after: EvaluationJob) -> Difference | None:
     return difference(_scores(before), _scores(after))
-
-
-def called(evaluation: EvaluationJob) -> str:
-    """What an evaluation's weights are called."""
-    return evaluation.checkpoint or (evaluation.checkpoint_id or "base")[:8]
 
 
 # Gates: what a build fails on.

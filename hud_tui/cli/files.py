@@ -17,6 +17,7 @@ from hud_tui.cli.connect import connector_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import alarm_report, confirm, emit, require_consent, tell, thresholds
 from hud_tui.client.client import HudClient
+from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudPreflightFailed, HudUsage
@@ -38,6 +39,7 @@ from hud_tui.rl.export import (
     Sheet,
     alarms_sheet,
     csv_pieces,
+    evaluations_sheet,
     groups_sheet,
     jobs_sheet,
     json_pieces,
@@ -158,7 +160,7 @@ def report(args: argparse.Namespace) -> int:
         HudError: The service does not answer, or has no such model.
         HudUsage: The directory cannot be written to.
     """
-    run, service = asyncio.run(_with_client(args, partial(_read_run, args.ref)))
+    run, service = asyncio.run(_with_client(args, partial(_read_run, args)))
     book = _notebook(args, run)
     files = report_files(run, Kept(service, book.notes, book.moves), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
@@ -185,7 +187,7 @@ def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
     """Stem of the file name, and the table."""
     if args.what in ("models", "jobs"):
         return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0]
-    run, _ = asyncio.run(_with_client(args, partial(_read_run, args.ref)))
+    run, _ = asyncio.run(_with_client(args, partial(_read_run, args)))
     return _stem(run), _sheet(args.what, run, _notebook(args, run).notes)
 
 
@@ -213,18 +215,22 @@ def _usual_directory() -> Path:
     return read_config(config_dir(os.environ)).export_dir
 
 
-async def _read_run(ref: str | None, client: HudClient) -> Run:
-    """A model's run with its alarms; of the newest run if None.
+async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
+    """A model's run with its alarms; of the newest run if none is named.
 
     Raises:
         HudUsage: There is none.
     """
     limits = thresholds()
-    model = await (newest(client) if ref is None else named(client, ref))
+    model = await (newest(client) if args.ref is None else named(client, args.ref))
     if model is None:
         raise HudUsage("you have no model yet", "name one: hud-tui export MODEL")
-    tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(model.id))
-    run = Run(model=model).fold(TreeRead(checkpoints=tuple(tree)))
+    evaluations = Evaluations(client, lambda: paths_of(args).state / "evaluations")
+    tree, job, known = await asyncio.gather(
+        client.checkpoints(model.id), client.known_job(model.id), evaluations.of_model(model)
+    )
+    run = Run(model=model, evaluations={one.id: one for one in known})
+    run = run.fold(TreeRead(checkpoints=tuple(tree)))
     return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
 
 
@@ -232,6 +238,8 @@ def _sheet(what: str, run: Run, notes: Mapping[str, str]) -> Sheet:
     match what:
         case "checkpoints":
             return tree_sheet(run, notes)
+        case "evaluations":
+            return evaluations_sheet(run)
         case "groups":
             return groups_sheet(run)
         case "alarms":

@@ -186,7 +186,7 @@ def _head(add: Add) -> None:
 # Commands on files, without a service.
 
 
-SHEETS = ("metrics", "checkpoints", "groups", "alarms", "models", "jobs")
+SHEETS = ("metrics", "checkpoints", "evaluations", "groups", "alarms", "models", "jobs")
 """Tables that can be exported."""
 
 

@@ -17,7 +17,7 @@ from random import Random
 from statistics import NormalDist, fmean
 
 from hud_tui.rl.tasks.task import digest
-from hud_tui.wire import Estimate, Evaluation, EvaluationJob, Group
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 LEVEL = 0.95
 """Of all intervals."""
@@ -406,11 +406,46 @@ class Figure:
     estimate: Estimate
 
 
+@dataclass(frozen=True)
+class Told:
+    """What an evaluation found, and of what."""
+
+    checkpoint_id: str | None
+    """None: the weights that the model started from."""
+    name: str
+    """The checkpoint's."""
+    found: Evaluation
+
+
 def figures(found: Evaluation) -> list[Figure]:
     """The figures of an evaluation, mean reward first; an old row has that alone."""
     mean = found.mean or Estimate(value=found.mean_reward)
     passes = [Figure(f"pass@{k}", found.pass_at[k]) for k in sorted(found.pass_at)]
     return [Figure("mean reward", mean), *passes]
+
+
+def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told]:
+    """Every evaluation with figures, of the weights a model started from first, then by checkpoint.
+
+    Args:
+        tree: Oldest first; a service says there what it found.
+        jobs: All that are known, oldest first; those made from here are in no tree.
+    """
+    known: dict[str | None, list[Told]] = {None: []}
+    for node in tree:
+        name = node.name or node.id[:8]
+        known[node.id] = [Told(node.id, name, found) for found in node.evaluations]
+    seen = {one.found.id for found in known.values() for one in found if one.found.id}
+    for job in jobs:
+        if job.result is not None and job.id not in seen:
+            place = known.setdefault(job.checkpoint_id, [])
+            place.append(Told(job.checkpoint_id, called(job), job.result))
+    return [one for found in known.values() for one in found]
+
+
+def called(job: EvaluationJob) -> str:
+    """What the weights of an evaluation are called."""
+    return job.checkpoint or (job.checkpoint_id or "base")[:8]
 
 
 def best_known(

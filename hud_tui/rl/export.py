@@ -15,13 +15,14 @@ from typing import Any
 
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.evaluation import Told, ks, told
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import metrics_of, ranked
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.rollouts import RolloutGroup
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Job, Model
+from hud_tui.wire import Checkpoint, Estimate, Job, Model
 
 Cell = str | int | float | bool | None
 SCHEMA = "hud-tui/1"
@@ -100,6 +101,10 @@ NODE = (
     *("id", "name", "step", "parent_id", "depth", "is_head", "is_best", *OWN, "created_at"),
     *("loss_fn", "job_id", "state", "pinned", "note"),
 )
+EVALUATION = (
+    *("id", "checkpoint_id", "checkpoint", "split", "tasks_name", "tasks", "samples", "rollouts"),
+    *("job_id", "created_at", "solved_at", "mean_reward", "mean_reward_low", "mean_reward_high"),
+)
 GROUP = (
     *("step", "checkpoint_id", "task_slug", "rollouts", "mean", "std", "has_signal", "tokens"),
     *("rewards", "trace_ids"),
@@ -146,6 +151,16 @@ def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
         for position in range(len(tree))
     )
     return Sheet("checkpoints", (*NODE, *_columns(keys, NODE)), rows, _facts(run))
+
+
+def evaluations_sheet(run: Run) -> Sheet:
+    """What checkpoints scored when they were evaluated, with 95 % intervals."""
+    found = told(list(run.tree), list(run.evaluations.values()))
+    most = max((k for one in found for k in one.found.pass_at), default=0)
+    passes = [k for k in ks(most) if any(k in one.found.pass_at for one in found)]
+    columns = [f"pass@{k}{end}" for k in passes for end in ("", "_low", "_high")]
+    rows = (_evaluation(one, passes) for one in found)
+    return Sheet("evaluations", (*EVALUATION, *columns), rows, _facts(run))
 
 
 def groups_sheet(run: Run) -> Sheet:
@@ -231,6 +246,18 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
                     " ".join(map(repr, group.rewards)),
                     " ".join(group.trace_ids),
                 )
+
+
+def _evaluation(one: Told, passes: Sequence[int]) -> tuple[Cell, ...]:
+    found = one.found
+    mean = found.mean or Estimate(value=found.mean_reward)
+    estimates = [mean, *(found.pass_at.get(k) for k in passes)]
+    cells = [(None,) * 3 if e is None else (e.value, e.low, e.high) for e in estimates]
+    return (
+        *(found.id, one.checkpoint_id, one.name, found.split, found.name, found.num_tasks),
+        *(found.samples, found.num_traces, found.job_id, found.created_at, found.solved_at),
+        *(cell for three in cells for cell in three),
+    )
 
 
 def _alarm(alarm: Alarm) -> tuple[Cell, ...]:

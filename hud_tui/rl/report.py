@@ -16,6 +16,7 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale, fit, marks
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.curves import Ema
+from hud_tui.rl.evaluation import Told, figures, size, told
 from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.head import Move
 from hud_tui.rl.metrics import METRICS, healthy, metric, ranked, short, title
@@ -368,6 +369,32 @@ MOST_LISTED = 100
 """Maximum alarms, moves and notes listed; the rest is counted."""
 
 
+def evaluations_part(run: Run) -> str:
+    """What checkpoints scored when they were evaluated."""
+    found = told(list(run.tree), list(run.evaluations.values()))
+    rows = [
+        (
+            *(code(one.name, 60), escaped(one.found.split, 20), code(one.found.name, 60)),
+            size(one.found.num_tasks, one.found.samples or 1),
+            *(_estimated(one, label) for label in ("mean reward", "pass@1")),
+            _estimated(one, f"pass@{one.found.samples}"),
+        )
+        for one in found[-MOST_LISTED:]
+    ]
+    names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@samples")
+    said = "Each task was rolled out so often from exactly these weights; 95 % intervals by tasks."
+    return section("Evaluations", [said, table(names, rows)] if rows else [])
+
+
+def _estimated(one: Told, label: str) -> str:
+    found = next((f.estimate for f in figures(one.found) if f.label == label), None)
+    if found is None:
+        return "–"
+    if found.low is None or found.high is None:
+        return number(found.value)
+    return f"{number(found.value)} ({number(found.low)} – {number(found.high)})"
+
+
 def waste_part(run: Run) -> str:
     """Rollouts and tokens with no gradient, and their tasks."""
     waste = Waste()
@@ -490,6 +517,7 @@ def report_files(run: Run, kept: Kept, now: float) -> dict[str, str]:
         _head(run, kept, now),
         _configuration(run),
         _summary(run),
+        evaluations_part(run),
         section("Charts", (f"![{chart.alt}]({chart.file})" for chart in pictures)),
         waste_part(run),
         alarms_part(run),

@@ -17,6 +17,7 @@ from hud_tui.client import signal as sampling
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
 from hud_tui.service import evaluate as evaluating
+from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.wire import EvaluationJob, EvaluationParameters, Model, SubmitEvaluation
@@ -38,6 +39,10 @@ async def trained(hud: Command, served: Served) -> list[Json]:
         for _ in range(2):
             await step(http, model)
         return await tree(http, model["id"])
+
+
+def text_of(file: str) -> str:
+    return Path(file).read_text("utf-8")
 
 
 def said(run: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -198,6 +203,41 @@ async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(
     assert resumed == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["data"]["evaluation"]
     assert (found["id"], found["done"], found["status"]) == (id_, 132 * 8, "succeeded")
+
+
+async def test_exports_and_reports_show_what_was_found(
+    hud: Command, trained: list[Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
+    flags = ("--checkpoint", "base", "--checkpoint", "head", "--samples", "2")
+    await hud("eval", "arith", "-m", "arith-rl", *flags)
+    file = str(tmp_path / "evaluations.json")
+    what = ("--what", "evaluations", "--format", "json", "-o", file)
+    assert (await hud("export", "arith-rl", *what)).data["rows"] == 2
+    base, head = json.loads(text_of(file))["rows"]
+    assert (base["checkpoint"], base["checkpoint_id"]) == ("base", None)
+    assert (head["checkpoint"], head["checkpoint_id"]) == ("step-000002", trained[-1]["id"])
+    assert (head["tasks"], head["samples"], head["tasks_name"]) == (HELDOUT, 2, "arith")
+    assert head["pass@2_low"] <= head["pass@2"] <= head["pass@2_high"]
+    report = (await hud("report", "arith-rl", "-o", str(tmp_path))).data["file"]
+    page = text_of(report)
+    assert "## Evaluations" in page
+    assert "| `base` | heldout | `arith` | 36 tasks × 2 | " in page
+    assert "| `step-000002` | heldout | `arith` | 36 tasks × 2 | " in page
+
+
+async def test_an_evaluation_is_looked_at_and_resumed_as_a_job(
+    hud: Command, trained: list[Json], engine: ToyEngine
+) -> None:
+    engine.fail_next["sample"] = EngineError("it cannot")
+    failed = await hud("eval", "arith", "-m", "arith-rl")
+    assert (failed.code, "failed after 0 of 144 rollouts" in failed.error["message"]) == (1, True)
+    [job] = (await hud("jobs")).data["jobs"][:1]
+    assert (job["status"], job["metadata"]["reason"]) == ("failed", "it cannot")
+    resumed = await hud("jobs", job["id"], "--resume", "-y")
+    assert resumed.data["status"]["status"] == "queued"
+    found = await hud("eval", "--resume", job["id"])
+    assert found.data["evaluation"]["status"] == "succeeded"
 
 
 # A service that makes no evaluations, as HUD.

@@ -53,7 +53,7 @@ async def test_every_table_and_its_note(hud: Command, tmp_path: Path) -> None:
     [node, *_] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     model = (await hud("status", "arith-rl")).data["model"]["id"]
     Notebook(notebook_file(tmp_path / "state", model)).write(node["id"], "=first")
-    for what in ("checkpoints", "groups", "alarms", "models", "jobs"):
+    for what in ("checkpoints", "evaluations", "groups", "alarms", "models", "jobs"):
         done = await hud("export", "arith-rl", "--what", what, "--format", "json", "-o", ".")
         body = json.loads(text_of(done.data["file"]))
         assert (body["schema"], body["what"]) == ("hud-tui/1", what)
@@ -61,7 +61,7 @@ async def test_every_table_and_its_note(hud: Command, tmp_path: Path) -> None:
         if what == "checkpoints":
             assert body["rows"][0]["note"] == "=first"
             assert body["model"] == "arith-rl"
-    assert len(os.listdir()) == 5
+    assert len(os.listdir()) == 6
 
 
 async def test_nothing_is_written_over(hud: Command) -> None:

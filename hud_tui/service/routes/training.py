@@ -42,7 +42,7 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, Kept
-from hud_tui.wire import SubmitEvaluation, SubmitJob
+from hud_tui.wire import EvaluationJob, JobStatus, SubmitEvaluation, SubmitJob
 from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
 # Managed runs: submit, look at, resume.
@@ -81,8 +81,22 @@ async def raw_status(request: Request) -> Response:
 async def resume(request: Request) -> Response:
     parts, runner = parts_of(request), service_of(request).runner
     request.state.body = await read_bytes(request)
-    job_id = (await parts.store.read(jobs.training, path(request, "job_id")))["id"]
+    ref = path(request, "job_id")
+    evaluation_id = await parts.store.read(evaluations.known, ref)
+    if evaluation_id is not None:
+        return await once(request, evaluation_id, partial(_resume_as_job, request, evaluation_id))
+    job_id = (await parts.store.read(jobs.training, ref))["id"]
     return await once(request, job_id, partial(runner.resume, job_id))
+
+
+async def _resume_as_job(request: Request, evaluation_id: str, keep: Keep) -> JobStatus:
+    """An evaluation is a job, too: whoever only knows that resumes it as any other."""
+
+    def told(one: EvaluationJob) -> JobStatus:
+        return JobStatus(status=one.status, id=one.id, model_id=one.model_id, model=one.model)
+
+    evaluator = service_of(request).evaluator
+    return told(await evaluator.resume(evaluation_id, lambda db, one: keep(db, told(one))))
 
 
 # Evaluations: submit, list, look at, resume; they are cancelled as any job is.

@@ -84,6 +84,12 @@ def get(db: Db, ref: str) -> sqlite3.Row:
     return found
 
 
+def known(db: Db, ref: str) -> str | None:
+    """The id of an evaluation, whichever way it is spelled; None where it is none."""
+    row = db.execute("SELECT id FROM evaluation WHERE id = ?", (canonical(ref),)).fetchone()
+    return None if row is None else str(row["id"])
+
+
 def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
     """All of a model, oldest first; those of the weights it started from as well."""
     query = f"{_SELECT} WHERE evaluation.model_id = ? ORDER BY evaluation.rowid"

@@ -1,0 +1,82 @@
+"""An evaluation beside sampling alone: the same rollouts, from the same weights, in one process.
+
+Run: python -m tests.bench.bench_evaluation
+In turns: all requests of an evaluation handed to the tiny engine in its largest batches, and the
+evaluation itself, from its submission to its figures, with every rollout graded and on disk. Of
+the ratios of each turn to those around it the median counts; an evaluation must make at least .9
+as many rollouts a second.
+"""
+
+import asyncio
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from time import perf_counter
+
+import httpx
+
+from hud_tui.service.engines.tiny.engine import ROWS, TinyEngine
+from hud_tui.service.managed_run import evaluation_requests, plan_tasks
+from hud_tui.service.service import Service
+from hud_tui.wire import EvaluationParameters
+from tests.conftest import calling, fork, tasks_of
+
+ROUNDS, SAMPLES = 7, 32
+LEAST = 0.9
+
+
+async def measure() -> float:
+    """Rollouts a second of an evaluation, in those of sampling alone."""
+    engine = TinyEngine()
+    with tempfile.TemporaryDirectory() as folder:
+        async with Service(Path(folder), engine) as service, calling(service) as http:
+            model = await fork(http)
+            rows = await tasks_of(http)
+            alone = [await sampling_s(engine, rows)]  # the first one warms up
+            alone, evaluated = [await sampling_s(engine, rows)], []
+            for _ in range(ROUNDS):
+                evaluated.append(await evaluation_s(http, model["id"], rows))
+                alone.append(await sampling_s(engine, rows))
+    around = [fmean(pair) for pair in pairwise(alone)]
+    return median(both / one for both, one in zip(around, evaluated, strict=True))
+
+
+async def sampling_s(engine: TinyEngine, rows: list[dict[str, object]]) -> float:
+    """Seconds that the engine takes for all rollouts."""
+    base = engine.bases()[0]
+    planned = plan_tasks(rows, base, await engine.tokenizer(base.name), "tasks")
+    asked = EvaluationParameters(samples=SAMPLES, max_tokens=base.defaults.max_tokens)
+    requests = evaluation_requests(planned, asked, base.context)
+    handle = await engine.open(base.name)
+    start = perf_counter()
+    for first in range(0, len(requests), ROWS):
+        await engine.sample(handle, requests[first : first + ROWS])
+    spent = perf_counter() - start
+    await engine.close(handle)
+    return spent
+
+
+async def evaluation_s(
+    http: httpx.AsyncClient, model_id: str, rows: list[dict[str, object]]
+) -> float:
+    """Seconds from its submission to its end."""
+    body = {"tasks": rows, "split": "all", "parameters": {"samples": SAMPLES}}
+    start = perf_counter()
+    answer = await http.post(f"/v1/models/{model_id}/evaluations", json=body)
+    path = f"/v1/evaluations/{answer.json()['id']}?groups=0"
+    while (now := (await http.get(path)).json())["status"] in ("queued", "running"):
+        await asyncio.sleep(0.02)
+    assert now["status"] == "succeeded", now
+    return perf_counter() - start
+
+
+def main() -> int:
+    ratio = asyncio.run(measure())
+    print(f"evaluation: {ratio:.2f} of sampling alone, rollouts a second (at least {LEAST})")
+    return int(ratio < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
