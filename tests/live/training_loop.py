@@ -19,7 +19,7 @@ from hud_tui.settings import read_paths
 
 
 async def train(trainer: TrainingClient, steps: int) -> list[float]:
-    """Twelve fresh sums a step, eight answers to each; the mean reward of every step."""
+    """Twelve new sums per step, eight answers each; returns the mean reward of every step."""
     random, means = Random(0), []
     for _ in range(steps):
         batch = []
