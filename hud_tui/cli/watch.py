@@ -14,12 +14,11 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.client.submit import Submission, submit
 from hud_tui.errors import HudAlarm, HudError, HudUnreachable, HudUsage
-from hud_tui.events import CheckpointAdded, Event, HeadMoved, JobChanged, TreeRead
+from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.run import SUCCEEDED, has_ended, is_active
+from hud_tui.rl.run import SUCCEEDED, Run, has_ended, is_active
 from hud_tui.rl.text import one_line
 from hud_tui.wire import JobStatus, Model, SubmitJob
 
@@ -78,11 +77,17 @@ class Listener:
 class AlarmPrinter:
     """Prints an ``alarm`` document for each new alarm; may fail on a level."""
 
-    def __init__(self, limits: Thresholds, fail_on: str | None) -> None:
-        """`fail_on`: lowest level that fails; None: no alarm fails."""
+    def __init__(
+        self, limits: Thresholds, fail_on: str | None, job: JobStatus | None = None
+    ) -> None:
+        """
+        Args:
+            limits: Thresholds of the detectors.
+            fail_on: Lowest level that fails; None: no alarm fails.
+            job: The model's run, if known before the first event.
+        """
         self.report = Report()
-        self.tree = Tree()
-        self.job: JobStatus | None = None
+        self.run = Run(job=job)
         self._fail_on = None if fail_on is None else Level(fail_on)
         self._monitor = AlarmMonitor(limits)
         self._told: dict[str, Level] = {}
@@ -118,25 +123,15 @@ class AlarmPrinter:
     @property
     def silent_s(self) -> float | None:
         """Seconds since the last event of the active run; None if none is active."""
-        running = self.job is not None and is_active(self.job.status)
-        return monotonic() - self._heard_at if running else None
+        return monotonic() - self._heard_at if self.run.training else None
 
     def _take(self, event: Event) -> None:
-        match event:
-            case TreeRead():
-                self.tree = Tree.of(event.checkpoints)
-            case CheckpointAdded():
-                self.tree = self.tree.add(event.checkpoint)
-            case HeadMoved():
-                self.tree = self.tree.with_head(event.checkpoint_id)
-            case JobChanged():
-                self.job = event.job
-            case _:
-                return
-        self._evaluate()
+        before, self.run = self.run, self.run.fold(event)
+        if (self.run.tree, self.run.job) != (before.tree, before.job):
+            self._evaluate()
 
     def _evaluate(self) -> None:
-        self._monitor.follow(self.tree, self.job)
+        self._monitor.follow(self.run.tree, self.run.job)
         self.report = self._monitor.report(self.silent_s)
 
     def _tell(self) -> None:
@@ -228,9 +223,9 @@ async def watch(client: HudClient, args: argparse.Namespace) -> int:
         HudAlarm: An alarm of level ``--fail-on``.
     """
     goal = goal_of(args.until)
-    printer = AlarmPrinter(thresholds(), args.fail_on)
-    model = await named(client, args.ref)
-    printer.job = await client.known_job(model.id)  # before the tree, which then has all its steps
+    limits, model = thresholds(), await named(client, args.ref)
+    job = await client.known_job(model.id)  # before the tree, which then has all its steps
+    printer = AlarmPrinter(limits, args.fail_on, job)
     _require_run(printer, model)
     feed = client.feed(model.id)
     listener = Listener(feed, printer.wait)
@@ -266,13 +261,13 @@ def _has_alarm(printer: AlarmPrinter) -> bool:
 
 def _step(printer: AlarmPrinter) -> int:
     """The head's step."""
-    tree = printer.tree
+    tree = printer.run.tree
     head = tree.served
     return 0 if head is None or tree.head is None else head.step or tree.depth(tree.head)
 
 
 def _require_run(printer: AlarmPrinter, model: Model) -> None:
-    if printer.job is None:
+    if printer.run.job is None:
         hint = "submit one: hud-tui --headless run SOURCE -m MODEL"
         raise HudUsage(f"{one_line(model.model_name)} has no run to wait for", hint)
 
@@ -281,7 +276,7 @@ def _reason(printer: AlarmPrinter, goal: Goal) -> str | None:
     """Why watching ended; None while it continues."""
     if goal.reached(printer):
         return goal.name
-    job = printer.job
+    job = printer.run.job
     return "done" if job is not None and has_ended(job.status) else None
 
 
@@ -291,7 +286,7 @@ def _say(event: Event) -> None:
 
 
 def _finish(printer: AlarmPrinter, model: Model, goal: Goal, reason: str) -> int:
-    job = printer.job
+    job = printer.run.job
     succeeded = job is not None and (job.status in SUCCEEDED or is_active(job.status))
     reached = reason == goal.name and (goal.name != "done" or succeeded)
     emit(
@@ -302,7 +297,7 @@ def _finish(printer: AlarmPrinter, model: Model, goal: Goal, reason: str) -> int
             "reason": reason,
             "reached": reached,
             "step": _step(printer),
-            "head": checkpoint_document(printer.tree, printer.tree.head),
+            "head": checkpoint_document(printer.run.tree, printer.run.tree.head),
             "job": job,
             **report_documents(printer.report),
         },

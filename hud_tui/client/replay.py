@@ -27,6 +27,7 @@ from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.recording import MOST_LINE, Recording, first_line, read_recording, to_line
+from hud_tui.rl.run import fold_tree
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
 from hud_tui.storage import open_regular
@@ -230,13 +231,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
     def _tree(self, model_id: str) -> Tree:
         tree = Tree()
         for event in self._past(model_id):
-            match event.type:
-                case "tree":
-                    tree = Tree.of(event.checkpoints)
-                case "checkpoint":
-                    tree = tree.add(event.checkpoint)
-                case "head":
-                    tree = tree.with_head(event.checkpoint_id)
+            tree = fold_tree(tree, event)
         head = None if tree.served is None else tree.served.id
         return Tree.of(row.model_copy(update={"is_active": row.id == head}) for row in tree)
 

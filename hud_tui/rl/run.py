@@ -154,8 +154,8 @@ class Run:
                     return self._with_tree(known)
                 tree = Tree.of(checkpoints)
                 return replace(self, tree=tree, series=_series(tree), loaded=True)
-            case CheckpointAdded(checkpoint=checkpoint):
-                return self._with_tree(self.tree.add(checkpoint))
+            case CheckpointAdded():
+                return self._with_tree(fold_tree(self.tree, event))
             case HeadMoved():
                 return self._move_head(event)
             case RolloutDone():
@@ -173,17 +173,10 @@ class Run:
         return replace(self, tree=tree, series=_follow(self.series, self.tree, tree))
 
     def _move_head(self, event: HeadMoved) -> "Run":
-        if event.cause == "step" and self._is_past(event.checkpoint_id):
-            return self
-        run = self._with_tree(self.tree.with_head(event.checkpoint_id))
+        run = self._with_tree(fold_tree(self.tree, event))
         if event.cause == "step" or run is self:
             return run
         return run._log(event.at, f"head set to {label(run.head)}")
-
-    def _is_past(self, checkpoint_id: str | None) -> bool:
-        """Whether the head already descends from it: a read overtook the event."""
-        tree, position = self.tree, self.tree.find(checkpoint_id)
-        return position is not None and tree.is_ancestor(position, tree.head)
 
     def _add_rollout(self, event: RolloutDone) -> "Run":
         if event.heldout or event.reward is None or event.task_slug is None:
@@ -250,6 +243,25 @@ class Run:
         if self.log and self.log[-1] == entry:
             return self
         return replace(self, log=(*self.log[-LOG + 1 :], entry))
+
+
+def fold_tree(tree: Tree, event: Event) -> Tree:
+    """The tree after an event; the same object if it changes nothing."""
+    match event:
+        case TreeRead(checkpoints=checkpoints):
+            return Tree.of(checkpoints)
+        case CheckpointAdded(checkpoint=checkpoint):
+            return tree.add(checkpoint)
+        case HeadMoved(checkpoint_id=to, cause=cause):
+            return tree if cause == "step" and _is_past(tree, to) else tree.with_head(to)
+        case _:
+            return tree
+
+
+def _is_past(tree: Tree, checkpoint_id: str | None) -> bool:
+    """Whether the head already descends from it: a read overtook the event."""
+    position = tree.find(checkpoint_id)
+    return position is not None and tree.is_ancestor(position, tree.head)
 
 
 def trouble(job: JobStatus) -> str:

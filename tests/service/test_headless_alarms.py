@@ -1,5 +1,6 @@
 """Alarms headless: in the status, while a run is followed, and what is waited for."""
 
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,15 @@ import pytest
 
 from hud_tui.cli import watch as sentries
 from hud_tui.cli.watch import AlarmPrinter
+from hud_tui.client.replay import replay_client
 from hud_tui.config import config_dir
 from hud_tui.errors import HudAlarm
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
 from hud_tui.rl.alarms.demos import PATHOLOGIES
 from hud_tui.rl.alarms.monitor import DETECTORS
 from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.recording import Moment, Recording
+from hud_tui.rl.run import Run
 from hud_tui.settings import read_paths
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.conftest import Served
@@ -185,6 +189,28 @@ def test_a_sentry_tells_each_alarm_once_and_again_when_it_gets_worse(
     told = [one["data"] for one in documents(capsys.readouterr().out)]
     assert [one["level"] for one in told] == ["info", "warn", "critical"]
     assert len({one["id"] for one in told}) == 1
+
+
+async def test_the_same_events_leave_the_same_tree_headless_in_the_app_and_replayed() -> None:
+    """A step's event that a reading of the tree overtook moves no head, wherever it is heard."""
+    nodes = [node(step, {}) for step in (1, 2, 3)]
+    read = TreeRead(checkpoints=(*nodes[:2], nodes[2].model_copy(update={"is_active": True})))
+    stale, moved = (HeadMoved(checkpoint_id="c2", cause=cause) for cause in ("step", "set"))
+    sentry, run = AlarmPrinter(Thresholds(), None), Run()
+    sentry.begin(read, news=True)
+    run = run.fold(read)
+    moments = [Moment(0.0, "m", read)]
+    again = CheckpointAdded(checkpoint=nodes[2])
+    for event, head in ((stale, "c3"), (moved, "c2"), (again, "c2")):
+        sentry.process(event)
+        run = run.fold(event)
+        moments.append(Moment(0.0, "m", event))
+        async with aclosing(replay_client(Recording((), tuple(moments)), 1.0)) as client:
+            rows = await client.checkpoints("m")
+        assert [row.id for row in rows if row.is_active] == [head]
+        for tree in (sentry.run.tree, run.tree):
+            assert tree.served is not None
+            assert tree.served.id == head
 
 
 def test_a_sentry_hears_that_nothing_is_heard(
