@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual.app import App
 
 from hud_tui.errors import HudConflict, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
-from hud_tui.rl.run import job_is_active, job_model_id, job_progress, job_title
+from hud_tui.rl.run import job_is_active, job_model_id, job_step, job_title
 from hud_tui.rl.text import one_line
 from hud_tui.tui.notices import tell
-from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.write_policy import WritePolicy
@@ -84,7 +84,7 @@ def label_of(start: Checkpoint | None) -> str:
     return "the source's head" if start is None else one_line(label(start), 60)
 
 
-# Stopping a job and taking one up again: asked first, sent once.
+# Cancelling a run and resuming one: asked first, sent once.
 
 
 RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
@@ -92,14 +92,14 @@ RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
 
 
 def why_no_cancel(job: Job) -> str:
-    """Why a job cannot be stopped; empty where it can."""
+    """Why a job cannot be cancelled; empty where it can."""
     if job_is_active(job):
         return ""
-    return f"{job_title(job)} has ended ({one_line(job.status or '–', 20)}): nothing to stop."
+    return f"{job_title(job)} has ended ({one_line(job.status or '–', 20)}): nothing to cancel."
 
 
 def why_no_resume(job: Job) -> str:
-    """Why a job cannot be taken up again; empty where it can."""
+    """Why a job cannot be resumed; empty where it can."""
     title = job_title(job)
     if (job.metadata or {}).get("kind") != "training":
         return f"{title} is no managed run: only its own client can let it go on."
@@ -111,84 +111,83 @@ def why_no_resume(job: Job) -> str:
     return f"{title} has ended ({said}): launch a new run with {launch}."
 
 
-async def ask_cancel(view: HudScreen, job: Job) -> str | None:
-    """Ask, then stop a job between two rollouts; what the service said, or None.
+@dataclass(frozen=True)
+class Asked:
+    """The run that is asked about, as its row in a list or its own status has it."""
+
+    id: str
+    title: str
+    status: str
+    model_id: str | None
+    step: int | None = None
+    """None for a job that takes no steps."""
+    steps: int | None = None
+
+    @classmethod
+    def of_row(cls, job: Job) -> Asked:
+        status, steps = job.status or "running", (job.metadata or {}).get("steps")
+        steps = steps if isinstance(steps, int) else None
+        return cls(job.id, job_title(job), status, job_model_id(job), job_step(job), steps)
+
+    @classmethod
+    def of_status(cls, job: JobStatus, model_id: str | None) -> Asked:
+        title = one_line(job.name or f"job {(job.id or '')[:8]}", 60)
+        return cls(job.id or "", title, job.status, model_id, job.step or 0, job.steps)
+
+    @property
+    def progress(self) -> str:
+        """E.g. `` at step 3 of 60``; empty for a job that takes no steps."""
+        return "" if self.step is None else f" at step {self.step} of {self.steps or '?'}"
+
+
+async def ask_cancel(
+    app: App[None], session: RunSession, writes: WritePolicy, run: Asked
+) -> str | None:
+    """Ask, then cancel a run between two rollouts; its status then, or None. From a worker.
 
     Raises:
-        HudError: It refused, or did not answer.
+        HudError: The service refused, or did not answer.
     """
-    progress = job_progress(job)
-    at = f" at step {progress}" if progress else ""
     lines = [
-        f"{job_title(job)} is {one_line(job.status or 'running', 20)}{at}.",
-        "It stops between two rollouts. Every step taken so far stays in the tree,",
-        "and the head stays where it is.",
+        f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
+        "It ends between two rollouts. Its checkpoints stay, and the head stays where it is.",
     ]
-    dialog = ConfirmDialog("Stop a job", lines, "Stop the job", True, "Keep it running")
-    if not await view.app.push_screen_wait(dialog):
+    if run.step is not None:
+        lines.append(keyed("{live.resume_run} in Live resumes it."))
+    dialog = ConfirmDialog("Cancel the run", lines, "Cancel run", True, "Keep training")
+    if not await app.push_screen_wait(dialog):
         return None
-    if not await view.context.writes.confirm_name(job_model_id(job), "stop its job"):
-        return None
-    done = await view.client.cancel_job(job.id)
-    return f"the service says: {one_line(done.status or 'cancelled', 40)}"
+    return await cancel(session, writes, run)
 
 
-async def ask_resume(view: HudScreen, job: Job) -> str | None:
-    """Ask, then let a run go on from the model's head; what the service said, or None.
+async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | None:
+    """Cancel a run, once the name of a protected model is typed; its status then, or None where
+    the user left. Every view and dialog cancels by this."""
+    if not await writes.confirm_name(run.model_id, "cancel its run"):
+        return None
+    done = await session.client.cancel_job(run.id)
+    return one_line(done.status or "cancelled", 40)
+
+
+async def ask_resume(
+    app: App[None], session: RunSession, writes: WritePolicy, run: Asked
+) -> str | None:
+    """Ask, then let a run go on from the model's head with the parameters it had; its status
+    then, or None. Every view and dialog resumes by this. From a worker.
 
     Raises:
-        HudError: It refused, or did not answer.
+        HudError: The service refused, or did not answer.
     """
     lines = [
-        f"{job_title(job)} stopped at step {job_progress(job) or '0'}.",
+        f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
+        "Every step taken so far is whole.",
         "It goes on from the model's head, with the parameters it had.",
     ]
-    if not await view.app.push_screen_wait(ConfirmDialog("Resume a job", lines, "Resume")):
+    if not await app.push_screen_wait(ConfirmDialog("Resume the run", lines, "Resume")):
         return None
-    if not await view.context.writes.confirm_name(job_model_id(job), "let its job go on"):
+    if not await writes.confirm_name(run.model_id, "resume its run"):
         return None
-    status = await view.client.resume_job(job.id)
-    return f"the service says: {one_line(status.status, 40)}"
-
-
-# Stopping a run and taking it up again: asked in a dialog, sent once.
-
-
-async def cancel(screen: HudScreen, job: JobStatus) -> None:
-    """Ask, then end the run after the rollout under way. From a worker."""
-    lines = [
-        f"It has taken {job.step or 0} of {job.steps or '?'} steps.",
-        keyed(
-            "Its checkpoints and its head stay. {live.resume_run} takes it up again where it was."
-        ),
-    ]
-    dialog = ConfirmDialog(f"End {job_name(job)}", lines, "End the run", keep="Keep training")
-    if job.id is not None and await _agreed(screen, dialog, "end its run"):
-        ended = await screen.attempt(screen.client.cancel_job(job.id))
-        if ended is not None:
-            screen.notify("The run ends after the rollout under way.", markup=False)
-
-
-async def resume(screen: HudScreen, job: JobStatus) -> None:
-    """Ask, then let the run take the steps it has left. From a worker."""
-    left = f" {max(0, job.steps - (job.step or 0))} steps are left." if job.steps else ""
-    lines = [f"It was {one_line(job.status, 20)} at step {job.step or 0}.{left}"]
-    dialog = ConfirmDialog(f"Resume {job_name(job)}", lines, "Resume it")
-    if job.id is not None and await _agreed(screen, dialog, "take up its run"):
-        await screen.attempt(screen.client.resume_job(job.id))
-
-
-async def _agreed(screen: HudScreen, dialog: ConfirmDialog, what: str) -> bool:
-    """Whether the user says yes; of a protected model, by its name too."""
-    model = screen.run.model
-    if not await screen.app.push_screen_wait(dialog):
-        return False
-    return await screen.context.writes.confirm_name(None if model is None else model.id, what)
-
-
-def job_name(job: JobStatus) -> str:
-    """What a job is called in a dialog."""
-    return one_line(job.name or f"job {(job.id or '')[:8]}", 60)
+    return one_line((await session.client.resume_job(run.id)).status, 40)
 
 
 # What the app asks about a run: what becomes of it on the way out, and whether it goes on.
@@ -197,53 +196,41 @@ def job_name(job: JobStatus) -> str:
 async def may_leave(
     app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
 ) -> bool:
-    """Ask what becomes of the run that trains: it goes on, or it is stopped.
+    """Ask what becomes of the run that trains: it goes on, or it is cancelled.
 
     Returns:
         Whether to leave now.
     """
+    asked = of_session(session, job)
     where = "in the background" if session.mode == "local" else "on HUD"
     lines = [
-        f"{_job_said(job)} is at step {job.step or 0} of {job.steps or '?'}.",
+        f"{asked.title} is{asked.progress}.",
         f"It can go on training {where}; hud-tui shows it again when you come back.",
     ]
-    stop = [] if writes.read_only else [("stop", "End the run")]
-    choices = [*stop, ("leave", "Keep training")]
+    ways = [] if writes.read_only else [("cancel-run", "Cancel run")]
+    choices = [*ways, ("leave", "Keep training")]
     dialog = ChoiceDialog("Quit while a run trains", lines, choices, yes="leave", keep="Stay")
     answer = await app.push_screen_wait(dialog)
-    if answer != "stop":
+    if answer != "cancel-run":
         return answer == "leave"
     try:
-        if not await writes.confirm_name(_followed(session), "end its run"):
-            return False
-        await session.client.cancel_job(job.id or "")
+        return await cancel(session, writes, asked) is not None
     except HudError as error:
         tell(app, error)
         return False
-    return True
+
+
+def of_session(session: RunSession, job: JobStatus) -> Asked:
+    """The followed model's run."""
+    model = session.run.model
+    return Asked.of_status(job, None if model is None else model.id)
 
 
 async def offer_resume(
     app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
 ) -> None:
-    """Ask whether a run goes on that the end of the service cut short."""
-    lines = [
-        f"{_job_said(job)} stopped with the service,"
-        f" at step {job.step or 0} of {job.steps or '?'}.",
-        "Every step taken so far is whole. It can go on from there.",
-    ]
-    if await app.push_screen_wait(ConfirmDialog("Resume the run", lines, "Resume")):
-        try:
-            if await writes.confirm_name(_followed(session), "let its run go on"):
-                await session.client.resume_job(job.id or "")
-        except HudError as error:
-            tell(app, error)
-
-
-def _followed(session: RunSession) -> str | None:
-    model = session.run.model
-    return None if model is None else model.id
-
-
-def _job_said(job: JobStatus) -> str:
-    return f"Job {one_line(job.name or job.id or '', 60)}"
+    """`ask_resume`, of a run that the end of the service cut short; an error is told."""
+    try:
+        await ask_resume(app, session, writes, of_session(session, job))
+    except HudError as error:
+        tell(app, error)

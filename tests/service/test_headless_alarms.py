@@ -196,19 +196,19 @@ async def test_the_same_events_leave_the_same_tree_headless_in_the_app_and_repla
     nodes = [node(step, {}) for step in (1, 2, 3)]
     read = TreeRead(checkpoints=(*nodes[:2], nodes[2].model_copy(update={"is_active": True})))
     stale, moved = (HeadMoved(checkpoint_id="c2", cause=cause) for cause in ("step", "set"))
-    sentry, run = AlarmPrinter(Thresholds(), None), Run()
-    sentry.begin(read, news=True)
+    printer, run = AlarmPrinter(Thresholds(), None), Run()
+    printer.begin(read, news=True)
     run = run.fold(read)
     moments = [Moment(0.0, "m", read)]
     again = CheckpointAdded(checkpoint=nodes[2])
     for event, head in ((stale, "c3"), (moved, "c2"), (again, "c2")):
-        sentry.process(event)
+        printer.process(event)
         run = run.fold(event)
         moments.append(Moment(0.0, "m", event))
         async with aclosing(replay_client(Recording((), tuple(moments)), 1.0)) as client:
             rows = await client.checkpoints("m")
         assert [row.id for row in rows if row.is_active] == [head]
-        for tree in (sentry.run.tree, run.tree):
+        for tree in (printer.run.tree, run.tree):
             assert tree.served is not None
             assert tree.served.id == head
 

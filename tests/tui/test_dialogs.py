@@ -54,7 +54,7 @@ async def test_y_leaves_the_run_training(served: Served, size: tuple[int, int]) 
         await app.press("q")
         await app.until_dialog()
         await app.until(lambda: "a long word" in drawn(app))
-        assert labels(app) == ["Stay", "End the run", "Keep training  (y)"]
+        assert labels(app) == ["Stay", "Cancel run", "Keep training  (y)"]
         for label in labels(app):
             assert label in drawn(app)
         assert "esc leaves" in drawn(app)
@@ -64,13 +64,13 @@ async def test_y_leaves_the_run_training(served: Served, size: tuple[int, int]) 
     await cancel(served, job_id)
 
 
-async def test_ending_a_run_says_what_either_button_does(served: Served) -> None:
+async def test_cancelling_a_run_says_what_either_button_does(served: Served) -> None:
     _, job_id = await training(served)
     async with opened(Connector(served)) as app:
         await in_training(app)
         await app.press("X")
         await app.until_dialog()
-        assert labels(app) == ["Keep training", "End the run  (y)"]
+        assert labels(app) == ["Keep training", "Cancel run  (y)"]
         await app.press("enter")
         await app.until_view("live")
     assert await status(served, job_id) == "running"

@@ -25,7 +25,7 @@ from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run, job_is_active, job_model_id, job_reason, may_have_reason, reason
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.tui.job_actions import ask_cancel, ask_resume, why_no_cancel, why_no_resume
+from hud_tui.tui.job_actions import Asked, ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.rollout_reader import (
     FORMS,
@@ -611,11 +611,13 @@ class JobsScreen(HudScreen):
 
     def action_cancel_job(self) -> None:
         if (job := self.job) is not None and self._may(why_no_cancel(job)):
-            self._act(ask_cancel(self, job))
+            asked = Asked.of_row(job)
+            self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
 
     def action_resume_job(self) -> None:
         if (job := self.job) is not None and self._may(why_no_resume(job)):
-            self._act(ask_resume(self, job))
+            asked = Asked.of_row(job)
+            self._act(ask_resume(self.app, self.session, self.context.writes, asked))
 
     def _may(self, why_not: str) -> bool:
         """Whether nothing stands against it; else say what."""
@@ -625,14 +627,14 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def _act(self, asked: Awaitable[str | None]) -> None:
-        """Ask and act; then read, and say what the service says."""
+        """Ask and act, and say how the run stands then; then read."""
         try:
-            said = await asked
+            status = await asked
         except HudError as error:
             self.tell(error)
         else:
-            if said is not None:
-                self.notify(said, markup=False)
+            if status is not None:
+                self.notify(f"The run is {status}.", markup=False)
         self.read()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

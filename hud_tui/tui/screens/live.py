@@ -27,7 +27,7 @@ from hud_tui.rl.groups import Order
 from hud_tui.rl.progress import Liveness, State, progress, step_seconds
 from hud_tui.rl.run import Entry, Run, trouble
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.tui.job_actions import RESUMABLE, cancel, resume
+from hud_tui.tui.job_actions import RESUMABLE, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext, bar, duration
@@ -718,12 +718,16 @@ class LiveScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def action_cancel_run(self) -> None:
         if (job := self.run.job) is not None:
-            await cancel(self, job)
+            asked = of_session(self.session, job)
+            asking = ask_cancel(self.app, self.session, self.context.writes, asked)
+            if await self.attempt(asking):
+                self.notify("The run ends after the rollout under way.", markup=False)
 
     @work(exclusive=True, group="act")
     async def action_resume_run(self) -> None:
         if (job := self.run.job) is not None:
-            await resume(self, job)
+            asked = of_session(self.session, job)
+            await self.attempt(ask_resume(self.app, self.session, self.context.writes, asked))
 
 
 def _id(run: Run) -> str | None:
