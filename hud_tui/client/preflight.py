@@ -54,7 +54,7 @@ from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, Scenario
 # the registry, and compares names without case and with one spelling of the separators.
 
 
-async def check_environment(client: "HudClient", env: str, tasks: list[Task]) -> list[Finding]:
+async def check_environment(client: HudClient, env: str, tasks: list[Task]) -> list[Finding]:
     """One environment's findings.
 
     Raises:
@@ -68,7 +68,7 @@ async def check_environment(client: "HudClient", env: str, tasks: list[Task]) ->
     return [_exists(env), *scenarios, *await _args(env, records, tasks)]
 
 
-async def _of_registry(client: "HudClient", env: str, tasks: list[Task]) -> list[Finding]:
+async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[Finding]:
     """Findings from the registry, for an environment without mcp-config."""
     try:
         listed = await client.registry(env)
@@ -87,7 +87,7 @@ async def _of_registry(client: "HudClient", env: str, tasks: list[Task]) -> list
     return [_exists(env), *scenarios, *await _args(env, records, tasks)]
 
 
-async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> str:
+async def _close(client: HudClient, env: str, listed: list[RegistryItem]) -> str:
     """Similar names; empty if the service lists no environments."""
     try:
         listed = listed or await client.registry("")
@@ -98,7 +98,7 @@ async def _close(client: "HudClient", env: str, listed: list[RegistryItem]) -> s
     return close_names(env, [item.name for item in listed]) if listed else ""
 
 
-async def _records(client: "HudClient", registry_id: str | None) -> list[ScenarioRecord] | None:
+async def _records(client: HudClient, registry_id: str | None) -> list[ScenarioRecord] | None:
     """None if unavailable; they are optional."""
     if registry_id is None:
         return None
@@ -133,7 +133,7 @@ MOST_FILES = 10_000
 """Maximum task files in one directory."""
 
 
-async def load_source(client: "HudClient", source: str) -> tuple[list[Task], dict[str, Any]]:
+async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[str, Any]]:
     """A taskset's tasks, from files or from the service.
 
     Args:
@@ -253,7 +253,7 @@ def _task_files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-async def _prefer_taskset(client: "HudClient", path: Path) -> Path | None:
+async def _prefer_taskset(client: HudClient, path: Path) -> Path | None:
     """None if the service has a taskset of a directory's bare name: ``./NAME`` says which."""
     try:
         await client.taskset(path.name)
@@ -262,7 +262,7 @@ async def _prefer_taskset(client: "HudClient", path: Path) -> Path | None:
     return None
 
 
-async def _taskset(client: "HudClient", source: str) -> tuple[list[Task], str, str | None]:
+async def _taskset(client: HudClient, source: str) -> tuple[list[Task], str, str | None]:
     try:
         export = await client.taskset(source)
     except HudNotFound as error:
@@ -286,7 +286,7 @@ AT_ONCE = 8
 
 
 async def preflight(
-    client: "HudClient",
+    client: HudClient,
     source: str | list[Task],
     model: str | None = None,
     parameters: JobParameters | None = None,
@@ -324,7 +324,7 @@ async def preflight(
 
 
 def _lookups(
-    client: "HudClient", tasks: list[Task], lock: str | None
+    client: HudClient, tasks: list[Task], lock: str | None
 ) -> list[Awaitable[list[Finding]]]:
     """All checks of the tasks that need the service."""
     gate = asyncio.Semaphore(AT_ONCE)
@@ -372,13 +372,13 @@ def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
 
 
 async def _gated(
-    gate: asyncio.Semaphore, client: "HudClient", env: str, tasks: list[Task]
+    gate: asyncio.Semaphore, client: HudClient, env: str, tasks: list[Task]
 ) -> list[Finding]:
     async with gate:
         return await check_environment(client, env, tasks)
 
 
-async def _key(client: "HudClient") -> list[Finding]:
+async def _key(client: HudClient) -> list[Finding]:
     try:
         who = await client.whoami()
     except HudUnauthorized as error:
@@ -391,7 +391,7 @@ async def _key(client: "HudClient") -> list[Finding]:
 
 
 async def _model(
-    client: "HudClient", name: str, tasks: Sequence[Task], asked: JobParameters
+    client: HudClient, name: str, tasks: Sequence[Task], asked: JobParameters
 ) -> list[Finding]:
     try:
         model = await client.model(name)
@@ -408,7 +408,7 @@ async def _model(
     return [*found, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
 
 
-async def _running(client: "HudClient", model: Model) -> JobStatus | None:
+async def _running(client: HudClient, model: Model) -> JobStatus | None:
     """The run that trains it now; None if there is none, or the service does not say."""
     try:
         job = await client.known_job(model.id)

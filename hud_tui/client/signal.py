@@ -40,7 +40,7 @@ JOBS = 20
 
 
 async def recorded(
-    client: "HudClient", taskset_id: str, model: Model, tasks: Sequence[Task]
+    client: HudClient, taskset_id: str, model: Model, tasks: Sequence[Task]
 ) -> dict[str, TaskSignal]:
     """Recorded outcomes of a model on a taskset, by slug; empty if there are none.
 
@@ -109,7 +109,7 @@ ENDED = frozenset({"completed", "error", "cancelled"})
 
 
 async def sample(
-    client: "HudClient",
+    client: HudClient,
     chosen: Sequence[Task],
     asked: Asked,
     job_id: str | None = None,
@@ -143,7 +143,7 @@ async def sample(
 class _Sampling:
     def __init__(
         self,
-        client: "HudClient",
+        client: HudClient,
         chosen: Sequence[Task],
         asked: Asked,
         job_id: str,
@@ -381,9 +381,7 @@ MOST = 100_000
 NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 
 
-async def ask_of(
-    client: "HudClient", model: Model, parameters: JobParameters, groups: int
-) -> Asked:
+async def ask_of(client: HudClient, model: Model, parameters: JobParameters, groups: int) -> Asked:
     """The rollouts to make: with the run's parameters and the model's current head.
 
     Raises:
@@ -418,7 +416,7 @@ def size_of(model: Model, parameters: JobParameters, asked: Asked, tasks: Sequen
 
 
 async def measure(
-    client: "HudClient",
+    client: HudClient,
     tasks: Sequence[Task],
     model: Model,
     asked: Asked,

@@ -15,7 +15,7 @@ LOOKED_THROUGH = 1000
 """Newest jobs that are searched for a prefix."""
 
 
-async def find_job(client: "HudClient", ref: str) -> str:
+async def find_job(client: HudClient, ref: str) -> str:
     """The id of a job, by id, prefix, or model (its latest run).
 
     Raises:
@@ -35,7 +35,7 @@ async def find_job(client: "HudClient", ref: str) -> str:
 # Everything that the service reports about a model and its run.
 
 
-async def raw_status(client: "HudClient", model: str, job: str | None = None) -> dict[str, Any]:
+async def raw_status(client: HudClient, model: str, job: str | None = None) -> dict[str, Any]:
     """The job's raw status, the model's row of the catalog, and its whole tree.
 
     Args:
@@ -85,7 +85,7 @@ class Submission:
         return before is not None and (before.id, before.created_at) == (job.id, job.created_at)
 
 
-async def submit(client: "HudClient", body: SubmitJob) -> Submission:
+async def submit(client: HudClient, body: SubmitJob) -> Submission:
     """Submit once. If the answer is lost, look for a new run of the model.
 
     Raises:
@@ -110,9 +110,7 @@ def _filled(body: SubmitJob) -> SubmitJob:
     return body.model_copy(update={"dataset": JobDataset(tasks=rows)})
 
 
-async def _look(
-    client: "HudClient", model_id: str, lost: Submission, failure: HudError
-) -> JobStatus:
+async def _look(client: HudClient, model_id: str, lost: Submission, failure: HudError) -> JobStatus:
     """Find the new run, with several attempts.
 
     Raises:

@@ -292,7 +292,7 @@ log = logging.getLogger(__name__)
 class Reports:
     """The loop's job, and its rollouts that are not graded yet."""
 
-    def __init__(self, client: "HudClient") -> None:
+    def __init__(self, client: HudClient) -> None:
         self.job_id = uuid4().hex
         self._client = client
         self._entered = False
@@ -401,7 +401,7 @@ def sample_of(choice: ChatChoice) -> Sample:
 
 
 async def sample_group(
-    client: "HudClient", reports: Reports, body: Chat, size: int, task_slug: str | None
+    client: HudClient, reports: Reports, body: Chat, size: int, task_slug: str | None
 ) -> list[Rollout]:
     """Sample one prompt `size` times, each answer with its own trace.
 

@@ -7,7 +7,7 @@ import pytest
 
 HEAVY = (
     *("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext"),
-    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub"),
+    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", "transformers"),
 )
 HEADLESS = ["connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor"]
 
@@ -50,4 +50,20 @@ def test_the_app_s_module_loads_no_engine_and_no_service() -> None:
 
 def test_the_service_does_not_load_the_client() -> None:
     loaded = loaded_after("import hud_tui.service.app")
-    assert not loaded & {"httpx", "textual", "rich", "tinker"}
+    assert not loaded & {"httpx", "textual", "rich", "numpy"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import hud_tui.tui.app",
+        "import hud_tui.service.__main__",
+        "from pathlib import Path; from hud_tui.service.app import *; make_engine('tiny', Path())",
+        "import hud_tui.service.engines.tiny.worker",
+        "import hud_tui.service.engines.tinker.engine",
+        "import hud_tui.service.engines.tinker.worker",
+    ],
+)
+def test_the_sdk_and_transformers_wait_for_the_tinker_engine(code: str) -> None:
+    """A third of an install, and seconds to load, that only ``--engine tinker`` needs."""
+    assert not loaded_after(code) & {"tinker", "transformers", "tokenizers", "torch"}
