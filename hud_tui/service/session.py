@@ -45,6 +45,7 @@ from hud_tui.service.store.checkpoints import File, NewCheckpoint, Node, Seen
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import KEPT, Kept
+from hud_tui.wire import Checkpoint
 
 KEPT_FORWARDS, LIFETIME_S = 16, 3600.0
 """Forward passes kept a model, of which the oldest goes first; and how long."""
@@ -244,7 +245,7 @@ class Session:
         Raises:
             EngineError: No step was taken.
         """
-        await asyncio.to_thread(directory.mkdir, parents=True)
+        await asyncio.to_thread(directory.mkdir, 0o700, parents=True)
         saved = await self._engine.optim_step(handle, adam, directory)
         state_path = _under(self._data_dir, saved.state_path)
         sampler_path = _under(self._data_dir, saved.sampler_path)
@@ -499,12 +500,11 @@ class Accumulated:
         """
         model_id, parent_id, job_id = place
         trajectories = self.trajectories
-        return NewCheckpoint(
+        row = Checkpoint(
             id=id_,
-            model_id=model_id,
-            parent_id=parent_id,
-            sampler_path=saved.sampler_path,
-            state_path=saved.state_path,
+            checkpoint_name=saved.sampler_path,
+            prev_model_checkpoint_id=parent_id,
+            job_id=job_id,
             learning_rate=adam.learning_rate,
             loss_fn=self.loss_fn,
             num_traces=len(trajectories),
@@ -513,9 +513,9 @@ class Accumulated:
             mean_reward=fmean(t.reward for t in trajectories),
             metrics=of_step(self.batches, self.passes, adam.learning_rate, figures),
             groups=[group for batch in self.batches for group in batch.groups()],
-            trace_ids=[t.trace_id for t in trajectories if t.trace_id],
-            job_id=job_id,
         )
+        traced = [t.trace_id for t in trajectories if t.trace_id]
+        return NewCheckpoint(model_id, row, saved.state_path, traced)
 
 
 def _size(batch: Batch) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store import checkpoints as checkpoint_store
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.db import MIGRATIONS, Db, TooNew, connect, insert
-from hud_tui.wire import JobError
+from hud_tui.wire import Checkpoint, JobError
 from tests.conftest import fork
 from tests.service.calls import saved_steps, step
 
@@ -28,20 +28,18 @@ def db(tmp_path: Path) -> Iterator[Db]:
 
 
 def new(model_id: str, parent: str | None, id_: str = "c1") -> NewCheckpoint:
-    return NewCheckpoint(
+    row = Checkpoint(
         id=id_,
-        model_id=model_id,
-        parent_id=parent,
-        sampler_path=f"{id_}/s",
-        state_path=f"{id_}/s",
+        checkpoint_name=f"{id_}/s",
+        prev_model_checkpoint_id=parent,
         learning_rate=0.1,
         loss_fn="ppo",
         num_traces=1,
         num_datums=1,
         num_tokens=1,
         mean_reward=0.0,
-        metrics={},
     )
+    return NewCheckpoint(model_id, row, f"{id_}/s")
 
 
 def test_a_file_is_durable_and_strict(db: Db) -> None:

@@ -2,14 +2,14 @@
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
-from hud_tui.wire import Checkpoint, Group
+from hud_tui.wire import Checkpoint
 
 # Nodes: single checkpoints, as training and sampling need them.
 
@@ -155,21 +155,12 @@ UNKEPT: Mapping[str, Any] = {
 class NewCheckpoint:
     """One optimizer step that was taken and saved, before it is in the tree."""
 
-    id: str
     model_id: str
-    parent_id: str | None
-    sampler_path: str
+    row: Checkpoint
+    """As the wire has it, but for what only the tree knows: its step, name and time."""
     state_path: str
-    learning_rate: float
-    loss_fn: str
-    num_traces: int
-    num_datums: int
-    num_tokens: int
-    mean_reward: float
-    metrics: dict[str, float]
-    groups: list[Group] = field(default_factory=list)
     trace_ids: Sequence[str] = ()
-    job_id: str | None = None
+    """Of all rollouts that it was trained on."""
     bytes: int = 0
     """Of its files here."""
     sha256: str | None = None
@@ -186,57 +177,64 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     Raises:
         HeadHasMoved: Its parent is not the head.
     """
-    if head_id(db, new.model_id) != new.parent_id:
+    parent_id = new.row.prev_model_checkpoint_id
+    if head_id(db, new.model_id) != parent_id:
         raise HeadHasMoved
     step = next_step(db, new.model_id)
-    row = _wire(new, step)
+    name, sampler_path = f"step-{step:06d}", new.row.checkpoint_name or ""
+    row = new.row.model_copy(
+        update={
+            **{"step": step, "name": name, "created_at": iso(now())},
+            **{"is_active": True, "state": "full"},
+        }
+    )
     insert(
         db,
         "checkpoint",
-        id=new.id,
+        id=row.id,
         model_id=new.model_id,
-        parent_id=new.parent_id,
+        parent_id=parent_id,
         step=step,
-        name=row.name,
-        sampler_path=new.sampler_path,
+        name=name,
+        sampler_path=sampler_path,
         state_path=new.state_path,
-        job_id=new.job_id,
+        job_id=row.job_id,
         bytes=new.bytes,
         sha256=new.sha256,
-        reward=new.mean_reward,
+        reward=row.mean_reward,
         body=row.model_dump_json(exclude=UNKEPT),
     )
     db.execute(
         "INSERT INTO head (model_id, checkpoint_id) VALUES (?, ?)"
         " ON CONFLICT (model_id) DO UPDATE SET checkpoint_id = excluded.checkpoint_id",
-        (new.model_id, new.id),
+        (new.model_id, row.id),
     )
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
-    db.executemany(link, [(new.id, trace_id) for trace_id in new.trace_ids])
-    _count(db, new)
-    db.touch(new.model_id, new.id, new.parent_id)
-    _log(db, new, row)
-    return Node(new.id, step, row.name or "", new.sampler_path, new.state_path)
+    db.executemany(link, [(row.id, trace_id) for trace_id in new.trace_ids])
+    _count(db, new.model_id, row, new.trace_ids)
+    db.touch(new.model_id, row.id, parent_id)
+    _log(db, new.model_id, row)
+    return Node(row.id, step, name, sampler_path, new.state_path)
 
 
-def _count(db: Db, new: NewCheckpoint) -> None:
+def _count(db: Db, model_id: str, row: Checkpoint, trace_ids: Sequence[str]) -> None:
     """Add the step to its run."""
     runs.stepped(
         db,
         runs.Step(
-            checkpoint_id=new.id,
-            model_id=new.model_id,
-            parent_id=new.parent_id,
-            job_id=new.job_id,
-            trace_ids=new.trace_ids,
+            checkpoint_id=row.id,
+            model_id=model_id,
+            parent_id=row.prev_model_checkpoint_id,
+            job_id=row.job_id,
+            trace_ids=trace_ids,
             at=now(),
-            reward=new.mean_reward,
-            learning_rate=new.learning_rate,
-            loss_fn=new.loss_fn,
-            tokens=new.num_tokens,
-            rollouts=new.num_traces,
-            groups=new.groups,
-            heldout=new.metrics.get("heldout_reward"),
+            reward=row.mean_reward or 0.0,
+            learning_rate=row.learning_rate,
+            loss_fn=row.loss_fn,
+            tokens=row.num_tokens or 0,
+            rollouts=row.num_traces or 0,
+            groups=row.groups,
+            heldout=row.metrics.get("heldout_reward"),
         ),
     )
 
@@ -295,43 +293,22 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
     return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
 
 
-def _wire(new: NewCheckpoint, step: int) -> Checkpoint:
-    plain = [
-        Group(task_slug=g.task_slug, rewards=g.rewards, num_tokens=g.num_tokens) for g in new.groups
-    ]
-    return Checkpoint(
-        id=new.id,
-        name=f"step-{step:06d}",
-        checkpoint_name=new.sampler_path,
-        prev_model_checkpoint_id=new.parent_id,
-        is_active=True,
-        state="full",
-        created_at=iso(now()),
-        num_traces=new.num_traces,
-        num_datums=new.num_datums,
-        num_tokens=new.num_tokens,
-        mean_reward=new.mean_reward,
-        learning_rate=new.learning_rate,
-        loss_fn=new.loss_fn,
-        metrics=new.metrics,
-        step=step,
-        job_id=new.job_id,
-        groups=plain,
+def _log(db: Db, model_id: str, row: Checkpoint) -> None:
+    """The events of a step; only its own names the groups' traces."""
+    at, plain = now(), [group.model_copy(update={"trace_ids": []}) for group in row.groups]
+    added = CheckpointAdded(at=at, checkpoint=row.model_copy(update={"groups": plain}))
+    moved = HeadMoved(
+        at=at, checkpoint_id=row.id, previous=row.prev_model_checkpoint_id, cause="step"
     )
-
-
-def _log(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
-    at, step = now(), row.step or 0
     taken = StepTaken(
         at=at,
-        step=step,
-        checkpoint_id=new.id,
-        job_id=new.job_id,
-        metrics=new.metrics,
-        groups=new.groups,
+        step=row.step or 0,
+        checkpoint_id=row.id,
+        job_id=row.job_id,
+        metrics=row.metrics,
+        groups=row.groups,
     )
-    moved = HeadMoved(at=at, checkpoint_id=new.id, previous=new.parent_id, cause="step")
-    events.append(db, new.model_id, [CheckpointAdded(at=at, checkpoint=row), moved, taken])
+    events.append(db, model_id, [added, moved, taken])
 
 
 # The files that checkpoints' weights are in: their checksums, and what is wrong with them.
