@@ -74,7 +74,7 @@ def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     for directory in (paths.state, paths.data):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     service = [sys.executable, "-P", "-m", "hud_tui.service"]
-    with paths.service_log.open("ab") as log:
+    with open(open_or_make(paths.service_log, os.O_APPEND), "ab") as log:
         return subprocess.Popen(
             ["sh", "-c", '"$@" &', "sh", *service, "--data-dir", str(paths.data), "--port", "0"],
             stdin=subprocess.DEVNULL,

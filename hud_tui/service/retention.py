@@ -112,7 +112,7 @@ class Retention:
     async def _slim(self, model_id: str, node: Node) -> bool:
         """Write the weights alone beside the whole state, and say so."""
         directory = self._data_dir / "checkpoints" / new_id()
-        await asyncio.to_thread(directory.mkdir)
+        await asyncio.to_thread(directory.mkdir, 0o700)
         done = False
         try:
             done = await self._write_slim(model_id, node, directory)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -235,6 +236,15 @@ async def test_a_saved_node_continues_as_if_it_had_never_been_left(trial: Trial)
     await trial.engine.forward_backward(back, datums, "cross_entropy")
     await trial.step(back)
     assert await trial.logprobs(back, datums) == pytest.approx(went_on, abs=CLOSE)
+
+
+async def test_what_is_saved_is_for_its_owner_alone(trial: Trial, tmp_path: Path) -> None:
+    handle = await trial.engine.open(trial.base.name)
+    await trial.engine.forward_backward(handle, await trial.datums(handle), "importance_sampling")
+    await trial.step(handle)
+    saved = [place for place in (tmp_path / "checkpoints").rglob("*") if place.is_file()]
+    assert saved
+    assert {stat.S_IMODE(place.stat().st_mode) for place in saved} == {0o600}
 
 
 async def test_a_step_is_what_is_sampled_next(trial: Trial) -> None:

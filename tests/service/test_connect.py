@@ -55,7 +55,10 @@ async def found(paths: Paths) -> ServiceReady:
 
 async def test_it_is_started_once_then_found_then_stopped(paths: Paths) -> None:
     ready = await connected(paths)
-    assert stat.S_IMODE(paths.service_file.stat().st_mode) == 0o600
+    made = [place for top in (paths.state, paths.data) for place in (top, *top.rglob("*"))]
+    assert {stat.S_IMODE(one.stat().st_mode) for one in made if one.is_dir()} == {0o700}
+    assert {stat.S_IMODE(one.stat().st_mode) for one in made if one.is_file()} == {0o600}
+    assert paths.service_log in made
     assert await connected(paths) == ready
     assert os.getsid(ready.pid) != os.getsid(0)
     assert await stop(paths) == ready.pid

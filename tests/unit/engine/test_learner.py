@@ -131,8 +131,9 @@ def test_a_state_that_cannot_be_written_undoes_the_step(small: Learner, tmp_path
     datums = some_datums(2)
     small.forward_backward(datums, "cross_entropy", {})
     before = small.forward(datums)
+    (tmp_path / "file").write_text("in the way")
     with pytest.raises(EngineError, match="could not be written"):
-        small.optim_step(ADAM, tmp_path / "missing")
+        small.optim_step(ADAM, tmp_path / "file")
     assert small.forward(datums) == before
     small.optim_step(ADAM, tmp_path)
     assert small.forward(datums) != before

@@ -33,7 +33,7 @@ from hud_tui.service.engines.tinker.link import LOST, RETURN_S, Link
 from hud_tui.service.engines.tinker.state import Pointer
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, load
 from hud_tui.settings import Options
-from hud_tui.storage import read_regular
+from hud_tui.storage import read_regular, write_atomic
 
 # Bases: what a server offers, with what its model's own config says where that is at hand.
 
@@ -129,10 +129,8 @@ class Offer:
 
     def write(self, contexts: Mapping[str, int | None]) -> None:
         """Remember model names and contexts; where that cannot be written, it is not."""
-        draft = self._path.with_suffix(".tmp")
         with suppress(OSError):
-            draft.write_text(json.dumps({"url": self._url, "models": dict(contexts)}))
-            draft.replace(self._path)
+            write_atomic(self._path, json.dumps({"url": self._url, "models": dict(contexts)}))
 
     def read(self) -> dict[str, int | None]:
         """What this very server offered; empty if that is not known."""

@@ -23,6 +23,7 @@ from hud_tui.service.engines.base import (
     in_time,
     raised,
 )
+from hud_tui.storage import open_or_make
 
 LOST = "the engine's process ended: unsaved state is lost; open the policy again"
 PATIENCE_S = 8.0
@@ -70,13 +71,16 @@ class Link:
             if self._process is not None:
                 return False
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (self._directory / "worker.log").open("w") as log:
+            logged = open_or_make(self._directory / "worker.log", os.O_TRUNC)
+            try:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, "-m", "hud_tui.service.engines.tinker.worker",
                     str(self._directory), stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+                    stdout=asyncio.subprocess.PIPE, stderr=logged, start_new_session=True,
                     env={**os.environ, **self._environment},
                 )  # fmt: skip
+            finally:
+                os.close(logged)
             self._reader = asyncio.create_task(self._read(self._process), name="tinker engine")
             self._watcher = asyncio.create_task(self._watch(self._process), name="tinker watch")
             return True

@@ -13,7 +13,7 @@ from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
 from hud_tui.service.engines.base import DiskFull, EngineError, StateDamaged
-from hud_tui.storage import open_or_make, read_regular
+from hud_tui.storage import open_or_make, read_regular, write_atomic
 
 MOST_BYTES = 1 << 26
 """Of the largest file that is read: some 500 000 steps."""
@@ -47,9 +47,7 @@ class Journal:
         """These need not be remembered any more."""
         done = {intent.name for intent in settled}
         kept = [intent for intent in _read(self._path) if intent.name not in done]
-        draft = self._path.with_suffix(".tmp")
-        draft.write_text("".join(json.dumps(asdict(intent)) + "\n" for intent in kept))
-        draft.replace(self._path)
+        write_atomic(self._path, (json.dumps(asdict(intent)) + "\n" for intent in kept))
 
 
 def _read(path: Path) -> list[Intent]:
@@ -100,18 +98,8 @@ def write(directory: Path, pointer: Pointer) -> Path:
         EngineError: It cannot be written.
     """
     path = directory / FILE
-    draft = path.with_suffix(".tmp")
     try:
-        with draft.open("w") as file:
-            json.dump(asdict(pointer), file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        place = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(place)
-        finally:
-            os.close(place)
+        write_atomic(path, json.dumps(asdict(pointer)))
     except OSError as error:
         kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
         raise kind(f"the checkpoint could not be written: {error.strerror}") from error

@@ -63,6 +63,7 @@ from hud_tui.service.engines.tiny.training import (
     log_probabilities,
     token_weights,
 )
+from hud_tui.storage import write_atomic
 
 # Sampling many completions at once, with cached keys and values.
 #
@@ -230,7 +231,7 @@ def _nucleus(chances: Floats, top_p: Floats) -> Floats:
 def save_base(path: Path, weights: Weights, config: Config) -> None:
     """Write weights as fp16, whole or not at all."""
     half = {name: weight.astype(np.float16) for name, weight in weights.items()}
-    _write(path, save(half, _metadata(config)))
+    write_atomic(path, save(half, _metadata(config)))
 
 
 def save_state(directory: Path, weights: Weights, moments: Moments, config: Config) -> Path:
@@ -239,14 +240,14 @@ def save_state(directory: Path, weights: Weights, moments: Moments, config: Conf
     for prefix, part in (("m", moments.m), ("v", moments.v)):
         tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
     path = directory / f"{uuid4().hex}.safetensors"
-    _write(path, save(tensors, _metadata(config)))
+    write_atomic(path, save(tensors, _metadata(config)))
     return path
 
 
 def save_weights(directory: Path, weights: Weights, config: Config) -> Path:
     """Write fp32 weights without moments under a new name; whole on disk on return."""
     path = directory / f"{uuid4().hex}.safetensors"
-    _write(path, save(weights, _metadata(config)))
+    write_atomic(path, save(weights, _metadata(config)))
     return path
 
 
@@ -293,24 +294,6 @@ def _part(tensors: Weights, config: Config, prefix: str) -> Weights:
             raise ValueError(f"{prefix + name} has shape {tensor.shape}, not {shape}")
         part[name] = tensor.astype(np.float32)
     return part
-
-
-def _write(path: Path, body: bytes) -> None:
-    """Write, fsync, rename into place, fsync the directory."""
-    unfinished = path.with_suffix(f".{uuid4().hex}.tmp")
-    try:
-        with unfinished.open("xb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 # Learner: one open policy, with the gradients it has accumulated.
