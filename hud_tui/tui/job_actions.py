@@ -150,7 +150,8 @@ async def ask_cancel(
     """
     lines = [
         f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
-        "It ends between two rollouts. Its checkpoints stay, and the head stays where it is.",
+        "It ends between two rollouts. Every step taken so far stays in the tree,",
+        "and the head stays where it is.",
     ]
     if run.step is not None:
         lines.append(keyed("{live.resume_run} in Live resumes it."))
