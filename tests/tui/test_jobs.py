@@ -284,7 +284,7 @@ def flat(grade: Any) -> Any:
 
 async def test_what_cannot_be_stopped_or_resumed_says_why(served: Served) -> None:
     async with jobs_of(served) as flown:
-        for key, why in (("X", "nothing to stop"), ("R", "launch a new run")):
+        for key, why in (("X", "nothing to cancel"), ("R", "launch a new run")):
             await flown.press(key)
             await flown.until(
                 lambda why=why: any(why in n.message for n in flown.app._notifications)
