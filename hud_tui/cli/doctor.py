@@ -20,7 +20,7 @@ from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.local_service import look_into
-from hud_tui.rl.disk import kept_for
+from hud_tui.rl.progress import kept_for
 from hud_tui.rl.text import one_line, size
 from hud_tui.service_file import alive, named
 from hud_tui.settings import Paths, Place, Settings, local_settings

@@ -21,9 +21,8 @@ from hud_tui.client.preflight import preflight as check
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import Submission, submit
 from hud_tui.errors import HudPreflightFailed, HudUsage
-from hud_tui.rl.disk import where_stored
 from hud_tui.rl.names import find_model
-from hud_tui.rl.progress import completed, cost, defaults, max_tokens
+from hud_tui.rl.progress import completed, cost, defaults, max_tokens, where_stored
 from hud_tui.rl.run import trainable
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables

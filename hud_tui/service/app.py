@@ -46,7 +46,6 @@ from hud_tui.service.routes import (
     idempotency,
     jobs,
     models,
-    runs,
     tasksets,
     training,
 )
@@ -267,7 +266,7 @@ def _is_address(name: str) -> bool:
 
 log = logging.getLogger(__name__)
 
-AREAS = (models, training, idempotency, tasksets, jobs, runs, gateway)
+AREAS = (models, training, idempotency, tasksets, jobs, gateway)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from asyncio import create_task, to_thread
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from time import time
+from time import strftime, time
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
@@ -34,19 +36,26 @@ from textual.widget import AwaitMount, Widget
 from textual.widgets import Input
 from textual.worker import WorkerFailed
 
-from hud_tui.config import Config
+from hud_tui import __version__
+from hud_tui.config import Config, ReadOnly
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
-from hud_tui.rl.text import WHOLE, clean
+from hud_tui.rl.text import WHOLE, clean, one_line
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
-from hud_tui.tui import notices
 from hud_tui.tui.clipboard import Clipboard, Copied, copying_keys
-from hud_tui.tui.crash import report
-from hud_tui.tui.keys import ActionCommands, Doable, Palette, bindings, use_keymap
+from hud_tui.tui.keys import (
+    ActionCommands,
+    Doable,
+    Palette,
+    TypeAhead,
+    bindings,
+    is_typed,
+    use_keymap,
+)
+from hud_tui.tui.screens import over
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import HelpScreen, ViewList
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThemeCommands, ThinUpdate, ascii_filter
-from hud_tui.tui.type_ahead import TypeAhead, is_typed
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -159,6 +168,11 @@ class HudApp(App[None]):
         """The view on the screen, under a dialog too; None before there is one."""
         return None if self.workspace is None else self.workspace.view
 
+    @property
+    def read_only(self) -> ReadOnly | None:
+        """Why nothing is changed; None where everything may be."""
+        return None if self.workspace is None else self.workspace.writes.read_only
+
     def _make_view(self, name: str) -> Screen[Any]:
         assert self.workspace is not None
         return view_class(name)(self.workspace.context)
@@ -231,15 +245,15 @@ class HudApp(App[None]):
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
-        notices.tell(self, error)
+        over.tell(self, error)
 
     def say(self, text: str) -> None:
         """Show a line for a few seconds."""
-        notices.say(self, text)
+        over.say(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
         """Make room for a notice."""
-        for old in notices.superseded(event.notification, list(self._notifications)):
+        for old in over.superseded(event.notification, list(self._notifications)):
             self._unnotify(old, refresh=False)
 
     def _flush_later(self) -> None:
@@ -521,3 +535,62 @@ def secrets(app: HudApp) -> list[str]:
     """The keys that this session knows."""
     used = "" if app.workspace is None else app.workspace.session.client.settings.api_key
     return [used, app.key or "", os.environ.get("HUD_API_KEY", "")]
+
+
+# Crash: what is said and kept of an exception that nobody expected.
+#
+# The message on the terminal is short. The traceback goes to a file that only its owner can
+# read, without the frames' variables and with every key masked: it is meant to be sent to
+# somebody.
+
+
+MASK = "***"
+_CREDENTIAL = re.compile(
+    r"""(?ix) (bearer\s+ | api[_-]?key["']?\s*[:=]\s*b?["']?) ([^\s"',;)}\]]+)"""
+)
+
+
+def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
+    """Say what happened in a few lines on stderr, and keep the traceback; returns the exit code.
+
+    Args:
+        error: What ended the app.
+        state: The state directory, made where it is missing.
+        secrets: Keys that may stand in messages.
+    """
+    known = [secret for secret in secrets if secret]
+    what = one_line(masked(f"{type(error).__name__}: {error}", known), 300)
+    try:
+        kept = f"The traceback, without keys, is in {one_line(_keep(error, state, known), 400)}"
+    except OSError as trouble:
+        kept = f"Its traceback could not be written: {one_line(trouble, 300)}"
+    lines = [
+        f"hud-tui {__version__}: a bug ended the app: {what}",
+        f"{kept}",
+        "Please report it with that file to where you have hud-tui from.",
+        "A run that was training goes on; start hud-tui again to see it.",
+    ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+    return 1
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """The text without these keys, and without what looks like one."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return _CREDENTIAL.sub(rf"\1{MASK}", text)
+
+
+def _keep(error: BaseException, state: Path, secrets: Iterable[str]) -> Path:
+    """Write the traceback to a new file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    text = f"hud-tui {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}"
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = state / f"crash-{strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "w", encoding="utf-8", errors="replace") as written:
+        written.write(clean(masked(text, secrets), 1_000_000))
+    return file

@@ -10,15 +10,24 @@ from textual.content import Content
 
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
-from hud_tui.rl.disk import check_room, where_stored
-from hud_tui.rl.progress import Cost, Value, cost, like_seconds, max_tokens, parameters, write
+from hud_tui.rl.progress import (
+    Cost,
+    Value,
+    check_room,
+    cost,
+    like_seconds,
+    max_tokens,
+    parameters,
+    where_stored,
+    write,
+)
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.tui.screens.base import duration
-from hud_tui.tui.widgets.findings import worst
+from hud_tui.tui.widgets.form import worst
 from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
 
 # What a submission sends, and all of it in words, to be agreed to.

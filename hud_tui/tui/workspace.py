@@ -32,15 +32,14 @@ from hud_tui.rl.text import clean, one_line
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_leave, offer_resume
+from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.notices import ALARM, say, tell
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
+from hud_tui.tui.screens.over import ALARM, say, tell
 from hud_tui.tui.session import Opening, RunSession, opening, opening_offline
-from hud_tui.tui.type_ahead import OPENS
-from hud_tui.tui.write_policy import WritePolicy
 from hud_tui.wire import JobStatus, Model
 
 FRAME_S = 0.1

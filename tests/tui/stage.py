@@ -12,10 +12,10 @@ from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
+from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.workspace import Workspace
-from hud_tui.tui.write_policy import WritePolicy
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
 

@@ -11,7 +11,7 @@ import pytest
 
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.settings import Start
-from hud_tui.tui.crash import masked, report
+from hud_tui.tui.app import masked, report
 from tests.conftest import Served
 from tests.tui.conftest import Connector, opened
 

@@ -14,8 +14,7 @@ from textual.widgets import Button, Input
 from hud_tui.rl.tasks.checks import Check
 from hud_tui.settings import Start
 from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen, complete
-from hud_tui.tui.widgets.findings import CHECKS
-from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.form import CHECKS, Picker
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork

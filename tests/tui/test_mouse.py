@@ -25,9 +25,8 @@ from hud_tui.tui.screens.over import Over
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
-from hud_tui.tui.widgets.findings import Findings
 from hud_tui.tui.widgets.focus_chart import FocusChart
-from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.form import Findings, Picker
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane

@@ -39,12 +39,11 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import coarse, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.job_actions import ask_fork
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
-from hud_tui.tui.type_ahead import OPENS
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
 from hud_tui.tui.widgets.form import FilterField

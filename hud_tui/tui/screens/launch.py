@@ -41,8 +41,7 @@ from hud_tui.tui.run_draft import LEADS, Draft, Trial, job_of, what_is_sent
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
 from hud_tui.tui.theme import eighth
-from hud_tui.tui.widgets.findings import Findings, whole_lines
-from hud_tui.tui.widgets.form import FilterField, RunForm
+from hud_tui.tui.widgets.form import FilterField, Findings, RunForm, whole_lines
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import JobParameters, Model, Taskset

@@ -21,11 +21,11 @@ from textual.widgets import Input, Static
 from hud_tui.errors import HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origin, own
-from hud_tui.rl.disk import kept_for
 from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
 from hud_tui.rl.own_numbers import NONE, Own
+from hud_tui.rl.progress import kept_for
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.tui.job_actions import ask_fork
