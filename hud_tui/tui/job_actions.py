@@ -12,7 +12,7 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
 from hud_tui.rl.run import job_is_active, job_model_id, job_step, job_title
 from hud_tui.rl.text import one_line
-from hud_tui.tui.screens.base import HudScreen, WritePolicy
+from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog
 from hud_tui.tui.screens.over import tell
 from hud_tui.tui.session import RunSession
