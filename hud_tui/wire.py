@@ -395,6 +395,8 @@ class JobParameters(Request):
     temperature: float | None = Field(default=None, ge=COOLEST, le=5)
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    sweep: str | None = Field(default=None, max_length=100)
+    """What several runs that belong together are called; it changes nothing about them."""
     heldout_every: int | None = Field(default=None, ge=1)
     """Steps between two samplings of the held-out tasks."""
     eval_every: int | None = Field(default=None, ge=1)

@@ -15,7 +15,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
-from hud_tui.cli.parser import COMMANDS, Command, build_parser, parameters
+from hud_tui.cli.parser import COMMANDS, Command, build_parser, parameters, swept
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Start, has_key, read_max_disk, read_paths
@@ -119,6 +119,9 @@ def _headless(command: Command, args: argparse.Namespace) -> int:
 
 
 def _app(args: argparse.Namespace) -> int:
+    if args.command == "run" and (swept(args) or args.dry_run):
+        what = "--dry-run" if args.dry_run else "several values of a parameter"
+        raise HudUsage(f"{what}: only with --headless", "add --headless")
     from hud_tui.config import config_dir, read_config
     from hud_tui.tui.app import Session, run
 

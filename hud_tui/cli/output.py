@@ -174,9 +174,13 @@ def changes(args: argparse.Namespace) -> bool:
             return asked.get("checkpoint") is not None or asked.get("back") is not None
         case "jobs":
             return bool(asked.get("cancel") or asked.get("resume"))
+        case "sweep":
+            return bool(asked.get("cancel") or asked.get("resume"))
+        case "run":
+            return not asked.get("dry_run")
         case "runs":
             return asked.get("name") is not None
-    return args.command in ("fork", "run")
+    return bool(args.command == "fork")
 
 
 async def confirm(args: argparse.Namespace, question: str) -> None:

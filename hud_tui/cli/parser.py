@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import isfinite, nan
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line, read_loss_config
@@ -320,9 +320,39 @@ PARAMETERS = (
 
 
 def parameters(args: argparse.Namespace) -> dict[str, Any]:
-    """Run parameters given on the command line, by wire name."""
+    """Run parameters given on the command line, by wire name; of several values the first."""
     given = vars(args)
-    return {name: given[name] for name in PARAMETERS if given.get(name) is not None}
+    found = {name: given[name] for name in PARAMETERS if given.get(name) is not None}
+    return {key: one[0] if isinstance(one, tuple) else one for key, one in found.items()}
+
+
+def swept(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
+    """The parameters that were given several values, by their wire names."""
+    given = vars(args)
+    found = {name: given.get(name) for name in PARAMETERS}
+    return {name: values for name, values in found.items() if isinstance(values, tuple)}
+
+
+T = TypeVar("T")
+
+
+def several(kind: Callable[[str], T]) -> Callable[[str], T | tuple[T, ...]]:
+    """The type of a flag that takes one value, or more with commas between."""
+
+    def read(text: str) -> T | tuple[T, ...]:
+        values = tuple(kind(word.strip()) for word in text.split(","))
+        return values if len(values) > 1 else values[0]
+
+    return read
+
+
+def _effort(text: str) -> str:
+    if text not in EFFORTS:
+        raise argparse.ArgumentTypeError(f"{_short(text)}: choose from {', '.join(EFFORTS)}")
+    return text
+
+
+EFFORTS = ("low", "medium", "high")
 
 
 def _preflight(add: Add) -> None:
@@ -343,21 +373,28 @@ def _run(add: Add) -> None:
         "check a taskset, then submit a managed run",
         "--headless --local run arith -m arith-rl --steps 60 -y --follow",
         "run tasks.jsonl -m arith-rl",
+        "--headless --local run arith -m arith-rl --lr 1e-4,3e-4 --group-size 8,16 --dry-run",
     )
     _source(parser)
-    parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"))
-    parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
-    parser.add_argument(
-        "--group-size", type=whole_number, metavar="N", help="rollouts per task and step"
-    )
-    parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help="groups a step")
-    parser.add_argument("--learning-rate", type=finite_number, metavar="X")
-    parser.add_argument("--loss-fn", metavar="NAME", help="e.g. importance_sampling, ppo, cispo")
+    whole, number = several(whole_number), several(finite_number)
+    about = f"{', '.join(EFFORTS)}: how long an answer may be"
+    parser.add_argument("--reasoning-effort", type=several(_effort), metavar="X", help=about)
+    parser.add_argument("--steps", type=whole, metavar="N", help="optimizer steps")
+    about = "rollouts per task and step"
+    parser.add_argument("--group-size", type=whole, metavar="N", help=about)
+    parser.add_argument("--tasks-per-step", type=whole, metavar="N", help="groups per step")
+    parser.add_argument("--learning-rate", "--lr", type=number, metavar="X")
+    about = "e.g. importance_sampling, ppo, cispo"
+    parser.add_argument("--loss-fn", type=several(str), metavar="NAME", help=about)
     _update(parser)
-    parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
-    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
-    parser.add_argument("--seed", type=whole_number, metavar="N")
+    parser.add_argument("--temperature", type=number, metavar="X", help="of the rollouts")
+    parser.add_argument("--max-tokens", type=whole, metavar="N", help="of one answer")
+    parser.add_argument("--seed", type=whole, metavar="N")
     _evaluated(parser)
+    about = "of a sweep (values with commas between): runs at the same time, each on a fork; 2"
+    parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
+    about = "check, and say what would be sent and what it costs; send nothing"
+    parser.add_argument("--dry-run", action="store_true", help=about)
     parser.add_argument("--follow", action="store_true", help="print events until the run ends")
     parser.add_argument(
         "--fail-on",
@@ -375,7 +412,8 @@ def _update(parser: Parser) -> None:
     about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
     parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
     about = "multiply advantages by this; 1"
-    parser.add_argument("--reward-scale", type=finite_number, metavar="X", help=about)
+    number = several(finite_number)
+    parser.add_argument("--reward-scale", type=number, metavar="X", help=about)
     parser.add_argument(
         "--norm-adv-by-std",
         action=argparse.BooleanOptionalAction,
@@ -384,7 +422,7 @@ def _update(parser: Parser) -> None:
     usual = {"beta1": ".9", "beta2": ".95", "eps": "1e-8", "weight_decay": "0"}
     for name, value in usual.items():
         about = f"Adam's; {value}"
-        parser.add_argument(flag(name), type=finite_number, metavar="X", help=about)
+        parser.add_argument(flag(name), type=number, metavar="X", help=about)
 
 
 def _evaluated(parser: Parser) -> None:
@@ -471,6 +509,26 @@ def _runs(add: Add) -> None:
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="rows; 50")
     parser.add_argument("--name", metavar="TEXT", help="what to call one run")
     parser.add_argument("--note", metavar="TEXT", help="what to remember of one, on this machine")
+    consent(parser)
+
+
+def _sweep(add: Add) -> None:
+    parser = add(
+        "the sweeps that were begun here; one of them, to cancel it or to go on with it",
+        "sweep",
+        "sweep arith-rl-sweep",
+        "sweep arith-rl-sweep --cancel -y",
+        "--headless --local sweep arith-rl-sweep --resume -y",
+    )
+    about = "by name or id; hud-tui run … --lr 1e-4,3e-4 begins one"
+    parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=about)
+    which = parser.add_mutually_exclusive_group()
+    about = "stop its runs, and begin no further one"
+    which.add_argument("--cancel", action="store_true", help=about)
+    about = "begin what waits, and go on with what was stopped"
+    which.add_argument("--resume", action="store_true", help=about)
+    parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
+    parser.add_argument("--at-once", type=whole_number, metavar="N", help="from now on")
     consent(parser)
 
 
@@ -575,6 +633,7 @@ COMMANDS = {
     "run": Command(_run, "runs:run", "launch"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
+    "sweep": Command(_sweep, "sweep:sweep"),
     "runs": Command(_runs, "run_table:runs"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),

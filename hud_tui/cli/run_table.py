@@ -3,17 +3,18 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from shutil import get_terminal_size
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import connector_of, paths_of
-from hud_tui.cli.output import changes, confirm, emit, plain, require_consent, tell
+from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.output import confirm, emit, plain, require_consent, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.runs import RunList
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.client.sweep import SweepFiles
+from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.runs import (
     Column,
@@ -48,26 +49,28 @@ def runs(args: argparse.Namespace) -> int:
     chosen = columns(args.columns or "")
     sort_rows([], args.sort or "")
     keep = parse_filter(args.filter or "", time())
-    return asyncio.run(_run(args, chosen, keep))
+
+    async def work(client: HudClient, args: argparse.Namespace) -> int:
+        return await _work(client, args, chosen, keep)
+
+    return asyncio.run(run_connected(work, args, connector_of(args)))
 
 
-async def _run(args: argparse.Namespace, chosen: Sequence[Column], keep: Any) -> int:
-    client = await connector_of(args)("local" if args.local else "hud", None, tell)
-    try:
-        notes = run_notes(paths_of(args).state)
-        table = RunList(client, lambda: notes.notes)
-        rows = list(await table.read())
-        if args.run:
-            named = [find_run(name, rows) for name in args.run]
-            if args.name is not None or args.note is not None:
-                return await _change(args, client, notes, table, named[0])
-            rows = list({row.id: row for row in await _whole(table, named)}.values())
-    except HudError as error:
-        if error.outcome is None and changes(args):
-            error.outcome = "not_done"
-        raise
-    finally:
-        await client.aclose()
+async def _work(
+    client: HudClient,
+    args: argparse.Namespace,
+    chosen: Sequence[Column],
+    keep: Callable[[RunRow], bool],
+) -> int:
+    state = paths_of(args).state
+    notes = run_notes(state)
+    table = RunList(client, lambda: notes.notes, SweepFiles(state).names)
+    rows = list(await table.read())
+    if args.run:
+        named = [find_run(name, rows) for name in args.run]
+        if args.name is not None or args.note is not None:
+            return await _change(args, client, notes, table, named[0])
+        rows = list({row.id: row for row in await _whole(table, named)}.values())
     found = sort_rows([row for row in rows if keep(row)], args.sort or "")
     shown = found[: args.limit]
     groups = group_rows(shown, args.group) if args.group else []

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import Change
 from hud_tui.cli.output import ask, confirm, emit, require_consent, tell, thresholds
-from hud_tui.cli.parser import flag, parameters
+from hud_tui.cli.parser import flag, parameters, swept
+from hud_tui.cli.sweep import begin
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
@@ -24,6 +25,7 @@ from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import completed, cost, defaults, max_tokens, where_stored
 from hud_tui.rl.run import trainable
+from hud_tui.rl.sweep import combinations
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Asked, Progress, check_signal, document
@@ -139,20 +141,30 @@ async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | Non
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
-    """Check, submit once; with ``--follow`` print events until the run ends."""
-    require_consent(args, client)
-    asked = _parameters(args)
-    printer = _alarm_printer(args)
+    """Check, submit once; with ``--follow`` print events until the run ends. Several values of a
+    parameter are a sweep."""
+    if not args.dry_run:
+        require_consent(args, client)
+    several = swept(args)
+    asked = _largest(args, several) if several else _parameters(args)
+    printer = None if several else _alarm_printer(args)
     tasks, origin = await load_source(client, args.source)
     model = await choose_model(client, args)
-    client.wire.guard.check(args.command, Change("submit", model.id))
+    if not args.dry_run:
+        verb = "fork" if several else "submit"
+        client.wire.guard.check(args.command, Change(verb, model.id))
     asked = completed(model, asked)
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code
-    if not args.yes:
+    if several:
+        return await begin(client, args, model, tasks, origin["name"])
+    if not args.yes or args.dry_run:
         say_what_is_sent(model, tasks, origin, asked, findings)
+    if args.dry_run:
+        emit("run", _unsent(model, tasks, origin, asked))
+        return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
     body = SubmitJob(
         model_id=model.id,
@@ -182,9 +194,42 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
     return None
 
 
+def _unsent(
+    model: Model, tasks: Sequence[Task], origin: dict[str, Any], asked: JobParameters
+) -> dict[str, Any]:
+    """What ``--dry-run`` says of a run."""
+    given = asked.model_dump(exclude_none=True)
+    usual = defaults(model) if model.training_defaults is not None else {}
+    size = cost({**usual, **given}, tasks)
+    return {
+        "sent": False,
+        "model": model.model_name,
+        "source": origin["source"],
+        "tasks": len(tasks),
+        "parameters": given,
+        "rollouts": None if size is None else size.rollouts,
+    }
+
+
+def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> JobParameters:
+    """Of a sweep's runs the one with the largest batch, every one of them checked.
+
+    Raises:
+        HudUsage: One cannot be asked for, or there are too many; or ``--fail-on`` an alarm.
+    """
+    if any(level in args.fail_on for level in ("warn", "critical")):
+        raise HudUsage("--fail-on an alarm is for one run", "watch the runs of a sweep one by one")
+    found = [_checked({**parameters(args), **one}) for one in combinations(several)]
+    return max(found, key=lambda one: (one.group_size or 0) * (one.tasks_per_step or 1))
+
+
 def _parameters(args: argparse.Namespace) -> JobParameters:
+    return _checked(parameters(args))
+
+
+def _checked(given: dict[str, Any]) -> JobParameters:
     try:
-        return JobParameters(**parameters(args))
+        return JobParameters(**given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = flag(str(first["loc"][0]))

@@ -58,6 +58,7 @@ class RunList:
         self,
         client: HudClient,
         notes: Callable[[], Mapping[str, str]] = dict,
+        sweeps: Callable[[], Mapping[str, str]] = dict,
         per_minute: int = PER_MINUTE,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -65,16 +66,18 @@ class RunList:
         Args:
             client: Of the service.
             notes: What was written here of runs, by their ids.
+            sweeps: What the sweeps are called that were begun here, by their runs' ids.
             per_minute: Requests that HUD may be sent for the table.
             clock: In seconds.
         """
         self.rows: tuple[RunRow, ...] = ()
         """As of the last reading; the very same tuple as long as nothing changed."""
-        self._client, self._notes = client, notes
+        self._client, self._notes, self._sweeps = client, notes, sweeps
         self._records: dict[str, RunRecord] = {}
         self._revision = 0
         self._polled: _Polled | None = None
         self._noted: dict[str, str] = {}
+        self._swept: dict[str, str] = {}
         self._budget = Budget(per_minute, clock)
         self._clock = clock
         self._series: dict[str, tuple[RunSeries, frozenset[str]]] = {}
@@ -111,9 +114,9 @@ class RunList:
                 self._polled = _Polled(self._client, self._budget, self._clock)
         if self._polled is not None:
             changed = await self._polled.read(marked)
-        notes = dict(self._notes())
-        if changed or notes != self._noted:
-            self._noted = notes
+        notes, sweeps = dict(self._notes()), dict(self._sweeps())
+        if changed or (notes, sweeps) != (self._noted, self._swept):
+            self._noted, self._swept = notes, sweeps
             self.rows = self._listed()
         return self.rows
 
@@ -161,15 +164,18 @@ class RunList:
 
     def _listed(self) -> tuple[RunRow, ...]:
         if self._polled is not None:
-            noted = (replace(row, note=self._noted.get(row.id, "")) for row in self._polled.rows())
-            return tuple(newest_first(noted))
+            fresh = self._polled.rows()
+        else:
+            fresh = [row_of(record) for record in self._records.values()]
         known = {row.id: row for row in self.rows}
-        return tuple(newest_first(self._row(r, known.get(r.id)) for r in self._records.values()))
+        return tuple(newest_first(self._with_own(row, known.get(row.id)) for row in fresh))
 
-    def _row(self, record: RunRecord, before: RunRow | None) -> RunRow:
-        """The same object where nothing of it changed."""
-        fresh = row_of(record, self._noted)
-        return before if before == fresh and before is not None else fresh
+    def _with_own(self, row: RunRow, before: RunRow | None) -> RunRow:
+        """With what is known of it here; the same object where nothing of it changed."""
+        note, sweep = self._noted.get(row.id, ""), row.sweep or self._swept.get(row.id, "")
+        if note or sweep != row.sweep:
+            row = replace(row, note=note, sweep=sweep)
+        return before if before is not None and before == row else row
 
 
 def newest_first(rows: Iterable[RunRow]) -> list[RunRow]:

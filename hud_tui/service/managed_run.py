@@ -194,7 +194,7 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
     }
     evaluations = given.model_dump(include={"eval_every", "eval_samples", "baseline"})
     filled |= {name: value for name, value in evaluations.items() if value is not None}
-    return filled
+    return filled if given.sweep is None else {**filled, "sweep": given.sweep}
 
 
 def _loss_config(loss_fn: str, given: Mapping[str, float] | None) -> dict[str, float]:

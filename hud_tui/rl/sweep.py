@@ -1,0 +1,262 @@
+"""Sweep: several runs that differ in some parameters, each on a fork of its own.
+
+A managed run trains one model, so every combination gets a fork, named after what differs, that
+starts at the same checkpoint. At most so many run at once; the others wait.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.progress import Value, cost, defaults, max_tokens
+from hud_tui.rl.run import SUCCEEDED, has_ended
+from hud_tui.rl.runs import RunRow, value_said
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import counted, spaced
+from hud_tui.wire import Model
+
+MOST = 200
+"""Runs of one sweep."""
+AT_ONCE = 2
+"""Of them that run at the same time, where nobody says."""
+SHORT = {
+    "learning_rate": "lr",
+    "group_size": "group",
+    "tasks_per_step": "tasks",
+    "loss_fn": "loss",
+    "max_tokens": "tokens",
+    "temperature": "temp",
+    "reasoning_effort": "effort",
+    "weight_decay": "decay",
+    "reward_scale": "scale",
+}
+"""What parameters are called in the names of forks."""
+WAITING = "waiting"
+AGAIN = frozenset({"cancelled", "interrupted", "refused"})
+"""How a member ended that a resumed sweep runs again."""
+LONGEST_NAME = 100
+"""Characters of a model's name. Source: `hud_tui.wire.Fork`."""
+
+
+class Member(BaseModel):
+    """One run of a sweep."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    """Of its fork."""
+    differs: dict[str, Any]
+    """Its values of what is swept."""
+    model_id: str = ""
+    job_id: str = ""
+    status: str = WAITING
+    """waiting, forking, submitting, refused; else the job's."""
+    error: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it by itself."""
+        return self.status == "refused" or has_ended(self.status)
+
+    @property
+    def running(self) -> bool:
+        """Whether its job is under way."""
+        return bool(self.job_id) and not self.ended and self.status != WAITING
+
+    @property
+    def said(self) -> str:
+        """E.g. ``lr 3e-4 · group 8``."""
+        return " · ".join(f"{SHORT.get(k, k)} {value_said(v)}" for k, v in self.differs.items())
+
+
+class Sweep(BaseModel):
+    """Several runs, as far as they have come."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    name: str
+    service: str
+    """URL of the service."""
+    model_id: str
+    """The model that the forks are made from."""
+    model: str
+    checkpoint_id: str | None = None
+    """Where they start; None for the model's head, or its base weights."""
+    source: str
+    """The tasks: a path or a taskset."""
+    digest: str
+    """Of their rows, so that a resumed sweep trains on the same."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """What all of them are given."""
+    at_once: int = AT_ONCE
+    members: tuple[Member, ...]
+    cancelled: bool = False
+    created_at: float = 0.0
+    """Unix seconds."""
+
+    @property
+    def status(self) -> str:
+        """cancelled, running, waiting (nobody drives it), succeeded or failed."""
+        if any(not member.ended for member in self.members):
+            if self.cancelled:
+                return "cancelled"
+            return "running" if any(member.running for member in self.members) else WAITING
+        if self.cancelled:
+            return "cancelled"
+        return "succeeded" if all(m.status in SUCCEEDED for m in self.members) else "failed"
+
+    def with_member(self, place: int, member: Member) -> "Sweep":
+        """With one of its members as it is now."""
+        members = (*self.members[:place], member, *self.members[place + 1 :])
+        return self.model_copy(update={"members": members})
+
+
+def combinations(swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values, the last parameter's changing fastest.
+
+    Raises:
+        HudUsage: A value comes twice, or there are more than `MOST`.
+    """
+    total = 1
+    for key, values in swept.items():
+        if len(set(values)) < len(values):
+            raise HudUsage(f"{key}: a value comes twice", "say each once")
+        total *= len(values)
+    if total > MOST:
+        raise HudUsage(f"{total} combinations: at most {MOST} in one sweep", "sweep fewer values")
+    return [dict(zip(swept, values, strict=True)) for values in product(*swept.values())]
+
+
+def sweep_name(model: str, taken: Sequence[str]) -> str:
+    """What a sweep of a model is called: ``arith-rl-sweep``, or with the first free number."""
+    base = f"{model.rpartition('/')[2][:40]}-sweep"
+    known = [name.casefold() for name in taken]
+    number, name = 1, base
+    while any(_is_of(one, name) for one in known):
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def _is_of(taken: str, sweep: str) -> bool:
+    """Whether a name is that of a sweep or of a fork of it; ``sweep-2-lr3e-4`` is of another."""
+    rest = taken.removeprefix(sweep.casefold())
+    return rest != taken and (not rest or (rest[0] == "-" and not rest[1:2].isdigit()))
+
+
+def member_name(sweep: str, differs: Mapping[str, Any]) -> str:
+    """A fork's name: ``arith-rl-sweep-lr3e-4-group8``."""
+    parts = [f"{SHORT.get(key, key)}{value_said(value)}" for key, value in differs.items()]
+    return "-".join([sweep, *parts])[:LONGEST_NAME]
+
+
+def members_of(name: str, swept: Mapping[str, Sequence[Any]]) -> tuple[Member, ...]:
+    """The runs of a sweep, none of them begun. Raises HudUsage, as `combinations`."""
+    found = [Member(name=member_name(name, one), differs=one) for one in combinations(swept)]
+    names = [member.name for member in found]
+    if len(set(names)) == len(names):
+        return tuple(found)
+    cut = LONGEST_NAME - 5
+    return tuple(
+        member.model_copy(update={"name": f"{member.name[:cut]}-{number}"})
+        for number, member in enumerate(found, 1)
+    )
+
+
+@dataclass(frozen=True)
+class SweepSize:
+    """What a sweep costs."""
+
+    runs: int
+    at_once: int
+    steps: int | None
+    """Optimizer steps of all runs; None where the service decides, as the two below."""
+    rollouts: int | None
+    """To train on; held-out ones come on top."""
+    tokens: int | None
+    """Generated at most: every rollout as long as it may be."""
+    seconds: float | None = None
+    """About, for all of them; None where nothing like them was run yet."""
+    basis: str = ""
+    """What the time is told by."""
+
+    @property
+    def said(self) -> str:
+        """In a line, e.g. ``4 runs, 2 at once · 240 steps · 23 040 rollouts · …``."""
+        parts = [f"{counted(self.runs, 'run')}, {min(self.runs, self.at_once)} at once"]
+        if self.steps is not None:
+            parts.append(counted(self.steps, "step"))
+        if self.rollouts is not None:
+            parts.append(f"{spaced(self.rollouts)} rollouts (held-out ones come on top)")
+        if self.tokens is not None:
+            parts.append(f"at most {spaced(self.tokens)} tokens")
+        if self.rollouts is None:
+            parts.append("the service decides how long each is")
+        elif self.seconds is None:
+            parts.append("time unknown: nothing like it was run here yet")
+        else:
+            parts.append(f"about {_minutes(self.seconds)}, as {self.basis} went")
+        return " · ".join(parts)
+
+
+def _minutes(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def size_of(
+    sweep: Sweep, model: Model, tasks: Sequence[Task], like: RunRow | None = None
+) -> SweepSize:
+    """What a sweep will do.
+
+    Args:
+        sweep: Its members and what they are given.
+        model: That the forks are made from.
+        tasks: The taskset.
+        like: A run whose pace is taken for theirs, see `paced_like`.
+    """
+    usual = defaults(model) if model.training_defaults is not None else {}
+    rollouts, tokens, steps = 0, 0, 0
+    for member in sweep.members:
+        values: dict[str, Value] = {**usual, **sweep.parameters, **member.differs}
+        size, most = cost(values, tasks), max_tokens(model, values)
+        if size is None:
+            return SweepSize(len(sweep.members), sweep.at_once, None, None, None)
+        rollouts += size.rollouts
+        given = values["steps"]
+        steps += given if isinstance(given, int) else 0
+        tokens += size.rollouts * most if most is not None else 0
+    pace = None if like is None else rollout_seconds(like)
+    return SweepSize(
+        len(sweep.members),
+        sweep.at_once,
+        steps,
+        rollouts,
+        tokens or None,
+        None if pace is None else rollouts * pace,
+        "" if like is None else like.name or like.id[:8],
+    )
+
+
+def rollout_seconds(row: RunRow) -> float | None:
+    """Seconds per rollout of a run, its training included; None where that is not known."""
+    wide = row.parameters.get("tasks_per_step")
+    if row.step_s is None or not row.group_size or not isinstance(wide, int):
+        return None
+    return row.step_s / (row.group_size * wide)
+
+
+def paced_like(rows: Sequence[RunRow], model: Model, taskset: str) -> RunRow | None:
+    """The newest run whose pace is known: of the same model, else of the same taskset on the same
+    engine. One machine shares its time, so runs at once are taken to be no faster."""
+    known = [row for row in rows if rollout_seconds(row) is not None]
+    engine = model.engine.engine if model.engine is not None else None
+    own = (row for row in known if row.model_id == model.id)
+    like = (row for row in known if row.engine == engine and row.taskset == taskset)
+    return next(own, None) or next(like, None)

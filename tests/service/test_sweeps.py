@@ -1,0 +1,240 @@
+"""Sweeps against the service: a fork each, so many at once, cancelled, resumed, never twice."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.client import submit, transport
+from hud_tui.client import sweep as sweep_module
+from hud_tui.client.client import HudClient
+from hud_tui.client.sweep import SweepDriver, SweepFiles, cancel, refreshed, revived
+from hud_tui.errors import HudUnreachable, HudUsage
+from hud_tui.rl.sweep import Member, Sweep, members_of
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.task import Task
+from hud_tui.service.service import Service
+from hud_tui.wire import Model
+from tests.conftest import until
+from tests.service.clients import fork_of, in_process
+from tests.service.headless import Command
+from tests.toy_engine import ToyEngine
+
+SMALL = {"steps": 2, "tasks_per_step": 2, "group_size": 2}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits between two looks."""
+    monkeypatch.setattr(sweep_module, "LOCAL_S", 0.02)
+    monkeypatch.setattr(transport, "LOOKS_S", (0.0,))
+    monkeypatch.setattr(transport, "ASKS_S", (0.0,))
+    monkeypatch.setattr(submit, "LOOK_S", 0.0)
+
+
+async def tasks_of(client: HudClient) -> list[Task]:
+    return read_rows((await client.taskset("arith")).tasks)
+
+
+def planned(
+    client: HudClient, model: Model, at_once: int = 2, **swept: tuple[object, ...]
+) -> Sweep:
+    return Sweep(
+        id="0123456789abcdef",
+        name="s",
+        service=client.settings.api_url,
+        model_id=model.id,
+        model=model.model_name,
+        source="arith",
+        digest="",
+        parameters={**SMALL, "sweep": "s"},
+        at_once=at_once,
+        members=members_of("s", swept),
+    )
+
+
+async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
+    service: Service, engine: ToyEngine, tmp_path: Path
+) -> None:
+    files, seen = SweepFiles(tmp_path), list[int]()
+
+    def told(sweep: Sweep, member: Member) -> None:
+        seen.append(sum(one.running for one in sweep.members))
+
+    async with in_process(service) as client:
+        model = await fork_of(client)
+        sweep = planned(client, model, learning_rate=(0.1, 0.2), seed=(0, 1, 2))
+        driver = SweepDriver(client, sweep, await tasks_of(client), files, told, poll_s=0.01)
+        ended = await driver.run(follow=True)
+        assert ended.status == "succeeded"
+        assert max(seen) == 2
+        runs = (await client.run_page()).items
+        assert {run.model_id for run in runs} == {member.model_id for member in ended.members}
+        assert {(run.learning_rate, run.parameters["seed"]) for run in runs if run.parameters} == {
+            (rate, seed) for rate in (0.1, 0.2) for seed in (0, 1, 2)
+        }
+        assert {run.parameters["sweep"] for run in runs if run.parameters} == {"s"}
+        assert files.find("s") == ended
+        assert set(files.names().values()) == {"s"}
+        assert files.names().keys() == {run.id for run in runs}
+
+
+async def test_a_sweep_is_cancelled_and_gone_on_with(
+    service: Service, engine: ToyEngine, tmp_path: Path
+) -> None:
+    files = SweepFiles(tmp_path)
+    async with in_process(service) as client:
+        model = await fork_of(client)
+        sweep = planned(client, model, seed=(0, 1, 2))
+        engine.may_roll_out.clear()
+        tasks = await tasks_of(client)
+        driver = SweepDriver(client, sweep, tasks, files, poll_s=0.01)
+        running = asyncio.create_task(driver.run(follow=True))
+        await until(lambda: sum(member.running for member in driver.sweep.members) == 2)
+        with pytest.raises(HudUsage, match="another process drives"):
+            await SweepDriver(client, sweep, tasks, files).run(follow=False)
+        stopped = await cancel(client, files.find("s"), files)
+        assert (await running).cancelled, "who drives it ends by itself"
+        assert [member.status for member in stopped.members] == [
+            "cancelled",
+            "cancelled",
+            "waiting",
+        ]
+        assert stopped.status == "cancelled"
+        engine.may_roll_out.set()
+        going = revived(await refreshed(client, files.find("s")))
+        files.keep(going, cancelled=False)
+        ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
+        assert [member.status for member in ended.members] == ["succeeded"] * 3
+        assert len((await client.run_page()).items) == 3, "what was stopped was resumed"
+        assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
+
+
+class Dying(httpx.AsyncBaseTransport):
+    """A network that is gone after so many writes, the last of which arrived."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, writes: int) -> None:
+        self.inner, self.left = inner, writes
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.left <= 0:
+            raise httpx.ConnectError("gone", request=request)
+        answer = await self.inner.handle_async_request(request)
+        if request.method == "POST":
+            self.left -= 1
+            if not self.left:
+                await answer.aread()
+                raise httpx.ReadError("gone", request=request)
+        return answer
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+async def test_wherever_it_was_cut_off_nothing_is_made_twice(
+    service: Service, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes are fork, submit, fork, submit."""
+    files = SweepFiles(tmp_path)
+    async with in_process(service) as client:
+        model, tasks = await fork_of(client), await tasks_of(client)
+        sweep = files.keep(planned(client, model, seed=(0, 1)))
+        before = client.wire.http._transport
+        client.wire.http._transport = Dying(before, writes)
+        with pytest.raises(HudUnreachable):
+            await SweepDriver(client, sweep, tasks, files, poll_s=0.01).run(follow=True)
+        client.wire.http._transport = before
+        going = revived(await refreshed(client, files.find("s")))
+        ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
+        assert [member.status for member in ended.members] == ["succeeded"] * 2
+        runs = (await client.run_page()).items
+        assert sorted(run.parameters["seed"] for run in runs if run.parameters) == [0, 1]
+        forks = [m for m in await client.models() if m.forked_from == model.model_name]
+        assert len(forks) == 2
+
+
+async def test_a_run_that_is_refused_does_not_stop_the_others(
+    service: Service, tmp_path: Path
+) -> None:
+    files = SweepFiles(tmp_path)
+    async with in_process(service) as client:
+        model = await fork_of(client)
+        sweep = planned(client, model, loss_fn=("ppo", "nonsense"))
+        driver = SweepDriver(client, sweep, await tasks_of(client), files, poll_s=0.01)
+        ended = await driver.run(follow=True)
+        assert [member.status for member in ended.members] == ["succeeded", "refused"]
+        assert "unknown loss" in ended.members[1].error
+        assert ended.status == "failed"
+
+
+def test_a_file_that_makes_no_sense_is_no_sweep(tmp_path: Path) -> None:
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "x.json").write_text("{")
+    assert SweepFiles(tmp_path).all() == []
+    with pytest.raises(HudUsage, match="no sweep is called x"):
+        SweepFiles(tmp_path).find("x")
+
+
+FLAGS = ("--steps", "1", "--tasks-per-step", "2", "--lr", "0.1,0.3", "--group-size", "2,4")
+
+
+async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> None:
+    dry = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--dry-run")
+    assert (dry.code, dry.kind) == (0, "sweep")
+    assert (dry.data["sent"], dry.data["size"]["rollouts"]) == (False, 2 * (2 + 4 + 2 + 4))
+    assert dry.data["size"]["tokens"] == 24 * 20
+    assert "4 runs, 2 at once" in dry.err
+    assert (await hud("sweep")).data["sweeps"] == []
+    done = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "-y", "--follow")
+    assert (done.code, done.data["status"]) == (0, "succeeded")
+    kinds = [document["kind"] for document in done.documents]
+    assert kinds[0] == kinds[-1] == "sweep"
+    assert set(kinds[1:-1]) == {"sweep_run"}
+    table = (await hud("runs", "--group", "sweep")).data
+    assert [group["keys"] for group in table["groups"]] == [{"sweep": "arith-rl-sweep"}]
+    assert len({row["model"] for row in table["runs"]}) == 4
+    again = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--dry-run")
+    assert again.data["name"] == "arith-rl-sweep-2"
+    assert "as arith on" in again.err
+
+
+async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
+    dry = await hud("run", "arith", "-m", "arith-rl", "--steps", "2", "--dry-run")
+    assert (dry.code, dry.kind, dry.data["sent"]) == (0, "run", False)
+    assert dry.data["rollouts"] == 2 * 8 * 4
+    assert (await hud("jobs")).data["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--lr", "0.1,0.1"), "a value comes twice"),
+        (("--lr", "0.1,2"), "--learning-rate 2"),
+        (("--lr", "0.1,x"), "expected a finite number"),
+        (("--lr", "0.1,0.2", "--at-once", "0"), "expected 1 to 64"),
+        (("--lr", "0.1,0.2", "--fail-on", "warn", "--follow"), "is for one run"),
+        (("--reasoning-effort", "low,huge"), "choose from low, medium, high"),
+    ],
+)
+async def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_sent(
+    hud: Command, flags: tuple[str, ...], said: str
+) -> None:
+    found = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
+    assert found.code == 2
+    assert said in found.error["message"]
+    assert len((await hud("models")).data["models"]) == 2
+
+
+async def test_a_sweep_s_tasks_must_be_those_it_was_begun_with(
+    hud: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.jsonl"
+    row = '{"env": "arith", "id": "add", "args": {"a": %d, "b": 2}, "slug": "add-%d"}\n'
+    file.write_text("".join(row % (n, n) for n in range(12)))
+    flags = ("--steps", "1", "--tasks-per-step", "2", "--group-size", "2", "--seed", "0,1")
+    assert (await hud("run", str(file), "-m", "arith-rl", *flags, "-y", "--follow")).code == 0
+    file.write_text("".join(row % (n, n) for n in range(11)))
+    changed = await hud("sweep", "arith-rl-sweep", "--resume", "-y")
+    assert (changed.code, changed.error["outcome"]) == (2, "not_done")
+    assert "has other tasks" in changed.error["message"]
+    shown = await hud("sweep", "arith-rl-sweep")
+    assert shown.data["status"] == "succeeded"
