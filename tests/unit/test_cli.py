@@ -80,6 +80,9 @@ def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
         "run t --seed 9223372036854775808",
         "run t --learning-rate nan",
         "run t --learning-rate inf",
+        "run t --steps 1,",
+        "run t --seed 1,x",
+        "sweep s --cancel --resume",
         "run t --loss-fn-config clip",
         "run t --loss-fn-config clip=",
         "run t --loss-fn-config =1",
@@ -131,3 +134,11 @@ def test_a_usage_error_is_a_document_only_when_headless(
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("hud-tui ")
+
+
+def test_what_the_form_does_not_take_is_submitted_headless(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for flags in (["--lr", "1e-4,3e-4"], ["--dry-run"]):
+        assert main(["run", "t", *flags]) == 2
+        assert "add --headless" in capsys.readouterr().err
