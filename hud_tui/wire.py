@@ -679,8 +679,7 @@ class Trace(Response):
     step: int | None = None
     """The step of its job that it was sampled for, from 1."""
     attempt: int | None = None
-    """Which sampling of that step, from 1: the last one is trained on, those before had no
-    spread."""
+    """Attempt at that step, from 1: the last one is trained on, earlier ones had zero variance."""
     rollout: int | None = None
     """Index in its group, from 0."""
     completion: str | None = None

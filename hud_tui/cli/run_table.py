@@ -38,7 +38,7 @@ def runs(args: argparse.Namespace) -> int:
     """Print the table as text, or with ``--headless`` as a document; returns the exit code.
 
     Raises:
-        HudError: The service cannot be asked.
+        HudError: The service does not answer.
         HudUsage: No such column, run or field; the filter makes no sense.
     """
     if args.limit < 1:

@@ -58,7 +58,7 @@ class Evaluations:
         """All of a model that are known, oldest first, without their rewards by task.
 
         Raises:
-            HudError: The service cannot be asked.
+            HudError: The service does not answer.
         """
         made = await self._listed(model.id)
         return [*(made or ()), *self._kept.of_model(model.id)]

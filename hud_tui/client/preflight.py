@@ -58,7 +58,7 @@ async def check_environment(client: HudClient, env: str, tasks: list[Task]) -> l
     """One environment's findings.
 
     Raises:
-        HudError: The service cannot be asked.
+        HudError: The service does not answer.
     """
     config = await client.environment(env)
     if config is None:

@@ -127,7 +127,7 @@ def check_loss(loss_fn: str) -> None:
 
 
 def check_trajectories(trajectories: Sequence[Trajectory], base: Base, loss_fn: str) -> None:
-    """Refuse what would spoil the gradients, before any is computed.
+    """Refuse invalid batches before any gradient is computed.
 
     Raises:
         Refused: 422, naming the input and the turn.

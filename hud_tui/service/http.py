@@ -63,7 +63,7 @@ def _place(error: dict[str, Any]) -> str | None:
 
 FULL = (
     "the disk of the data directory is full: nothing of this was kept. Free some space (hud-tui"
-    " doctor says where it goes), or serve with a lower --max-disk, then do it again"
+    " doctor says where it goes), or serve with a lower --max-disk, then try again"
 )
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}

@@ -1,8 +1,7 @@
-"""Batches that teach nothing, one after the other: when to give up, and what they say.
+"""Managed runs: batches of rollouts, optimizer steps, evaluation, and how a run ends.
 
-A zero-variance batch is sampled again. After `IN_A_ROW` of them there is no gradient left to
-hope for: either the tasks are solved, which is how a run should end, or the rewards do not
-tell the policy's answers apart.
+A zero-variance batch is sampled again. After `IN_A_ROW` of them in a row the run ends: either
+the tasks are solved, which is success, or the rewards do not distinguish the policy's answers.
 """
 
 import asyncio

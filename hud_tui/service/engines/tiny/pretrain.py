@@ -242,7 +242,7 @@ def _step(
     config: Config,
     rate: float,
 ) -> float:
-    """One step of cross-entropy; returns the mean loss, in nats a token."""
+    """One step of cross-entropy; returns the mean loss, in nats per token."""
     datums = [Datum(prompt, output) for prompt, output in lines]
     offsets = np.array([_offset(datum, random, config) for datum in datums])
     logprobs: list[float] = []
