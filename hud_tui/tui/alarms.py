@@ -1,4 +1,4 @@
-"""AlarmBook: which alarms of a model the user has acknowledged or snoozed, kept on the store."""
+"""AlarmBook: which alarms of a model the user has acknowledged or snoozed, kept in a JSON file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hud_tui.storage import JsonStore
 from hud_tui.tui.widgets.row_list import Column, Row
 
 SNOOZE = 100
-"""Steps of the run for which a snoozed detector keeps quiet."""
+"""Steps for which a snoozed detector raises no alarm."""
 MOST = 500
 """Acknowledged alarms that are remembered, the newest."""
 EXPECTED = {list: "a list of alarms' ids", dict: "an object, {…}"}
 
 
 class AlarmBook:
-    """What was said of one model's alarms."""
+    """Acknowledged alarms and snoozed detectors of one model."""
 
     def __init__(self, store: JsonStore, model_id: str) -> None:
         self._store = store
@@ -51,11 +51,11 @@ class AlarmBook:
         return alarm.id in self._seen
 
     def snoozed_until(self, name: str) -> int:
-        """The number of steps at which a detector speaks again; 0 where it was not snoozed."""
+        """The step count at which a detector raises alarms again; 0 where it is not snoozed."""
         return self._until.get(name, 0)
 
     def acknowledge(self, alarm: Alarm) -> bool:
-        """Acknowledge an alarm, or take that back; whether it is acknowledged now."""
+        """Toggle whether an alarm is acknowledged; returns whether it is now."""
         if alarm.id in self._seen:
             del self._seen[alarm.id]
         else:
@@ -90,17 +90,17 @@ COLUMNS = (
 )
 STYLES = {Level.CRITICAL: "bold $error", Level.WARN: "$warning", Level.INFO: "$text-muted"}
 LEFT, SKIPPED = "left:", "skipped:"
-"""What the keys of those rows begin with."""
+"""Prefix of the keys of those rows."""
 
 
 def alarm_rows(report: Report, book: AlarmBook) -> list[Row]:
-    """Alarms that hold, those that are over, those of left lineages; detectors without data."""
+    """Active alarms, ended ones, those of abandoned lineages; detectors not evaluated."""
     over = [alarm for alarm in report.alarms if not alarm.active]
     rows = [_row(alarm, report, book) for alarm in report.active]
     rows += _part("over", [_row(alarm, report, book) for alarm in over])
     left = [_row(alarm, report, book, LEFT) for alarm in report.left]
-    rows += _part("on steps that the head has left", left)
-    return rows + _part("without data", [_skipped(one) for one in report.skipped])
+    rows += _part("on steps no longer in the head's lineage", left)
+    return rows + _part("not evaluated", [_skipped(one) for one in report.skipped])
 
 
 def _part(title: str, rows: Sequence[Row]) -> list[Row]:
@@ -126,7 +126,7 @@ def _row(alarm: Alarm, report: Report, book: AlarmBook, kind: str = "") -> Row:
 
 
 def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
-    """✔ for an acknowledged alarm, ⏸ for a snoozed detector, ⚑ for one that holds."""
+    """✔ for an acknowledged alarm, ⏸ for a snoozed detector, ⚑ for an active alarm."""
     if book.is_acknowledged(alarm):
         return "✔"
     if book.snoozed_until(alarm.name) > report.steps:
@@ -154,7 +154,7 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
     yield Content.assemble(
         (alarm.title, "bold"),
         (f"  {alarm.level}", STYLES[alarm.level]),
-        (f"  {since}, said at {alarm.raised}, {state}", "$text-muted"),
+        (f"  {since}, detected at step {alarm.raised}, {state}", "$text-muted"),
     )
     for one in alarm.evidence:
         limit = "" if one.limit is None else f"limit {short(one.limit)}"
@@ -168,29 +168,26 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
 
 
 def _seen(alarm: Alarm) -> str:
-    """The step whose numbers show what the one it began with did, where that is another."""
+    """The step whose metrics show the alarm, where that is not its onset."""
     return f" (seen at {alarm.shown})" if alarm.shown != alarm.onset else ""
 
 
 def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> str:
-    """What the user has said to it."""
+    """Whether the user acknowledged it or snoozed its detector."""
     until = book.snoozed_until(alarm.name)
     words = ["acknowledged"] if book.is_acknowledged(alarm) else []
     if until > report.steps:
-        going = f"snoozed for {until - report.steps} steps more"
-        words.append(going if training else f"snoozed until step {until}, if it trains on")
+        going = f"snoozed for {until - report.steps} more steps"
+        words.append(going if training else f"snoozed until step {until}")
     return ", ".join(words)
 
 
 def plain_text(alarm: Alarm) -> str:
-    """One alarm to be copied."""
+    """One alarm as plain text, for the clipboard."""
     return (
         f"{alarm.level}: {alarm.title} since step {alarm.onset}{_seen(alarm)}\n{alarm.summary}\n"
         f"{alarm.meaning}\n{alarm.advice}\n"
     )
-
-
-# AlarmWatch: the detectors beside a followed run, in slices between two keys.
 
 
 SLICE = 100
@@ -198,7 +195,7 @@ SLICE = 100
 
 
 class AlarmWatch:
-    """What the detectors say of one model's run, and what the user has said to that."""
+    """Detectors of one model's run, with what the user acknowledged and snoozed."""
 
     def __init__(self, thresholds: Thresholds | None, book: AlarmBook) -> None:
         self.book = book
@@ -207,7 +204,7 @@ class AlarmWatch:
         self._silent_s: float | None = None
         self._loaded = False
         self._told: dict[str, Level] | None = None
-        """What was told of; None until the run was read for the first time."""
+        """Alarms already announced; None until the run was read for the first time."""
 
     @property
     def behind(self) -> bool:
@@ -229,7 +226,7 @@ class AlarmWatch:
         return self.report
 
     def renew(self) -> None:
-        """Report anew: a step was judged, or the user has said something."""
+        """Make the report anew: a step was evaluated, or the user acknowledged or snoozed."""
         report = self._monitor.report(self._silent_s)
         report = replace(report, quiet=self.book.quiet(report))
         if report != self.report:

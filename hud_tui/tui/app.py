@@ -129,11 +129,11 @@ class HudApp(App[None]):
         self.options = options or Options()
         self.connect_screen = ConnectScreen(asks=mode is None)
         self.workspace: Workspace | None = None
-        """What there is once there is a service."""
+        """The connected app; None until there is a service."""
         self.key: str | None = None
         """The key that was typed, for this session; None where it is configured."""
         self.crash: Exception | None = None
-        """What ended the app, where nobody expected it."""
+        """The unexpected exception that ended the app."""
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
         self._mounted = False
@@ -170,7 +170,7 @@ class HudApp(App[None]):
 
     @property
     def read_only(self) -> ReadOnly | None:
-        """Why nothing is changed; None where everything may be."""
+        """Why writes are blocked; None where they are allowed."""
         return None if self.workspace is None else self.workspace.writes.read_only
 
     def _make_view(self, name: str) -> Screen[Any]:
@@ -178,7 +178,7 @@ class HudApp(App[None]):
         return view_class(name)(self.workspace.context)
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Write to the terminal no more than has changed."""
+        """Write only the cells that changed."""
         if isinstance(renderable, ChopsUpdate):
             renderable = ThinUpdate.of(renderable)
         super()._display(screen, renderable)
@@ -257,7 +257,7 @@ class HudApp(App[None]):
             self._unnotify(old, refresh=False)
 
     def _flush_later(self) -> None:
-        """Write what is kept soon; at once where there is no loop that would."""
+        """Schedule a write of the stored choices; write at once where no event loop runs."""
         if self._mounted:
             self.set_timer(STORE_S, self.store.flush)
         else:
@@ -268,7 +268,7 @@ class HudApp(App[None]):
             self.call_later(self._tell_unread_files)
 
     def _tell_unread_files(self) -> None:
-        """Say what is wrong with files that are left as they are."""
+        """Show which stored files could not be read; they are left unchanged."""
         for line in self.store.problems():
             self.notify(line, severity="warning", markup=False, timeout=10)
 
@@ -326,7 +326,7 @@ class HudApp(App[None]):
         return await super().run_action(action, default_namespace, namespaces)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        """Views are there once there is a service."""
+        """Views can be shown once there is a service."""
         shown = self.shown_view is not None
         if action == "reconnect":
             return shown or self.connect_screen.state == "failed"
@@ -359,7 +359,7 @@ class HudApp(App[None]):
         self.push_screen(HelpScreen(self.screen), self._do)
 
     def action_views(self) -> None:
-        """The views, for who clicks where there is no room for all of their names."""
+        """List the views, where the last line has no room for their names."""
         self.push_screen(ViewList(self.screen), self._do)
 
     async def _do(self, chosen: Doable | None) -> None:
@@ -376,7 +376,7 @@ class HudApp(App[None]):
 
     @work(exclusive=True, group="reset")
     async def action_reset_layout(self) -> None:
-        """Ask; then show every view as at first."""
+        """Ask, then reset the layout of every view."""
         if self.workspace is not None:
             await self.workspace.reset_layout()
 
@@ -386,21 +386,21 @@ class HudApp(App[None]):
             self.workspace.show_document()
 
     def action_log(self) -> None:
-        """Show what was changed from this machine."""
+        """Show the command log."""
         if self.workspace is not None:
             self.workspace.show_log()
 
     # Leaving.
 
     async def action_quit(self) -> None:
-        """Leave; ask first while a run trains, which no replayed one does."""
+        """Quit; ask first while a run trains. A replayed run does not train."""
         if self.workspace is None:
             self.exit()
         else:
             self.workspace.leave()
 
     async def action_interrupt(self) -> None:
-        """ctrl+c: copy what is selected, or leave; twice leaves whatever is asked."""
+        """ctrl+c: copy the selection, or quit; twice quits without an answer."""
         if selected := self.selected:
             self.copy_to_clipboard(selected)
         else:
@@ -437,13 +437,13 @@ class Options:
     thresholds: Thresholds | None = None
     """What the detectors of alarms go by; None for the usual ones."""
     notify: Notify | None = None
-    """Who is told of alarms and of the end of a run; None tells nobody."""
+    """Where alarms and the end of a run are announced; None for nowhere."""
     recorder: Recorder | None = None
-    """Writes the session's events to a file; None where nobody asked for it."""
+    """Records the session's events to a file; None without `--record`."""
     export_dir: Path = Path()
     """Where new files go."""
     copy_advice: Callable[[], str] | None = None
-    """What to do for this terminal to take copies; None asks the terminal's environment."""
+    """Advice on clipboard support of this terminal; None inspects the environment."""
     settle: Callable[[], None] = lambda: None
     """Called when every view is loaded."""
 
@@ -453,7 +453,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Session:
-    """What the app has beside the service."""
+    """What the app needs beside the service."""
 
     state: Callable[[], Path]
     """Finds the state directory, for what the user chose and the traceback of a crash."""
@@ -532,12 +532,12 @@ def need_terminal() -> None:
 
 
 def secrets(app: HudApp) -> list[str]:
-    """The keys that this session knows."""
+    """API keys of this session, for redaction."""
     used = "" if app.workspace is None else app.workspace.session.client.settings.api_key
     return [used, app.key or "", os.environ.get("HUD_API_KEY", "")]
 
 
-# Crash: what is said and kept of an exception that nobody expected.
+# Reporting an exception that nobody expected.
 #
 # The message on the terminal is short. The traceback goes to a file that only its owner can
 # read, without the frames' variables and with every key masked: it is meant to be sent to
@@ -565,17 +565,17 @@ def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
     except OSError as trouble:
         kept = f"Its traceback could not be written: {one_line(trouble, 300)}"
     lines = [
-        f"hud-tui {__version__}: a bug ended the app: {what}",
+        f"hud-tui {__version__}: hud-tui crashed: {what}",
         f"{kept}",
-        "Please report it with that file to where you have hud-tui from.",
-        "A run that was training goes on; start hud-tui again to see it.",
+        "Please report it, with that file, where you got hud-tui.",
+        "A run that was training continues; start hud-tui again to see it.",
     ]
     print("\n".join(lines), file=sys.stderr, flush=True)
     return 1
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """The text without these keys, and without what looks like one."""
+    """The text with these keys, and anything that looks like one, redacted."""
     for secret in secrets:
         text = text.replace(secret, MASK)
     return _CREDENTIAL.sub(rf"\1{MASK}", text)

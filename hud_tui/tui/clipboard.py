@@ -29,16 +29,16 @@ SHOWN = 48
 
 @dataclass(frozen=True)
 class Copied:
-    """What to say of a copy."""
+    """The notice for a copy."""
 
     text: str
     timeout: float
-    """Seconds that it is seen."""
+    """Seconds the notice is shown."""
     severity: Literal["information", "warning"] = "information"
 
 
 class Clipboard:
-    """Copies texts, and says what became of them."""
+    """Copies text, and reports whether that worked."""
 
     def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
         """
@@ -51,33 +51,33 @@ class Clipboard:
         self._advised: str | None = None
 
     def fits(self, text: str) -> bool:
-        """Whether a terminal takes this much for sure."""
+        """Whether every common terminal accepts this much."""
         return len(text.encode()) <= MOST_BYTES
 
     async def said_of(self, text: str) -> Copied:
-        """What to say of a text that was sent to the terminal."""
+        """The notice for a text that was sent to the terminal."""
         if self._advised is None:
             self._advised = await to_thread(self._advice)
         began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
         count = size(len(text.encode()))
         if self._advised:
-            said = f"sent {count} that may not be copied: {began}\n→ {self._advised}"
+            said = f"copied {count} (OSC 52; the terminal may block it): {began}\n→ {self._advised}"
             return Copied(said, 8, "warning")
         return Copied(f"copied {count}: {began}", 2)
 
     async def write_to_file(self, text: str) -> Copied:
-        """Write what no clipboard may take to a file; what to say of that."""
-        said = f"Nothing was copied: {size(len(text.encode()))} are more than a terminal takes "
-        said += f"for sure ({size(MOST_BYTES)})."
+        """Write a text too large for OSC 52 to a file; returns the notice."""
+        said = f"Not copied: {size(len(text.encode()))} is over the {size(MOST_BYTES)} "
+        said += "that every terminal takes."
         directory = self._store.directory
         file = None if directory is None else directory / COPIED_FILE
         try:
             if file is not None:
                 await to_thread(write_atomic, file, text)
         except OSError as error:
-            said += f" Nor could it be written: {one_line(error, 200)}"
+            said += f" Writing it to a file failed: {one_line(error, 200)}"
         else:
-            where = f"All of it is in {one_line(file, 400)}"
+            where = f"The whole text is in {one_line(file, 400)}"
             said += f"\n{where if file else keyed('{models.export} exports to a file')}"
         return Copied(said, 15, "warning")
 

@@ -1,4 +1,4 @@
-"""What is asked before a model is forked, a run is cancelled or resumed, or the app is left."""
+"""Dialogs before a model is forked, a run is cancelled or resumed, or the app quits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def ask_fork(
     name: str | None = None,
     start: Checkpoint | None = None,
 ) -> Model | None:
-    """Ask for a name, and fork; what the service objects to is said in the dialog.
+    """Ask for a name, and fork; the dialog shows the service's objections.
 
     Args:
         source: The model to fork.
@@ -64,7 +64,7 @@ async def ask_fork(
 
 def _what(source: Model, start: Checkpoint | None) -> list[str]:
     return [
-        f"A copy of {one_line(source.model_name, 60)} that is yours to train.",
+        f"A copy of {one_line(source.model_name, 60)} for you to train.",
         f"It starts at {label_of(start)}; the source stays as it is.",
     ]
 
@@ -76,7 +76,7 @@ def _objection(error: HudError) -> str:
 
 
 def _slug(name: str) -> str:
-    return f"commands and code call it {slug_of(name)}"
+    return f"slug: {slug_of(name)}"
 
 
 def label_of(start: Checkpoint | None) -> str:
@@ -88,7 +88,7 @@ def label_of(start: Checkpoint | None) -> str:
 
 
 RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
-"""Statuses of a managed run that can go on from its last step."""
+"""Statuses of a managed run that can resume from its last step."""
 
 
 def why_no_cancel(job: Job) -> str:
@@ -102,11 +102,11 @@ def why_no_resume(job: Job) -> str:
     """Why a job cannot be resumed; empty where it can."""
     title = job_title(job)
     if (job.metadata or {}).get("kind") != "training":
-        return f"{title} is no managed run: only its own client can let it go on."
+        return f"{title} is not a managed run: only its own client can resume it."
     if job.status in RESUMABLE:
         return ""
     if job_is_active(job):
-        return f"{title} is under way: there is nothing to resume."
+        return f"{title} is running: nothing to resume."
     said, launch = one_line(job.status or "–", 20), key("app.view.launch")
     return f"{title} has ended ({said}): launch a new run with {launch}."
 
@@ -150,7 +150,7 @@ async def ask_cancel(
     """
     lines = [
         f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
-        "It ends between two rollouts. Every step taken so far stays in the tree,",
+        "It ends between two rollouts. Every checkpoint so far is kept,",
         "and the head stays where it is.",
     ]
     if run.step is not None:
@@ -181,8 +181,8 @@ async def ask_resume(
     """
     lines = [
         f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
-        "Every step taken so far is whole.",
-        "It goes on from the model's head, with the parameters it had.",
+        "Every step so far is saved.",
+        "It continues from the model's head, with the same parameters.",
     ]
     if not await app.push_screen_wait(ConfirmDialog("Resume the run", lines, "Resume")):
         return None
@@ -206,7 +206,7 @@ async def may_leave(
     where = "in the background" if session.mode == "local" else "on HUD"
     lines = [
         f"{asked.title} is{asked.progress}.",
-        f"It can go on training {where}; hud-tui shows it again when you come back.",
+        f"It can continue training {where}; start hud-tui again to see it.",
     ]
     ways = [] if writes.read_only else [("cancel-run", "Cancel run")]
     choices = [*ways, ("leave", "Keep training")]

@@ -52,7 +52,7 @@ def bindings(view: str) -> list[BindingType]:
 
 
 def use_keymap(app: App[None], keymap: Keymap) -> None:
-    """Other keys, in this app and in all that is said of keys; before it runs."""
+    """Use a custom keymap, in bindings and in every text that names a key. Before the app runs."""
     remap(keymap)
     app.set_keymap(keymap)
 
@@ -71,7 +71,7 @@ def click(action: Action) -> Style:
 
 
 def does(action: str) -> Style:
-    """The same by the action's full name, e.g. ``app.view('live')``."""
+    """The same, by the full name of the action, e.g. ``app.view('live')``."""
     return Style.from_meta({"@click": action})
 
 
@@ -118,7 +118,7 @@ def _keys(part: str) -> Iterator[Content]:
 
 @dataclass(frozen=True)
 class Doable:
-    """An action, and what has its method."""
+    """An action, and the node that has its method."""
 
     action: Action
     where: DOMNode
@@ -143,7 +143,7 @@ def _can(one: Doable) -> bool:
 
 
 class Palette(CommandPalette, Leavable[None]):
-    """Textual's palette, for keys that come quickly."""
+    """Textual's palette, made safe for fast typing."""
 
     def on_mount(self, event: Mount) -> None:
         """Where it was left before it was there, Textual's own finds no screen under it."""
@@ -191,7 +191,7 @@ def _key_names(one: Doable) -> str:
 
 
 class ClickableText(Static):
-    """Looks as any text: the colours that links have would drown what it says."""
+    """Looks like plain text: link colours would drown the content."""
 
     def __init__(self, content: VisualType = "", id: str | None = None) -> None:
         super().__init__(content, id=id, markup=False)
@@ -212,14 +212,9 @@ class FootLine(ClickableText):
         self.update(foot(text))
 
 
-# KeyLine: the keys that work here and now, most used first, on one line.
-#
-# It shows what fits and drops the rest; ``? help`` is always there, and lists them all.
-
-
 GAP = Content("  ")
 QUIET = "does"
-"""Says in a style what a click does, where that is to look as muted as it is."""
+"""Style metadata key for a click action, for text that keeps its muted style."""
 
 
 class KeyLine(Widget):
@@ -304,7 +299,7 @@ def _range(views: Sequence[Action]) -> str:
 
 
 def _help_in_fields() -> str:
-    """The help's first key that is no letter: a field would take that."""
+    """The first key of the help that is not a letter: a field would take a letter."""
     written = next(action.all_shown.split() for action in of_view("app") if action.name == "help")
     return next((key for key in written if len(key) > 1), written[0])
 
@@ -329,17 +324,6 @@ def _width(keys: list[Content]) -> int:
     return _join(keys).cell_length if keys else 0
 
 
-# TypeAhead: what is typed and clicked waits until what came before it has been done.
-#
-# Textual hands a key on as soon as it comes, to what has the focus at that moment, while the key
-# before it may still travel from widget to widget, and while the dialog or the field that it opens
-# is not there yet. Quick keys would then be given to the wrong screen, or to one that is not
-# composed. So keys, pastes and clicks are handed on one at a time, in order.
-#
-# Source: Textual 8.2.8, message_pump.py (``_process_messages_loop``), _queue.py, app.py
-# (``App.on_event``), screen.py (``Screen._callbacks``: what is to be called after a refresh).
-
-
 OPENS = "opens"
 """The group of workers that read something, then open it: what is typed meanwhile is for that."""
 AT_ONCE, AGAIN_S = 10, 0.001
@@ -351,6 +335,17 @@ TURNS = 10
 
 
 class TypeAhead:
+    """Hands keys, pastes and clicks on one at a time, each once the one before has been handled.
+
+    Textual hands a key on as soon as it comes, to the widget that has the focus at that moment,
+    while the key before it may still travel from widget to widget, and while the dialog or the
+    field that it opens is not there yet. Quick keys would then go to the wrong screen, or to one
+    that is not composed.
+
+    Source: Textual 8.2.8, message_pump.py (``_process_messages_loop``), _queue.py, app.py
+    (``App.on_event``), screen.py (``Screen._callbacks``: what is to be called after a refresh).
+    """
+
     def __init__(self, app: App[None], hand_on: Callable[[Event], Awaitable[None]]) -> None:
         """
         Args:

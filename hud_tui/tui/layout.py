@@ -1,4 +1,4 @@
-"""Layout: how the app was left, so that the next one opens like it; kept on the store.
+"""Layout: how the app was left, so that the next one opens like it; kept in a JSON file.
 
 One file an account of a service. What it does not name is as it comes.
 """
@@ -20,17 +20,14 @@ from hud_tui.storage import JsonStore
 from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.group_grid import Face
 
-# Choices: which charts are shown, in which order, and how; kept on the store.
-
-
 FILE = "charts"
 MOST = 2000
-"""Names of metrics that are remembered."""
+"""Metric names remembered at most."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Of metrics that were never chosen nothing is kept: they come last, and are shown."""
+    """Metrics never chosen are not stored: they are shown, after the others."""
 
     order: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -41,18 +38,18 @@ class Choices:
     envelope: bool = True
 
     @property
-    def lens(self) -> ChartView:
+    def chart_view(self) -> ChartView:
         return ChartView(self.smoothing, self.log, self.axis, self.clip, self.envelope)
 
-    def seen_through(self, lens: ChartView) -> Choices:
+    def seen_through(self, chart_view: ChartView) -> Choices:
         """The same charts, looked at like this."""
         return replace(
             self,
-            smoothing=lens.smoothing,
-            log=lens.log,
-            axis=lens.axis,
-            clip=lens.clip,
-            envelope=lens.envelope,
+            smoothing=chart_view.smoothing,
+            log=chart_view.log,
+            axis=chart_view.axis,
+            clip=chart_view.clip,
+            envelope=chart_view.envelope,
         )
 
     def arranged(self, keys: Sequence[str]) -> list[str]:
@@ -71,7 +68,7 @@ class Choices:
         return replace(self, order=(), hidden=())
 
     def toggled(self, key: str) -> Choices:
-        """With this metric hidden; or shown again."""
+        """With this metric's visibility toggled."""
         if key in self.hidden:
             return replace(self, hidden=tuple(name for name in self.hidden if name != key))
         return replace(self, hidden=(*self.hidden, key)[-MOST:])
@@ -85,7 +82,7 @@ class Choices:
 
 
 def read_choices(store: JsonStore) -> Choices:
-    """What was kept; of a field that makes no sense its default."""
+    """Read the stored choices; an invalid field gets its default."""
     found = store.read(FILE)
     good = {name: found[name] for name, check in _CHECKS.items() if check(found.get(name))}
     if bad := [name for name in found if name in _CHECKS and name not in good]:
@@ -95,7 +92,7 @@ def read_choices(store: JsonStore) -> Choices:
 
 
 def write_choices(store: JsonStore, choices: Choices, before: Choices | None = None) -> None:
-    """Keep the choices; of those that are as they were `before`, what another app chose."""
+    """Store the choices that changed since `before`; others may be another app's."""
     was = {} if before is None else asdict(before)
     now = asdict(choices)
     store.write(
@@ -140,7 +137,7 @@ Runs = Annotated[tuple[tuple[Line, Line], ...], Field(max_length=200)]
 @dataclass(frozen=True)
 class Layout:
     model: Line = ""
-    """Id of the model that was followed last; empty where none was."""
+    """Id of the model selected last; empty where none was."""
     model_name: Line = ""
     view: Literal["models", "launch", "live", "checkpoints", "jobs", "alarms"] = "live"
     models_filter: Line = ""
@@ -151,9 +148,9 @@ class Layout:
     unfolded: Annotated[dict[Line, Runs], Field(max_length=20)] = field(default_factory=dict)
     """Straight runs of the tree that are shown step by step, by the model's id."""
     pane: Literal["metrics", "groups", "events"] = "metrics"
-    """The one that has the focus in Live."""
+    """The focused pane in Live."""
     full_pane: bool = False
-    """Whether it has all of the view."""
+    """Whether that pane fills the view."""
     chart: Line = "reward_mean"
     """The metric of the large chart, where the run has it."""
     face: Face = Face.REWARDS
@@ -162,12 +159,12 @@ class Layout:
 
 
 def file_name(scope: str) -> str:
-    """The name on the store of an account's layout."""
+    """File name of an account's layout."""
     return f"layout-{scope}"
 
 
 def read_layout(store: JsonStore, scope: str) -> Layout:
-    """What was kept; the defaults where it makes no sense, which is said."""
+    """Read the stored layout; defaults, and a warning, where it is invalid."""
     try:
         return TypeAdapter(Layout).validate_python(store.read(file_name(scope)))
     except ValidationError as error:
@@ -178,7 +175,7 @@ def read_layout(store: JsonStore, scope: str) -> Layout:
 
 
 def write_layout(store: JsonStore, scope: str, layout: Layout, before: Layout) -> None:
-    """Keep what is not as it was `before`; the rest may be another app's, and stays."""
+    """Store what changed since `before`; the rest may be another app's."""
     was = asdict(before)
     changed = {name: value for name, value in asdict(layout).items() if was[name] != value}
     store.write(file_name(scope), changed)
@@ -203,7 +200,7 @@ class LayoutStore:
         self._change(replace(self.now, **changes))
 
     def reset(self) -> None:
-        """Forget how the views were laid out, but for which model is followed and where."""
+        """Reset the layout, except for the selected model and view."""
         was = self.now
         self._change(Layout(model=was.model, model_name=was.model_name, view=was.view))
         write_choices(self._store, Choices())

@@ -28,14 +28,14 @@ from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace, TraceEv
 
 @dataclass(frozen=True)
 class StepGroups:
-    """The groups of one step, in the order they are gone through."""
+    """The groups of one step, in browsing order."""
 
     name: str
-    """What the step is called."""
+    """The step's display name."""
     groups: Sequence[Group]
-    """While the step is sampled, with the rollouts that have come."""
+    """While the step is sampled, with the rollouts so far."""
     place: int
-    """The one to begin with."""
+    """Index of the group to open."""
     model_id: str | None = None
     node: Checkpoint | None = None
     """The step's checkpoint; None while it is sampled."""
@@ -74,14 +74,14 @@ class GroupReader:
         return group.model_copy(update={"trace_ids": [row.trace_id for row in own]})
 
     async def read(self, one: Answer) -> tuple[Answer, str]:
-        """A rollout with what it said, and what it was asked; a failure stands in its place."""
+        """A rollout's text and its prompt; the error message where it cannot be read."""
         if one.trace_id is None or self._client is None:
             return one, ""
         try:
             trace = await self._client.trace(one.trace_id)
             events = (await self._client.trace_events(one.trace_id)).events
         except HudError as error:
-            return replace(one, text=f"It cannot be read: {error.message}"), ""
+            return replace(one, text=f"Cannot be read: {error.message}"), ""
         said = answer_of(events) or trace.completion or ""
         tokens = trace.num_tokens if one.tokens is None else one.tokens
         ended = trace.stop_reason or ""
@@ -105,10 +105,10 @@ class Part:
     number: int
     """The step, or the page from 1."""
     newest: int
-    """The newest step or page that there is."""
+    """The newest step or page."""
     by_step: bool
     total: int | None
-    """Rollouts of the whole job, where they were all read."""
+    """Rollout count of the whole job, where all were read."""
     groups: tuple[RolloutGroup, ...]
 
     @property
@@ -126,7 +126,7 @@ class Part:
 
     @property
     def counted(self) -> list[RolloutGroup]:
-        """The groups of the last attempt; those before had no spread, and taught nothing."""
+        """The groups of the last attempt; earlier attempts had zero variance."""
         return [group for group in self.groups if group.attempt == self.attempts]
 
     @property
@@ -189,7 +189,7 @@ _TICKS = re.compile("`+")
 
 
 def as_text(trace: Trace, events: TraceEvents | None) -> str:
-    """Who said what."""
+    """The conversation as plain text."""
     said = [f"{role}:\n{text}" for role, text in _turns(trace, events)]
     return "\n\n".join([_title(trace), *said]) + "\n"
 
@@ -221,7 +221,7 @@ FORMS: Mapping[str, tuple[str, Callable[[Trace, TraceEvents | None], str]]] = {
     "markdown": ("Markdown", as_markdown),
     "json": ("JSON", as_json),
 }
-"""What a rollout can be copied as: a name, what it is called, and what makes it."""
+"""Formats for copying a rollout: name → (label, function)."""
 
 
 def _title(trace: Trace) -> str:
@@ -320,7 +320,7 @@ def group_heading(group: RolloutGroup) -> Content:
     if group.mean is not None:
         parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
     if group.heldout:
-        parts.append(Content("  held out: measured, not trained on"))
+        parts.append(Content("  held out: evaluated, not trained on"))
     elif group.compared and group.rewards and not group.has_signal:
         parts.append(Content("  no spread: teaches nothing"))
     return Content("").join(parts)
@@ -344,7 +344,7 @@ def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
 
 
 def reward_cell(reward: float | None) -> Content:
-    """A reward behind a bar in the ramp's colour; the scale is 0 to 1."""
+    """A reward after a bar in the reward ramp's colour, on a scale from 0 to 1."""
     if reward is None or reward != reward:
         return Content.styled("–", "$text-muted")
     colour = RAMP[ramp_index(reward, 0.0, 1.0)]

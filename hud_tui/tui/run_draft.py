@@ -55,7 +55,7 @@ def what_is_sent(
 ) -> list[Text]:
     """Everything that a submission sends and starts, for the dialog."""
     train = sum(not task.heldout for task in tasks)
-    held = f", {len(tasks) - train} held out to measure" if train < len(tasks) else ""
+    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     lines = [
         _line("model", one_line(model.model_name, 60)),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
@@ -84,21 +84,18 @@ def _line(label: str, value: str) -> Text:
     return Text.assemble((f"{label:<{LABEL}}", "dim"), value)
 
 
-# Trial: what a few rollouts of each task said, and which tasks are left out for it.
-
-
 BAR = 20
 """Cells of the bar."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The signals that are known, and what the user made of them."""
+    """Measured signals, and which tasks the user left out."""
 
     signals: Mapping[str, TaskSignal] = field(default_factory=dict)
     """By slug; empty before any task was tried."""
     size: Size | None = None
-    """Of the run that they were measured for."""
+    """Size of the run they were measured for."""
     pace: Pace | None = None
     done: int = 0
     total: int = 0
@@ -106,10 +103,10 @@ class Trial:
     left_out: frozenset[str] = frozenset()
     """Slugs of tasks that are not to be submitted."""
     by_std: bool = False
-    """Whether the tasks with most spread come first."""
+    """Whether the tasks with signal come first."""
 
     def observe(self, progress: Progress) -> Trial:
-        """With what has come since."""
+        """With this progress applied."""
         return replace(
             self,
             signals={signal.slug: signal for signal in progress.signals},
@@ -128,12 +125,12 @@ class Trial:
         return signal.label(self.group_size) if signal is not None else ""
 
     def dead(self, tasks: Iterable[Task]) -> frozenset[str]:
-        """Slugs of the tasks that were tried and teach nothing; one that failed is not judged."""
+        """Slugs of sampled tasks without signal; failed ones are not counted."""
         words = ("too easy", "too hard", "no signal")
         return frozenset(task.slug for task in tasks if self.label(task.slug) in words)
 
     def toggled(self, slugs: frozenset[str]) -> Trial:
-        """With these left out; or taken in again, where all of them were out."""
+        """With these left out; or included again, where all of them were out."""
         out = self.left_out - slugs if slugs <= self.left_out else self.left_out | slugs
         return replace(self, left_out=out)
 
@@ -142,7 +139,7 @@ class Trial:
         return tuple(task for task in tasks if task.slug not in self.left_out)
 
     def findings(self) -> list[Finding]:
-        """The verdict of what is left in; empty before the trial has ended."""
+        """The finding on the included tasks; empty before the trial has ended."""
         kept = [signal for slug, signal in self.signals.items() if slug not in self.left_out]
         if self.running or self.size is None or not kept:
             return []
@@ -162,21 +159,20 @@ class Trial:
 
     @property
     def bar(self) -> str:
-        """How far it is, in a line."""
+        """Progress of the trial, in a line."""
         filled = round(BAR * self.done / self.total) if self.total else 0
         cells = "█" * filled + "░" * (BAR - filled)
         stop = f"{key('launch.leave')} stops"
-        return f"trying the tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"
+        return f"sampling tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"
 
 
-WAITING = "submits as soon as the checks pass · {launch.leave} withdraws"
+WAITING = "submits once the checks pass · {launch.leave} cancel"
 LEADS = {
     "choose": "{^launch.choose} checks the taskset under the cursor; {launch.file} takes a file.",
     "type": "This service lists no tasksets: {launch.file} takes a taskset's name, or a file.",
     "checked": "{^launch.choose} submits the run below; {launch.edit} edits it; "
-    "{launch.leave} takes another taskset.",
-    "replay": "This is a replay: nothing can be checked or launched in it. "
-    "{app.view.live} shows its run.",
+    "{launch.leave} goes back to the tasksets.",
+    "replay": "A replay cannot check or launch anything. {app.view.live} shows its run.",
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
     "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
     "{launch.edit} edits it first.",
@@ -185,7 +181,7 @@ LEADS = {
 
 @dataclass(frozen=True)
 class Draft:
-    """A taskset, what preflight found in it, and whether it is still looking."""
+    """A taskset, preflight's findings so far, and whether it still runs."""
 
     source: str | None = None
     """A file's path or a taskset's name, as it was chosen; None before."""
@@ -236,7 +232,7 @@ class Draft:
             faults: Labels of the fields that are wrong.
         """
         if run.model is None:
-            return keyed("no model is chosen: {app.view.models} shows them")
+            return keyed("no model selected: {app.view.models} lists them")
         if self.source is None:
             return keyed("choose a taskset: {^launch.choose} checks it")
         if self.checking:
@@ -245,13 +241,11 @@ class Draft:
             problem = worst(self.found_in_all)
             return one_line(f"not submitted: {problem.message if problem else ''}", 300)
         if self.tasks and all(task.heldout for task in self.chosen):
-            return keyed(
-                "every task to train on is left out: {launch.leave_out} takes one in again"
-            )
-        return f"correct {', '.join(faults)}" if faults else ""
+            return keyed("every training task is left out: {launch.leave_out} takes one back in")
+        return f"invalid: {', '.join(faults)}" if faults else ""
 
     def lead(self, first: bool, listed: bool) -> str:
-        """What Enter does now, in a line; `listed` is whether there are tasksets to choose."""
+        """What Enter does now; `listed` says whether there are tasksets to choose."""
         if self.trial.running:
             return self.trial.bar
         ready = self.source is not None and not self.failed
@@ -260,7 +254,7 @@ class Draft:
         return keyed(LEADS["checked" if ready else "choose" if listed else "type"])
 
     def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
-        """What it costs, at the pace of a run like it, else of the trial."""
+        """Estimated cost, at the pace of a similar run, else of the trial."""
         train = {task.slug for task in self.tasks if not task.heldout}
         seen = self.trial.pace
         rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
@@ -272,7 +266,7 @@ class Draft:
             return Content.styled(keyed(WAITING), "$accent")
         if blocked or values is None:
             return Content.styled(blocked, "$warning" if self.source else "")
-        busy = "a run trains this model already · " if run.training else ""
+        busy = "a run is already training this model · " if run.training else ""
         return Content.assemble((busy, "$warning"), *self._size(self.cost(run, values)))
 
     def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:

@@ -73,7 +73,7 @@ LOCAL = "local"
 
 
 class SessionOwner(Protocol):
-    """Who is told what happens to the followed run."""
+    """Receives what happens to the selected run."""
 
     def model_chosen(self, model: Model) -> None:
         """Another model is followed from now on: `RunSession.follow` is to be run anew."""
@@ -133,7 +133,7 @@ class RunSession:
         self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
         self._follower: Follower | None = None
         self._judging: Follower | None = None
-        """Whose long run is being judged."""
+        """The follower whose long run is being evaluated."""
         self._journals: dict[str, Journal] = {}
         self._notebooks: dict[str, Notebook] = {}
         self._training: str | None = None
@@ -145,7 +145,7 @@ class RunSession:
         self._offered: set[str] = set()
         """Ids of interrupted jobs that were told of."""
         self._kept: tuple[Run, tuple[Model, ...]] | None = None
-        """What is on the disk."""
+        """The last state written to disk."""
 
     @property
     def run(self) -> Run:
@@ -170,7 +170,7 @@ class RunSession:
 
     @property
     def alarms(self) -> AlarmWatch:
-        """The detectors of the followed model, and what was said to them."""
+        """Detectors of the selected model, with acknowledgements."""
         return self.followed.alarms
 
     @property
@@ -180,7 +180,7 @@ class RunSession:
 
     @property
     def notebook(self) -> Notebook:
-        """What is noted of the followed model."""
+        """Notes and head moves of the selected model."""
         model = self.run.model
         key = "" if model is None else model.id
         if key not in self._notebooks:
@@ -199,7 +199,7 @@ class RunSession:
         try:
             return scope_of(self.store.directory, service, settings.api_key)
         except HudUsage as error:
-            self.store.say(f"{error.message}. Nothing is kept of this account: {error.hint}.")
+            self.store.say(f"{error.message}. Nothing is saved for this account: {error.hint}.")
             return None
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
@@ -275,7 +275,7 @@ class RunSession:
         return run
 
     def renew_alarms(self) -> None:
-        """Show at once what the user said to an alarm."""
+        """Show an acknowledgement or a snooze at once."""
         self.alarms.renew()
         self.catch_up()
 
@@ -428,7 +428,7 @@ class Follower:
         return news
 
     def judge(self) -> None:
-        """Let the detectors read on; the next frame shows what they say."""
+        """Let the detectors continue; the next frame shows the report."""
         if self._aside:
             return
         report = self.alarms.look(self._latest, _whole(self._silent_s))
@@ -479,16 +479,15 @@ def _whole(seconds: float | None, step: int = 1) -> float | None:
     return None if seconds is None else max(0, floor(seconds) // step * step)
 
 
-# Opening: the view the app opens on, and the model it follows.
-
-
 @dataclass(frozen=True)
 class Opening:
+    """The view the app opens on, and the model it follows."""
+
     view: str
     model: Model | None
     """To follow; None where there is none of one's own yet."""
     trouble: HudError | None = None
-    """Why it is not the one that was asked for."""
+    """Why it is not the requested one."""
     models: tuple[Model, ...] = ()
     """The catalog, as it was read."""
 
@@ -527,12 +526,12 @@ def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
     found = next((model for model in models if model.id == left.model), None)
     if found is None and start.again:
         name = one_line(left.model_name or left.model, 60)
-        raise HudUsage(f"{name}, which was followed last, is gone: choose another model")
+        raise HudUsage(f"{name}, selected last time, no longer exists: choose another model")
     return found
 
 
 def opening_offline(known: LastKnown, start: Start, left: Layout) -> Opening:
-    """The same of what was kept, where the service does not answer.
+    """The same from the last known state, where the service does not answer.
 
     Raises:
         HudUsage: The model that the command line names is not in it.

@@ -122,9 +122,9 @@ RAMP = (
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 """Nothing to a full cell, by eighths of its height."""
 LOCK = "⚿"
-"""A model that is changed only by who types its name."""
+"""Mark of a protected model."""
 ALL_SOLVED, ALL_FAILED = "═", "┄"
-"""Groups without spread, apart from each other and from any spread without colour too."""
+"""Glyphs of zero-variance groups, distinct without colour too."""
 _TWINS = {
     **dict(zip("▁▂▃▄▅▆▇█", "_..:-=+#", strict=True)),
     **dict.fromkeys("─╴╶╌┄┈⋯", "-"),
@@ -209,7 +209,7 @@ def eighth(share: float) -> str:
 
 
 def mark_glyph(spread: float, teaches: bool, all_solved: bool, widest: float) -> str:
-    """A group in one cell: as high as its spread; a flat one has a line of its own.
+    """A group in one cell: as high as its std; a zero-variance group has its own glyph.
 
     Args:
         spread: Of its rewards.
@@ -358,7 +358,7 @@ RAMPS = {
 last. Viridis, as in the palette: downwards on a light ground, its brighter part on black."""
 
 
-# Plain: the screen without colours, for NO_COLOR: what a colour says, an attribute says.
+# The screen without colours, for NO_COLOR: what a colour says, an attribute says.
 #
 # Source: https://no-color.org
 
@@ -400,14 +400,12 @@ def plain(style: Style, background: Color) -> Style:
     return bare + DIM if muted else bare
 
 
-# ThinUpdate: what is written to the terminal when parts of some lines have changed.
-#
-# Textual 8.2 begins each part at the left edge of its widget, however little of it changed.
-# Over a slow link that is most of what is sent, so each part is cut at both ends here.
-
-
 class ThinUpdate(ChopsUpdate):
-    """The same parts, cut to the cells that were asked for."""
+    """The same parts, cut to the cells that were asked for.
+
+    Textual 8.2 begins each part at the left edge of its widget, however little of it changed: over
+    a slow link that is most of what is sent.
+    """
 
     @classmethod
     def of(cls, update: ChopsUpdate) -> ThinUpdate:
@@ -464,7 +462,7 @@ def _place(colour: object) -> int | None:
 
 
 class ThemeChoice:
-    """The theme that the app wears: the one last chosen, changed by a key or in the palette."""
+    """The app's theme: the stored one, changed by a key or in the palette."""
 
     def __init__(self, app: App[None], store: JsonStore) -> None:
         """Put on the theme that was last chosen. Made before the styles are read, so only once."""

@@ -1,4 +1,4 @@
-"""Workspace: the app once there is a service: the followed model, its views, what is told of it.
+"""Workspace: the connected app: the selected model, its views, its notices.
 
 The app imports this module after its first frame: with it come the client, pydantic, the wire's
 models and every dialog, some 250 ms.
@@ -49,7 +49,7 @@ READING = frozenset({"read", "check", "form", "start"})
 
 
 class Workspace:
-    """Owns the session and runs it as workers of the app; shows what it tells."""
+    """Owns the session, runs its workers, and shows its notices."""
 
     SESSION: ClassVar[type[RunSession]] = RunSession
 
@@ -76,8 +76,8 @@ class Workspace:
             store: Keeps what the user chose.
             clock: Unix seconds, for ages on the screen.
             thresholds: What the detectors of alarms go by; None for the usual ones.
-            notify: Who is told of alarms and of the end of a run; None tells nobody.
-            recorder: Writes the session's events to a file; None where nobody asked for it.
+            notify: Where alarms and the end of a run are announced; None for nowhere.
+            recorder: Records the session's events to a file; None without `--record`.
             export_dir: Where new files go.
         """
         self.session = self.SESSION(client, mode, self, store, clock, thresholds, recorder)
@@ -88,7 +88,7 @@ class Workspace:
         self._notifier = None if notify is None else Notifier(notify, app.bell, self._write)
         self._leaving = False
         self._unshown: list[Alarm] = []
-        """Raised while a dialog is open: a notice would lie over its buttons."""
+        """Alarms raised while a dialog is open: a notice would cover its buttons."""
 
     @property
     def view(self) -> HudScreen | None:
@@ -148,7 +148,7 @@ class Workspace:
                 await worker.wait()
         await old.aclose()
         self._app.clear_notifications()
-        say(self._app, "connected again")
+        say(self._app, "reconnected")
         self.service_came_back()
 
     async def close(self) -> None:
@@ -187,7 +187,7 @@ class Workspace:
             self._send(self._notifier, self._notifier.ended(job, self._model_name))
 
     def run_interrupted(self, job: JobStatus) -> None:
-        """Ask whether a run goes on that the end of the service cut short."""
+        """Ask whether to resume a run that a service shutdown interrupted."""
         asked = offer_resume(self._app, self.session, self.writes, job)
         self._app.run_worker(asked, exclusive=True, group="resume")
 
@@ -222,7 +222,7 @@ class Workspace:
 
     def _show_alarm(self, alarm: Alarm) -> None:
         """Show an alarm on whatever view there is."""
-        what = keyed("{app.alarms} shows what to do")
+        what = keyed("press {app.alarms} for advice")
         text = f"{ALARM} {alarm.title} since step {alarm.onset}\n{alarm.summary}\n{what}"
         self._app.notify(
             clean(text, 400),
@@ -255,22 +255,22 @@ class Workspace:
     async def _show_document(self, ref: str | None) -> None:
         model = self.session.run.model
         if model is None:
-            text = keyed("no model is followed yet: press {app.view.models} to choose one")
+            text = keyed("no model selected: press {app.view.models} to choose one")
             say(self._app, text)
             return
         title, document = await read_document(self.session.client, model, ref)
         await self._app.push_screen(JsonScreen(title, document))
 
     def show_log(self) -> None:
-        """Show what was changed from this machine."""
+        """Show the command log."""
         now = time() if self.session.replays else self._clock()
         self._app.push_screen(LogScreen(self._store.directory, now))
 
     async def reset_layout(self) -> None:
-        """Ask; then show every view as at first. From a worker."""
+        """Ask, then reset the layout of every view. From a worker."""
         lines = [
-            "Panes, folds, filters and charts are shown as at first.",
-            "The theme, notes and what was said to alarms stay.",
+            "Panes, folds, filters and charts go back to their defaults.",
+            "The theme, notes and acknowledged alarms are kept.",
         ]
         dialog = ConfirmDialog("Reset the layout", lines, "Reset")
         if await self._app.push_screen_wait(dialog):
@@ -279,7 +279,7 @@ class Workspace:
                 self.view.follow_layout()
 
     def leave(self) -> None:
-        """End the app; ask first while a run trains, which no replayed one does."""
+        """Quit; ask first while a run trains. A replayed run does not train."""
         job = self.session.run.job if self.session.run.training else None
         if job is None or self._leaving or self.session.replays:
             self._app.exit()

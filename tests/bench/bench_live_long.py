@@ -65,9 +65,9 @@ def megabytes() -> float:
     series = Series()
     for node in long_run.nodes():
         series = series.add(node)
-    sight, run = ChartData(), Run(series=series)
+    chart_data, run = ChartData(), Run(series=series)
     for key in series.keys:
-        assert len(sight.buckets(run, key, ChartView(), 100)) == 100
+        assert len(chart_data.buckets(run, key, ChartView(), 100)) == 100
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -241,7 +241,7 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         assert run_of(one.app).head is not None
         connector.served = served
         await one.press("ctrl+r")
-        await one.until_notice("connected again")
+        await one.until_notice("reconnected")
         await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
         assert run_of(one.app).head is not None
     finally:
@@ -265,12 +265,12 @@ async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -
         connector.served = served
         old = one.app.workspace.session.client
         await one.press("ctrl+r")
-        await one.until_notice("connected again")
+        await one.until_notice("reconnected")
         assert old.wire.http.is_closed
         await one.until(
             lambda: not reading(one) and one.app.workspace.session.freshness.state is State.LIVE
         )
-        assert one.notices == ["connected again"]
+        assert one.notices == ["reconnected"]
     finally:
         await app.__aexit__(None, None, None)
 
@@ -285,7 +285,7 @@ async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Serv
         cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
         app.app.workspace.session._reconnected = True
         app.app.workspace.session._hear(cut)
-        assert "It can go on" in await app.until_dialog()
+        assert "It continues" in await app.until_dialog()
         await app.press("escape")
         await app.until_view("models")
         app.app.workspace.session._reconnected = True
@@ -301,7 +301,7 @@ async def test_reconnecting_works_from_a_dialog_and_a_field(served: Served) -> N
         await app.press("F")
         await app.until_dialog()
         await app.press("ctrl+r")
-        await app.until_notice("connected again")
+        await app.until_notice("reconnected")
         assert len(app.connector.asked) == 2
 
 

@@ -70,7 +70,7 @@ async def test_h_sets_the_head_and_the_service_agrees(served: Served) -> None:
         said = await set_head(flown, "down", "down", "H")
         assert "step-000006" in said
         assert "step-000004" in said
-        assert "2 steps out of service" in said
+        assert "Rolls back 2 steps" in said
         assert await flown.head(model_id) == "step-000004"
         assert "head is step-000004 · verified · z undoes" in note(flown)
         assert flown.view.run.head is not None
@@ -360,7 +360,7 @@ async def test_filter_copy_jump_details_refresh(served: Served) -> None:
         await flown.press("d")
         assert details.display
         await flown.press("r")
-        await flown.until(lambda: "read the tree again" in note(flown))
+        await flown.until(lambda: "tree refreshed" in note(flown))
 
 
 async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: Served) -> None:
@@ -399,7 +399,7 @@ async def test_a_pin_is_asked_for_and_shown_and_taken_off(served: Served) -> Non
         assert (await flown.tree(model_id))[4].pinned
         await flown.until(lambda: "◆ pinned" in details_of(flown))
         await flown.press("p")
-        assert "may then be thinned" in await flown.until_dialog()
+        assert "may be thinned" in await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "◆" not in tree(flown).render_line(2).text)
         assert not (await flown.tree(model_id))[4].pinned
@@ -420,7 +420,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
         await flown.press("H")
         await flown.until(lambda: "step-000004 has expired" in note(flown))
         await flown.press("p")
-        await flown.until(lambda: "nothing left of it to keep" in note(flown))
+        await flown.until(lambda: "no state is left to pin" in note(flown))
         assert flown.net.sent == []
 
 
@@ -599,7 +599,7 @@ async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
     async with cockpit(served, start) as flown:
         said = await flown.until_dialog()
         assert "step-000002" in said
-        assert "An ancestor: 1 step out of service" in said
+        assert "Rolls back 1 step" in said
         await flown.press("y")
         await flown.until(lambda: "head is step-000002 · verified" in note(flown))
         assert await flown.head(model_id) == "step-000002"

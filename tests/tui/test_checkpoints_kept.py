@@ -43,7 +43,7 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
         await flown.press("c")
         await panel(flown, ComparePanel)
         shown = flown.app.screen.pane
-        await flown.until(lambda: "A descends from B: 2 steps on." in shown.plain)
+        await flown.until(lambda: "A is 2 steps after B." in shown.plain)
         assert "learning rate" in shown.plain
         assert "A step-000005" in shown.plain
         await flown.press("j", "G", "g")
@@ -68,7 +68,7 @@ async def test_without_marks_the_head_is_compared_with_what_is_under_the_cursor(
         await flown.press("up", "c")
         await panel(flown, ComparePanel)
         shown = flown.app.screen.pane
-        await flown.until(lambda: "A descends from B: 5 steps on." in shown.plain)
+        await flown.until(lambda: "A is 5 steps after B." in shown.plain)
         await back(flown)
         await flown.press("m", "c")
         await panel(flown, ComparePanel)
@@ -112,7 +112,9 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         await flown.press("V")
         await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
-        assert "was not set yet" in str(flown.app.screen.query_one("#history-empty").render())
+        assert "no change of the head yet" in str(
+            flown.app.screen.query_one("#history-empty").render()
+        )
         await back(flown)
         await set_head(flown, "b")
         nodes = await flown.tree(model_id)

@@ -61,7 +61,7 @@ def rows(app: Opened) -> list[list[str]]:
 
 async def test_nothing_was_changed_yet(served: Served, tmp_path: Path) -> None:
     async with logged(served, tmp_path / "state") as app:
-        assert "Nothing was changed from this machine yet" in app.said("#log-text")
+        assert "No changes were made from this machine yet" in app.said("#log-text")
         assert not app.screen.check_action("copy_as", ())
         await app.press("C", "escape")
         await app.until_view("models")
@@ -107,7 +107,7 @@ async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -
         await app.until(lambda: [row[2] for row in rows(app)] == ["cancel"])
         assert "said     409: no" in app.said("#log-text")
         await app.press("slash", *" zzz", "enter")
-        await app.until(lambda: "No entry has this text" in app.said("#log-text"))
+        await app.until(lambda: "No entry matches" in app.said("#log-text"))
         await app.press("escape")
         await app.until(lambda: len(rows(app)) == 2)
         assert isinstance(app.connector, Logging)
@@ -131,7 +131,7 @@ async def test_hostile_entries_are_shown_and_cannot_act(
         await app.until(lambda: any("Neither hud nor" in text for text in app.notices))
         await app.press("Y")
         await app.until(lambda: isinstance(app.screen, ChoiceDialog))
-        assert "what was sent is not kept" in " ".join(map(str, app.screen.lines))
+        assert "request body is not kept" in " ".join(map(str, app.screen.lines))
         await app.press("enter")
         await app.until(lambda: app.app.clipboard == as_curl(ODD))
 
@@ -151,7 +151,7 @@ async def test_without_a_state_directory_that_is_said(served: Served) -> None:
         await flown.until(lambda: flown.screen.focused)
         await flown.press("C")
         await flown.until_view("log")
-        await flown.until(lambda: "no state directory" in flown.said("#log-text"))
+        await flown.until(lambda: "No state directory" in flown.said("#log-text"))
 
 
 async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: Path) -> None:
@@ -177,5 +177,5 @@ def test_a_series_is_one_row() -> None:
 
 def test_an_unclear_end_is_said_to_be_one() -> None:
     said = "\n".join(line.plain for line in entry_text(AuditEntry(1.0, "submit", request_id="r-1")))
-    assert "no answer: it may have happened" in said
+    assert "no answer: it may have been done" in said
     assert "request r-1" in said

@@ -88,8 +88,8 @@ async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, 
     terminal = Terminal(lambda: state)
     notice = await terminal.copied(text)
     assert terminal.sent == []
-    assert notice.startswith("Nothing was copied: ")
-    assert f"All of it is in {state / COPIED_FILE}" in notice
+    assert notice.startswith("Not copied: ")
+    assert f"The whole text is in {state / COPIED_FILE}" in notice
     assert (state / COPIED_FILE).read_text("utf-8") == text.replace("\x1b", "␛")
     assert stat.S_IMODE((state / COPIED_FILE).stat().st_mode) == 0o600
     assert [file.name for file in state.iterdir()] == [COPIED_FILE]
@@ -104,7 +104,7 @@ async def test_the_next_one_takes_the_file_s_place(tmp_path: Path) -> None:
 async def test_where_no_file_can_be_written_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
     terminal = Terminal(lambda: tmp_path / "state")
-    assert "Nor could it be written: " in await terminal.copied("z" * 80_000)
+    assert "Writing it to a file failed: " in await terminal.copied("z" * 80_000)
     nowhere = Terminal()
     assert "e exports to a file" in await nowhere.copied("z" * 80_000)
     assert terminal.sent == nowhere.sent == []
@@ -114,7 +114,7 @@ async def test_a_terminal_that_takes_none_is_not_said_to_have_copied() -> None:
     advice = "tmux set -s set-clipboard on"
     terminal = Terminal(advice=advice)
     notice = await terminal.copied("arith-rl")
-    assert notice == f"sent 8 bytes that may not be copied: arith-rl\n→ {advice}"
+    assert notice == f"copied 8 bytes (OSC 52; the terminal may block it): arith-rl\n→ {advice}"
     assert [carried(one) for one in terminal.sent] == ["arith-rl"]
 
 

@@ -43,7 +43,7 @@ async def test_impatient_keystrokes_do_the_same(served: Served) -> None:
         screen = app.screen
         screen.action_choose()
         screen.action_submit()
-        assert "as soon as the checks pass" in app.said("#summary")
+        assert "once the checks pass" in app.said("#summary")
         await app.until_view("live")
         await app.until(lambda: not run_of(app.app).training and run_of(app.app).head)
 

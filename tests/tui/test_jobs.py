@@ -125,7 +125,7 @@ async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> 
         for key, end in (("left_curly_bracket", "first"), ("right_curly_bracket", "last")):
             for _ in range(len(keys)):
                 await flown.press(key)
-            said = f"That is the {end} rollout of the list."
+            said = f"This is the {end} rollout of the list."
             await flown.until_notice(said)
             assert flown.notices.count(said) == 1
 
@@ -153,7 +153,7 @@ async def test_filter_copy_and_refresh(served: Served) -> None:
         await flown.press("y")
         assert flown.app.clipboard == job_id
         await flown.press("slash", *"nothing", "enter")
-        await flown.until(lambda: "No job has this text" in flown.said("#jobs-empty"))
+        await flown.until(lambda: "No job matches" in flown.said("#jobs-empty"))
         await flown.press("escape")
         assert keys_of(flown) == [job_id]
         await opened(flown)
@@ -188,7 +188,7 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
         assert {r.advantage for g in part.groups for r in g.rollouts} == {None}
         await flown.press("enter")
         await flown.until(lambda: screen(flown).turns is not None)
-        assert "keeps no conversation" in screen(flown).browser.pane.plain
+        assert "no conversation" in screen(flown).browser.pane.plain
         assert "\x1b" not in flown.said("#jobs-title")
 
 
@@ -199,7 +199,7 @@ async def test_a_running_job_is_stopped_and_resumed(served: Served) -> None:
             await flown.until(lambda: screen(flown).level is Level.TRACES)
             await flown.until(lambda: screen(flown).part and keys_of(flown))
             await flown.press("X")
-            assert "stays in the tree" in await flown.until_dialog()
+            assert "checkpoint so far is kept" in await flown.until_dialog()
             await flown.press("enter")
             await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
             status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
@@ -335,19 +335,19 @@ async def test_c_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: 
     async with jobs_of(served) as flown:
         await one_rollout(flown)
         pane = screen(flown).browser.pane
-        assert "logprob when it was sampled" in pane.plain
+        assert "logprob when sampled" in pane.plain
         await flown.press("v")
-        await flown.until(lambda: "likelihood now" in pane.plain)
+        await flown.until(lambda: "importance ratio" in pane.plain)
         trace = screen(flown).trace
         assert trace is not None
         await flown.until(lambda: screen(flown)._now.get(trace.id))
-        assert "not known" not in pane.plain
+        assert "some unknown" not in pane.plain
         await flown.press("right_curly_bracket")
         await flown.until(lambda: screen(flown).trace.id in screen(flown)._now)
         await flown.press("v")
-        await flown.until(lambda: "advantage: made rarer" in pane.plain)
+        await flown.until(lambda: "advantage: − pushed down" in pane.plain)
         await flown.press("v")
-        await flown.until(lambda: "logprob when it was sampled" in pane.plain)
+        await flown.until(lambda: "logprob when sampled" in pane.plain)
 
 
 async def test_a_rollout_is_searched(served: Served) -> None:
@@ -370,7 +370,7 @@ async def test_a_rollout_is_searched(served: Served) -> None:
         await flown.until(lambda: "not found" in flown.said("#jobs-title"))
         await flown.press("enter", "n")
         await flown.until(
-            lambda: any("not have the text" in n.message for n in flown.app._notifications)
+            lambda: any("No match in this rollout" in n.message for n in flown.app._notifications)
         )
 
 

@@ -183,7 +183,7 @@ async def test_f_shows_all_that_was_found_in_the_order_of_the_file(
     async with launch(served, source=path) as app:
         found = await checked(app)
         assert "bad.jsonl line 1: field env" in found
-        assert found.splitlines()[-1] == "f shows all that was found"
+        assert found.splitlines()[-1] == "d shows all findings"
         await app.press("d")
         await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
         pane = app.app.screen.query_one(TextPane)
@@ -323,7 +323,7 @@ async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) 
 async def test_without_a_model_it_says_where_to_choose_one(served: Served) -> None:
     async with launch(served, own=False, command="preflight", source="arith") as app:
         await checked(app)
-        assert "1 shows them" in said(app, "#summary")
+        assert "1 lists them" in said(app, "#summary")
         await app.press("1")
         await app.until_view("models")
 
@@ -377,7 +377,7 @@ async def test_a_run_under_way_is_mentioned(served: Served) -> None:
     model_id, job_id = await training(served)
     async with opened(Connector(served), Start("run", model=model_id, source="arith")) as app:
         await app.until_view("launch")
-        await app.until(lambda: "trains this model already" in said(app, "#summary"))
+        await app.until(lambda: "already training this model" in said(app, "#summary"))
     await cancel(served, job_id)
     assert await status(served, job_id) in ("running", "cancelled")
 

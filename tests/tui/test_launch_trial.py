@@ -97,7 +97,7 @@ async def test_one_task_is_left_out_and_taken_in_again(served: Served, file: str
         await app.until(lambda: slugs(app) == ["dead", "even", "easy"])
         for key in ("space", "up", "space", "down", "down", "space"):
             await app.press(key)
-        await app.until(lambda: "every task to train on is left out" in view(app).blocked)
+        await app.until(lambda: "every training task is left out" in view(app).blocked)
 
 
 async def test_escape_stops_a_trial(served: Served, file: str) -> None:

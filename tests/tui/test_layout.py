@@ -138,7 +138,7 @@ async def test_a_model_that_is_gone_is_told_and_models_is_shown(
     file = layout_file(state, served)
     file.write_text(file.read_text().replace(models[0]["id"], "gone"))
     async with session(served, state) as app:
-        await app.until_notice("first, which was followed last, is gone: choose another model")
+        await app.until_notice("first, selected last time, no longer exists: choose another model")
         await app.until_view("models")
     async with session(served, state) as app:
         await app.until_view("models")
@@ -261,6 +261,7 @@ async def test_a_salt_that_others_can_read_is_told_once_and_nothing_is_kept(
         told = [one.message for one in app.app._notifications if "accounts.salt" in one.message]
         assert len(told) == 1
         assert (
-            "others can access it (mode 0644, not 0600). Nothing is kept of this account" in told[0]
+            "others can access it (mode 0644, not 0600). Nothing is saved for this account"
+            in told[0]
         )
     assert not kept.exists()

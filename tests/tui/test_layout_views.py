@@ -237,9 +237,9 @@ async def test_a_reset_shows_every_view_as_at_first(
         await app.until_view("live")
         await app.until(lambda: live(app).focused is live(app).metrics)
         await app.press("escape", "enter", "tab", "L")
-        await app.until(lambda: live(app).full and live(app).lens.log and live(app).focused)
+        await app.until(lambda: live(app).full and live(app).chart_view.log and live(app).focused)
         await app.press("ctrl+l")
-        assert "as at first" in await app.until_dialog()
+        assert "back to their defaults" in await app.until_dialog()
         await app.press("escape")
         await app.until_view("live")
         assert live(app).full
@@ -247,7 +247,7 @@ async def test_a_reset_shows_every_view_as_at_first(
         await app.until_dialog()
         await app.press("y")
         await app.until(lambda: app.screen is app.app.shown_view and not live(app).full)
-        assert not live(app).lens.log
+        assert not live(app).chart_view.log
         assert app.notices == []
         await app.until(lambda: live(app).focused is live(app).metrics)
         await app.press("4")

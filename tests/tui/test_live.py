@@ -115,13 +115,13 @@ async def test_smoothing_is_said_and_stops_at_its_ends() -> None:
         chart = stage.live.query_one(FocusChart)
         before = text_of(chart)
         await pilot.press("s")
-        assert "ema 0.9" in text_of(chart)
+        assert "EMA(0.9) =" in text_of(chart)
         assert text_of(chart) != before
         await pilot.press(*["s"] * 9)
-        assert stage.live.lens.weight == WEIGHTS[-1]
+        assert stage.live.chart_view.weight == WEIGHTS[-1]
         await pilot.press(*["S"] * 9)
-        assert stage.live.lens.weight == 0
-        assert "ema" not in text_of(chart)
+        assert stage.live.chart_view.weight == 0
+        assert "EMA" not in text_of(chart)
 
 
 async def test_log_and_the_x_axis_are_said() -> None:
@@ -135,7 +135,7 @@ async def test_log_and_the_x_axis_are_said() -> None:
         assert "by tokens" in text_of(chart)
         assert "20k" in text_of(chart)
         await pilot.press("x", "L")
-        assert stage.live.lens.axis is Axis.STEP
+        assert stage.live.chart_view.axis is Axis.STEP
         assert "log" not in text_of(chart)
 
 
@@ -175,7 +175,7 @@ async def test_a_run_that_is_being_read_is_not_said_to_be_none() -> None:
         await pilot.pause()
         assert "reading the run …" in status_of(stage)
         stage.play(unread.fold(TreeRead(checkpoints=())))
-        await until(lambda: "no run under way" in status_of(stage))
+        await until(lambda: "no run in progress" in status_of(stage))
 
 
 async def test_another_model_thaws_the_screen() -> None:
@@ -232,12 +232,12 @@ async def test_the_strip_needs_room() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
         grid = stage.live.query_one(GroupGrid)
-        assert "height spread" in text_of(grid)
+        assert "height std" in text_of(grid)
         await pilot.resize_terminal(80, 40)
-        await until(lambda: "height spread" not in text_of(grid))
-        assert "until now" in text_of(grid)
+        await until(lambda: "height std" not in text_of(grid))
+        assert "so far" in text_of(grid)
         await pilot.resize_terminal(60, 40)
-        await until(lambda: "until now" not in text_of(grid))
+        await until(lambda: "so far" not in text_of(grid))
 
 
 async def test_events_are_read_in_peace_while_others_arrive() -> None:
@@ -259,8 +259,8 @@ async def test_events_are_read_in_peace_while_others_arrive() -> None:
 @pytest.mark.parametrize(
     ("freshness", "said"),
     [
-        (LIVE, "↻ stream, heard 0 s ago"),
-        (Liveness(State.LIVE, "poll", 3.0), "↻ poll, heard 3 s ago"),
+        (LIVE, "↻ stream, last event 0 s ago"),
+        (Liveness(State.LIVE, "poll", 3.0), "↻ poll, last event 3 s ago"),
         (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
         (Liveness(State.LIVE, "stream", 0.0, behind_s=40.0), "⚠ stream, 40 s behind"),
         (Liveness(State.LIVE, "poll", 1.0, reading="reading 1 MB"), "↻ reading 1 MB"),
@@ -278,9 +278,9 @@ async def test_the_screen_says_how_fresh_it_is(freshness: Liveness, said: str) -
 async def test_steps_of_a_loop_are_said_to_be_its() -> None:
     stage = Stage(replace(runs.run_of(3), job=None))
     async with stage.run_test(size=(120, 40)):
-        assert "trained by a loop" in status_of(stage)
+        assert "trained by a client loop" in status_of(stage)
         stage.play(Run(model=runs.MODEL, loaded=True))
-        await until(lambda: "no run under way" in status_of(stage))
+        await until(lambda: "no run in progress" in status_of(stage))
 
 
 async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
@@ -288,8 +288,8 @@ async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
     held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})
     stage = Stage(run.fold(JobChanged(job=held, at=0.0)))
     async with stage.run_test(size=(120, 40)):
-        assert "⚠ waits: paused: short of" in status_of(stage)
-        assert "mixed on arith-rl waits" in status_of(stage)
+        assert "⚠ waiting: paused: short of" in status_of(stage)
+        assert "mixed on arith-rl waiting" in status_of(stage)
         assert " left" not in status_of(stage)
         assert "\x1b" not in status_of(stage)
         stage.play(stage.scene.fold(JobChanged(job=runs.job(30, 400), at=1.0)))
@@ -363,7 +363,7 @@ async def test_without_times_the_x_axis_stays_that_of_steps() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("x")
         chart = text_of(stage.live.query_one(FocusChart))
-        assert "by step: no time known" in chart
+        assert "by step: time not reported" in chart
         assert "80" in chart.splitlines()[-1]
 
 
@@ -409,7 +409,7 @@ async def test_a_failed_run_says_why_in_full(size: tuple[int, int]) -> None:
 async def test_a_reason_that_is_too_long_is_whole_in_the_events() -> None:
     stage = Stage(failed(runs.run_of(30), LONG, 30))
     async with stage.run_test(size=(80, 24)) as pilot:
-        assert "all of it is in the events (tab)" in reason_of(stage)
+        assert "in full under events (tab)" in reason_of(stage)
         await pilot.press("tab", "tab")
         log = stage.live.query_one(EventLog)
         await until(lambda: stage.focused is log and log.size.height > 1)
@@ -438,7 +438,7 @@ async def test_what_a_lost_connection_says_is_shown_in_full() -> None:
     lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
     stage = Stage(runs.run_of(30), lost)
     async with stage.run_test(size=(80, 24)) as pilot:
-        assert "no news of the run: no answer from" in reason_of(stage)
+        assert "no events from the run: no answer from" in reason_of(stage)
         assert reason_of(stage).count("x") == 100
         stage.play(stage.scene, LIVE)
         await pilot.pause()

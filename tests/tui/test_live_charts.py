@@ -131,11 +131,11 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
         assert "steps" not in text_of(chart).splitlines()[0]
         await pilot.press("plus", "plus", "shift+left", "shift+left", "shift+left")
         assert stage.live.cursor == 50
-        start, stop = stage.live.lens.rows(80)
+        start, stop = stage.live.chart_view.rows(80)
         assert start <= 50 < stop
         assert stop - start == 20
         await pilot.press("0")
-        assert stage.live.lens.span is None
+        assert stage.live.chart_view.span is None
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
     [
         (["0"], "All steps are shown."),
         (["minus"], "All steps are shown."),
-        (["ctrl+left"], "All steps are shown: + shows fewer"),
-        (["plus", "ctrl+right"], "These are the newest steps."),
-        (["plus", *["ctrl+left"] * 3], "These are the first steps."),
-        (["plus"] * 5, "No closer: at least 10 steps are shown."),
+        (["ctrl+left"], "All steps are shown: zoom in (+) to pan"),
+        (["plus", "ctrl+right"], "The newest steps are shown."),
+        (["plus", *["ctrl+left"] * 3], "The first steps are shown."),
+        (["plus"] * 5, "Cannot zoom in further: at least 10 steps are shown."),
     ],
 )
 async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so(
@@ -155,9 +155,9 @@ async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so(
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.press(*keys[:-1])
-        before = stage.live.lens.rows(60)
+        before = stage.live.chart_view.rows(60)
         await pilot.press(keys[-1], keys[-1])
-        assert stage.live.lens.rows(60) == before
+        assert stage.live.chart_view.rows(60) == before
         await until(lambda: len(stage._notifications) == 1)
         assert said in next(iter(stage._notifications)).message
 
@@ -171,7 +171,7 @@ async def test_outliers_leave_the_chart_and_are_counted() -> None:
         assert "clipped: 1 column beyond" in text_of(chart)
         assert "1.0M" not in text_of(chart)
         await pilot.press("O", "v")
-        assert not stage.live.lens.envelope
+        assert not stage.live.chart_view.envelope
 
 
 async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
@@ -184,9 +184,9 @@ async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
         assert "vs step-000060 .797" in line
         assert "▼-.2" in line
         await pilot.press("c", "escape")
-        assert stage.live.lens.overlay is not None
+        assert stage.live.chart_view.overlay is not None
         await pilot.press("c", "home", "enter")
-        await until(lambda: stage.live.lens.overlay is None)
+        await until(lambda: stage.live.chart_view.overlay is None)
 
 
 async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
@@ -194,7 +194,7 @@ async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
     async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("c")
         foot = stage.screen.query_one("#overlays-foot")
-        await until(lambda: "no other branch yet" in str(foot.render()))
+        await until(lambda: "No other branch" in str(foot.render()))
         await until(lambda: foot.size.height == 2)
         await pilot.press("escape")
 
@@ -209,13 +209,13 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
         await until(lambda: bool(picker.models))
         assert [model.id for model in picker.models] == ["m2"]
         await pilot.press("end", "enter")
-        await until(lambda: stage.live.lens.overlay is not None)
-        assert stage.live.lens.overlay is not None
-        assert stage.live.lens.overlay.shift == 20
+        await until(lambda: stage.live.chart_view.overlay is not None)
+        assert stage.live.chart_view.overlay is not None
+        assert stage.live.chart_view.overlay.shift == 20
         await pilot.press("shift+left")
         assert "vs me/fork" in text_of(stage.live.query_one(FocusChart))
         stage.play(runs.run_of(3).__class__(model=FORK, loaded=True))
-        assert stage.live.lens.overlay is None
+        assert stage.live.chart_view.overlay is None
 
 
 async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
     again = Stage(runs.run_of(30), state=lambda: tmp_path)
     async with again.run_test(size=(120, 40)) as pilot:
         assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
-        assert again.live.lens.log
-        assert again.live.lens.smoothing == 3
+        assert again.live.chart_view.log
+        assert again.live.chart_view.smoothing == 3
         await pilot.press("a", "0", "escape")
         assert again.live.keys[0] == "reward_mean"
         assert "hidden" not in text_of(again.live.metrics)
@@ -262,9 +262,9 @@ async def test_events_keep_their_place_under_a_crosshair() -> None:
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (120, ("ema 0.8", "raw", "Δ10", "vs step-000100", "┊ step-000111")),
-        (80, ("ema 0.8", "vs step-000100", "┊ step-000111")),
-        (40, ("ema 0.8",)),
+        (120, ("EMA(0.8) =", "raw", "Δ10", "vs step-000100", "┊ step-000111")),
+        (80, ("EMA(0.8) =", "vs step-000100", "┊ step-000111")),
+        (40, ("EMA(0.8) =",)),
     ],
 )
 async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place(

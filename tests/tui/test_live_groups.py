@@ -59,7 +59,7 @@ async def test_the_strip_says_what_its_cells_mean_on_a_narrow_terminal_too() -> 
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("tab", "v")
-        assert "colour mean, height spread, ═ ┄ none" in text_of(groups_of(stage))
+        assert "colour mean, height std, ═ ┄ none" in text_of(groups_of(stage))
 
 
 async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
@@ -79,7 +79,7 @@ async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab", "v")
         grid = groups_of(stage)
-        assert "a column is 100 steps, the last drawn" in str(grid.title(116))
+        assert "a column is 100 steps, the last one drawn" in str(grid.title(116))
         assert "step-000001 … step-010000" in text_of(grid)
         await pilot.press("home")
         await until(lambda: "▼ step-000001" in text_of(grid))
@@ -234,7 +234,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
         await until(lambda: group.columns.picked == 1)
         await pilot.press("left_parenthesis", "left_parenthesis")
         said = [notice.message for notice in stage._notifications]
-        assert said == ["That is the step's first group."]
+        assert said == ["This is the first group of the step."]
 
 
 async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:

@@ -61,7 +61,7 @@ def headings(app: Opened) -> list[str]:
 
 async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
     async with catalog(served, "one", "two", size=(120, 40)) as app:
-        assert headings(app) == ["yours to train", "bases to fork"]
+        assert headings(app) == ["your models", "bases to fork"]
         assert names(app) == ["two", "one", "toy/four"]
         await app.until(lambda: cells(app, "one")[4] == "2")
         assert cells(app, "one")[3] == "▶ step-000002"

@@ -276,8 +276,8 @@ async def test_all_findings_are_a_click_away() -> None:
         findings = app.screen.query_one(Findings)
         trouble = Finding("args", "failure", "a fault " * 20, "mend it " * 20)
         findings.findings = (*findings.findings, *[trouble] * 9)
-        await hand.until(lambda: "shows all that was found" in "".join(hand.lines))
-        await hand.click("d shows all that was found")
+        await hand.until(lambda: "shows all findings" in "".join(hand.lines))
+        await hand.click("d shows all findings")
         await hand.until(lambda: isinstance(app.screen, FindingsPanel))
 
 
@@ -328,14 +328,14 @@ async def test_the_chart_is_clicked_opened_zoomed_and_panned() -> None:
         here = live.cursor
         assert here == chart.row_at(60)
         await hand.wheel(middle, -2)
-        await hand.until(lambda: live.lens.span == 67)  # 120 → 90 → 67 steps
+        await hand.until(lambda: live.chart_view.span == 67)  # 120 → 90 → 67 steps
         assert live.cursor == here
         assert abs(chart.row_at(60) - here) <= 1, "what is under the pointer stays there"
-        rows = live.lens.rows(120)
+        rows = live.chart_view.rows(120)
         await hand.wheel(middle, -1, shift=True)
-        await hand.until(lambda: live.lens.rows(120)[0] < rows[0])
+        await hand.until(lambda: live.chart_view.rows(120)[0] < rows[0])
         await hand.wheel(middle, 9)
-        await hand.until(lambda: live.lens.span is None)
+        await hand.until(lambda: live.chart_view.span is None)
         await hand.click(middle, times=2)
         await hand.until(lambda: live.pane == "groups")
         await hand.click((chart.region.x + 1, chart.region.y + 3))  # its y axis
@@ -347,15 +347,15 @@ async def test_a_span_drawn_in_the_chart_fills_it() -> None:
         live, chart = app.live, chart_of(app)
         start, end = chart.row_at(30), chart.row_at(70)
         await hand.drag(hand.cell(chart, 70, 5), hand.cell(chart, 30, 5))
-        await hand.until(lambda: live.lens.span is not None)
-        assert live.lens.rows(120) == (start, end + 1)
+        await hand.until(lambda: live.chart_view.span is not None)
+        assert live.chart_view.rows(120) == (start, end + 1)
         assert live.cursor is None, "a span is no click"
         assert chart.band is None
         await hand.drag(hand.cell(chart, 40, 5), hand.cell(chart, 41, 5))
-        assert live.lens.rows(120) == (start, end + 1), "a shaky click is no span"
+        assert live.chart_view.rows(120) == (start, end + 1), "a shaky click is no span"
         await hand.pilot.press("0")
         await hand.drag(hand.cell(chart, 20, 5), (119, 39))
-        await hand.until(lambda: live.lens.span is not None and live.lens.end is None)
+        await hand.until(lambda: live.chart_view.span is not None and live.chart_view.end is None)
 
 
 async def test_while_it_is_drawn_the_span_is_seen() -> None:

@@ -128,7 +128,7 @@ async def test_what_was_known_is_there_when_the_service_is_not(
         await app.until(lambda: getattr(app.screen, "models", None) and is_offline(app))
         assert model["id"] in [one.id for one in app.app.workspace.session.catalog]
         await app.press("F")
-        await app.until_notice("nothing can be changed")
+        await app.until_notice("read-only")
         async with on_socket(served.service, port=port_of(url)):
             await app.until(lambda: not app.screen.has_class("-offline"))
             async with httpx.AsyncClient(base_url=url, headers=bearer(served.api_key)) as http:

@@ -36,7 +36,7 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         await app.until(lambda: cells(app, name))
         table(app).select(next(m.id for m in view(app).models or () if m.model_name == name))
         await app.press("P")
-        await app.until_notice("changed only by who types its name")
+        await app.until_notice("changes ask for its name")
         await app.until(lambda: cells(app, f"{name} {LOCK}"))
         await app.press("P")
         await app.until_dialog()
@@ -48,7 +48,7 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         await app.press("P")
         await app.until_dialog()
         await app.press(*name, "enter")
-        await app.until_notice("protected no longer")
+        await app.until_notice("no longer protected")
         await app.until(lambda: cells(app, name))
         assert app.app.workspace.session.client.wire.guard.protected == {}
 

@@ -185,18 +185,18 @@ async def test_views_say_what_a_replay_does_not_have() -> None:
         await pilot.press("tab", "enter")
         await until(lambda: isinstance(app.screen, GroupScreen))
         group = app.screen
-        await until(lambda: "A replay keeps the rewards" in said_in(group, "#group-prompt"))
+        await until(lambda: "A replay has the rewards" in said_in(group, "#group-prompt"))
         columns = group.query_one(RolloutColumns)
-        await until(lambda: "Not kept." in drawn(columns))
+        await until(lambda: "Not recorded." in drawn(columns))
         assert "service" not in drawn(columns)
         await pilot.press("escape", "5")
         await until(lambda: isinstance(app.screen, JobsScreen))
         jobs = app.screen
-        await until(lambda: "A replay lists no jobs" in said_in(jobs, "#jobs-empty"))
+        await until(lambda: "A replay has no jobs" in said_in(jobs, "#jobs-empty"))
         await pilot.press("2")
         await until(lambda: isinstance(app.screen, LaunchScreen))
         launch = app.screen
-        await until(lambda: "This is a replay" in said_in(launch, "#lead"))
+        await until(lambda: "A replay cannot check" in said_in(launch, "#lead"))
         assert "--local" in said_in(launch, "#summary")
 
 

@@ -37,7 +37,7 @@ def test_it_fits_and_keeps_what_matters(width: int) -> None:
 def test_a_run_that_is_held_up_says_by_what_and_not_how_long_it_takes() -> None:
     job = runs.job(60, 400).model_copy(update={"waits": "no answer from \x1b the server"})
     said = line(160, replace(RUN, job=job))
-    assert "job 7f3a waits" in said
+    assert "job 7f3a waiting" in said
     assert "⚠ no answer from ␛ the server" in said
     assert " left" not in said
     assert " left" not in line(160, RUN, Liveness(State.RECONNECTING, "stream", 3.0, "x"))
@@ -74,7 +74,10 @@ def test_without_a_model_there_is_nothing_to_be_fresh() -> None:
         (Liveness(State.LIVE, "poll", 9.0, reading="reading 3 MB"), "↻ poll 9 s"),
         (Liveness(State.LIVE, "stream", 0.0, behind_s=70.0), "⚠ stream 1m10s behind"),
         (Liveness(State.STALLED, "stream", 41.0), "⚠ stalled 41 s"),
-        (Liveness(State.RECONNECTING, "stream", 12.0, "x", 3.0), "⚠ no answer 12 s, again in 3 s"),
+        (
+            Liveness(State.RECONNECTING, "stream", 12.0, "x", 3.0),
+            "⚠ no answer 12 s; retrying in 3 s",
+        ),
         (Liveness(State.RECONNECTING, "stream", None, "x", advice="gone · ^r"), "⚠ gone · ^r"),
     ],
 )

@@ -68,7 +68,7 @@ class TypedApp:
         """What a crash says; empty where there was none."""
         for file in self.home.rglob("crash-*.txt"):
             return file.read_text()
-        if b"Traceback (most recent" in self.drawn or b"a bug ended the app" in self.drawn:
+        if b"Traceback (most recent" in self.drawn or b"hud-tui crashed" in self.drawn:
             return self.drawn[-4000:].decode(errors="replace")
         if self.process.poll():
             end = self.drawn[-2000:].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What a lens keeps in sight, and what a sight finds there."""
+"""What a chart_view keeps in sight, and what a chart_data finds there."""
 
 from dataclasses import replace
 
@@ -22,49 +22,49 @@ moves = st.lists(
 def test_whatever_is_done_there_are_steps_in_sight(
     length: int, done: list[tuple[str, int, int]]
 ) -> None:
-    lens = ChartView()
+    chart_view = ChartView()
     for what, by, row in done:
         if what == "zoom":
-            lens = lens.zoomed(by, length, row % length if row % 2 else None)
+            chart_view = chart_view.zoomed(by, length, row % length if row % 2 else None)
         elif what == "pan":
-            lens = lens.panned(by, length)
+            chart_view = chart_view.panned(by, length)
         else:
-            lens = lens.showing(row % length, length)
-            start, stop = lens.rows(length)
+            chart_view = chart_view.showing(row % length, length)
+            start, stop = chart_view.rows(length)
             assert start <= row % length < stop
-        start, stop = lens.rows(length)
+        start, stop = chart_view.rows(length)
         assert 0 <= start < stop <= length
         assert stop - start >= min(LEAST, length)
 
 
 def test_zooming_follows_the_newest_until_it_is_panned() -> None:
-    lens = ChartView().zoomed(2, 400, None)
-    assert lens.rows(400) == (300, 400)
-    assert lens.rows(410) == (310, 410)
-    panned = lens.panned(-1, 400)
+    chart_view = ChartView().zoomed(2, 400, None)
+    assert chart_view.rows(400) == (300, 400)
+    assert chart_view.rows(410) == (310, 410)
+    panned = chart_view.panned(-1, 400)
     assert panned.rows(400) == panned.rows(410) == (250, 350)
     assert panned.panned(1, 400).rows(405) == (305, 405)
-    assert lens.zoomed(-2, 400, None).span is None
+    assert chart_view.zoomed(-2, 400, None).span is None
 
 
 @pytest.mark.parametrize("axis", list(Axis))
 @pytest.mark.parametrize("span", [None, 20])
 def test_the_crosshair_stands_where_its_step_is_drawn(axis: Axis, span: int | None) -> None:
-    run, sight = runs.run_of(60, status="succeeded"), ChartData()
-    lens = ChartView(axis=axis, span=span)
-    start, stop = lens.rows(60)
+    run, chart_data = runs.run_of(60, status="succeeded"), ChartData()
+    chart_view = ChartView(axis=axis, span=span)
+    start, stop = chart_view.rows(60)
     columns = 2 * (stop - start)
     for row in range(start, stop):
-        column = sight.column(run, lens, row, columns)
+        column = chart_data.column(run, chart_view, row, columns)
         assert column is not None
-        assert sight.row(run, lens, column, columns) == row
-    assert sight.column(run, ChartView(span=20), 3, columns) is None
+        assert chart_data.row(run, chart_view, column, columns) == row
+    assert chart_data.column(run, ChartView(span=20), 3, columns) is None
 
 
 def test_a_zoomed_chart_draws_what_is_in_sight_alone() -> None:
-    run, sight = runs.run_of(60), ChartData()
-    lens = ChartView(span=10, end=30)
-    found = sight.buckets(run, "reward_mean", lens, 10)
+    run, chart_data = runs.run_of(60), ChartData()
+    chart_view = ChartView(span=10, end=30)
+    found = chart_data.buckets(run, "reward_mean", chart_view, 10)
     seen = [run.series.column("reward_mean")[row] for row in range(20, 30)]
     assert [bucket.low for bucket in found] == seen
 
@@ -96,12 +96,12 @@ def test_without_the_envelope_the_scale_is_the_average_s() -> None:
 
 
 def test_a_branch_lies_over_the_steps_that_both_have() -> None:
-    run, sight = runs.branched(60, 30, 40), ChartData()
+    run, chart_data = runs.branched(60, 30, 40), ChartData()
     [left] = branches(run)
     assert (left.name, left.steps, left.common) == ("step-000060", 30, "step-000030")
-    lens = ChartView(overlay=over_branch(run, left.tip), smoothing=0)
-    own = sight.buckets(run, "reward_mean", lens, 80)
-    other = sight.others(run, "reward_mean", lens, 80)
+    chart_view = ChartView(overlay=over_branch(run, left.tip), smoothing=0)
+    own = chart_data.buckets(run, "reward_mean", chart_view, 80)
+    other = chart_data.others(run, "reward_mean", chart_view, 80)
     assert [b.low for b in own[:30]] == [b.low for b in other[:30]]
     assert all(a.low != b.low for a, b in zip(own[30:60], other[30:60], strict=True))
     assert branches(runs.run_of(9)) == []
@@ -109,14 +109,14 @@ def test_a_branch_lies_over_the_steps_that_both_have() -> None:
 
 @pytest.mark.parametrize("axis", list(Axis))
 def test_a_fork_begins_where_it_was_forked(axis: Axis) -> None:
-    run, sight = runs.run_of(60, status="succeeded"), ChartData()
+    run, chart_data = runs.run_of(60, status="succeeded"), ChartData()
     named = {"id": "m2", "model_name": "me/b", "forked_from": "me/arith-rl@step-000020"}
     fork = runs.MODEL.model_copy(update=named)
     nodes = runs.checkpoints(10)
-    lens = ChartView(overlay=over_model(run, fork, Tree.of(nodes)), axis=axis)
-    at_20 = sight.column(run, lens, 19, 119)
+    chart_view = ChartView(overlay=over_model(run, fork, Tree.of(nodes)), axis=axis)
+    at_20 = chart_data.column(run, chart_view, 19, 119)
     assert at_20 is not None
-    first = sight.others(run, "reward_mean", lens, 119)[0].column
+    first = chart_data.others(run, "reward_mean", chart_view, 119)[0].column
     assert 0 <= first - at_20 <= 2
 
 
@@ -141,19 +141,19 @@ def test_the_model_it_was_forked_from_lies_before_it() -> None:
 def test_the_wheel_keeps_the_step_under_it_in_sight(
     length: int, turns: list[tuple[float, float]]
 ) -> None:
-    lens = ChartView()
+    chart_view = ChartView()
     for factor, share in turns:
-        start, end = lens.rows(length)
+        start, end = chart_view.rows(length)
         row = min(max(0, length - 1), start + round(share * max(0, end - start - 1)))
-        lens = lens.scaled(factor, length, row, share)
-        first, last = lens.rows(length)
+        chart_view = chart_view.scaled(factor, length, row, share)
+        first, last = chart_view.rows(length)
         assert 0 <= first <= last <= length
         assert not length or first <= row < last
         if factor < 1:
             assert last - first == end - start or last - first < end - start
             assert last - first >= min(10, length)
         else:
-            assert last - first > end - start or lens.span is None
+            assert last - first > end - start or chart_view.span is None
 
 
 @given(length=st.integers(1, 500), ends=st.tuples(st.integers(0, 499), st.integers(0, 499)))

@@ -106,6 +106,6 @@ def test_moving_charts_loses_none(moves: list[tuple[str, int]]) -> None:
 
 
 def test_the_way_of_looking_is_kept_and_the_place_is_not() -> None:
-    lens = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
-    kept = Choices().seen_through(lens)
-    assert kept.lens == ChartView(1, True, Axis.TOKENS, True, False)
+    chart_view = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
+    kept = Choices().seen_through(chart_view)
+    assert kept.chart_view == ChartView(1, True, Axis.TOKENS, True, False)

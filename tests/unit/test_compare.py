@@ -78,9 +78,9 @@ def test_groups_that_both_have_are_better_worse_or_alike() -> None:
 @pytest.mark.parametrize(
     ("left", "right", "said"),
     [
-        (1, 2, "They parted at root: A is 1 step on, B 1 step."),
-        (0, 3, "B descends from A: 2 steps on."),
-        (3, 2, "A descends from B: 1 step on."),
+        (1, 2, "They diverged at root: A is 1 step after it, B 1 step."),
+        (0, 3, "B is 2 steps after A."),
+        (3, 2, "A is 1 step after B."),
     ],
 )
 def test_how_they_are_related(left: int, right: int, said: str) -> None:
@@ -93,13 +93,13 @@ def test_the_table_fits_its_width(width: int) -> None:
     assert max(line.cell_length for line in lines) <= max(width, 49)
     text = "\n".join(line.plain for line in lines)
     assert "differs" in text
-    assert "1 task that B does better" in text
-    assert "3 training tasks that both sampled" in text
-    assert "held-out says more" in text
+    assert "1 task better in B" in text
+    assert "3 training tasks sampled by both" in text
+    assert "prefer held-out" in text
     assert "1 task without a difference beyond noise" in text
 
 
 def test_what_has_no_groups_says_so() -> None:
     text = "\n".join(line.plain for line in comparison_table(compare(TREE, 0, 3), 80))
-    assert "No task is known that both sampled" in text
+    assert "No task was sampled by both" in text
     assert "not sampled yet" in text

@@ -79,8 +79,8 @@ def test_every_shade_has_its_legend_and_its_values(shade: Shade) -> None:
     reading = Reading(shade, advantage=0.25, most=0.5, now={0: [-0.1, -1.0]})
     text = "\n".join(line.plain for line in rollout_lines(trace, events, reading, 60))
     legend, value = {
-        Shade.LOGPROB: ("logprob when it was sampled", "-2.000"),
-        Shade.RATIO: ("likelihood now", "2.718"),
+        Shade.LOGPROB: ("logprob when sampled", "-2.000"),
+        Shade.RATIO: ("importance ratio", "2.718"),
         Shade.ADVANTAGE: ("advantage", "0.250"),
     }[shade]
     assert legend in text
@@ -99,7 +99,7 @@ def test_an_answer_whose_pieces_are_unknown_is_its_text(tokens: list[str] | None
     assert text == [
         "assistant",
         "52",
-        "3 tokens   logprob Σ -1.00   mean -0.333   (pieces unknown: not shaded)",
+        "3 tokens   logprob Σ -1.00   mean -0.333   (token texts unknown: not shaded)",
     ]
 
 
@@ -114,7 +114,7 @@ def test_no_line_is_wider_than_the_pane(width: int) -> None:
 def test_a_badge_says_which_characters_were_removed() -> None:
     trace, events = rollout()
     first = rollout_lines(trace, events, Reading(), 80)[0].plain
-    assert first == "␛ removed ×2, shown as pictures:  ␛ ×1  ⟨202E⟩ ×1"
+    assert first == "␛ removed ×2, shown as symbols:  ␛ ×1  ⟨202E⟩ ×1"
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -13,7 +13,7 @@ KEY = r"(?:\^[a-z]|[C-Zac-z0-9/?!]|esc)"
 """A key, but A and B, which are the two that are compared."""
 SAID = re.compile(rf"(?:^|[·:] ){KEY} \w+s\b|\bwith [0-9]\b|\([A-Z]\)")
 """E.g. ``z undoes``, ``: 1 chooses one``, ``with 2``, ``(H)``."""
-FIXED = {"↑ ↓ choose · enter does it · esc back", "tab chooses · esc leaves"}
+FIXED = {"↑ ↓ choose · enter run · esc back", "tab next · esc cancel"}
 """Of a widget's own keys, which no action has."""
 
 

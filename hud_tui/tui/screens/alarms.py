@@ -1,4 +1,4 @@
-"""AlarmsScreen: what the detectors say of the run, and what to do about it."""
+"""AlarmsScreen: alarms of the run, with evidence and advice."""
 
 from __future__ import annotations
 
@@ -79,18 +79,18 @@ class AlarmsScreen(HudScreen):
         self.refresh_bindings()
 
     def _calm(self) -> str:
-        """Why there is nothing to say."""
+        """The empty state."""
         report = self.run.alarms
         if self.run.model is None:
-            return keyed("No model yet. Press {app.view.models} to choose one.")
+            return keyed("No model selected. Press {app.view.models} to choose one.")
         if report.waiting:
-            return f"Judging the run: {report.waiting} steps to go."
+            return f"Checking the run: {report.waiting} steps left."
         if not report.steps:
-            return "No steps yet: the detectors speak when there is something to judge."
+            return "No steps yet: the detectors start with the first ones."
         return (
-            f"{report.steps} steps judged."
+            f"{report.steps} steps checked."
             if report.active
-            else (f"All is well: {report.steps} steps judged, no alarm holds.")
+            else (f"No active alarm: {report.steps} steps checked.")
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

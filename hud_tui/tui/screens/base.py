@@ -33,7 +33,7 @@ from hud_tui.rl.names import plain_name
 from hud_tui.rl.progress import Liveness, State, engine_place, progress
 from hud_tui.rl.report import Kept, allowed, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
@@ -44,15 +44,9 @@ from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import LOCK
 from hud_tui.tui.widgets.form import Picker
 
-# WritePolicy: blocks writes in read-only mode and says why; has the names of protected models
-# typed before they are changed.
-#
-# The client refuses such requests by itself. This is for people: they are told before a dialog
-# has asked them anything.
-
 
 class WritePolicy:
-    """What may be changed now."""
+    """Whether writes are allowed now."""
 
     def __init__(self, app: App[None], guard: Callable[[], Guard]) -> None:
         """
@@ -64,11 +58,11 @@ class WritePolicy:
 
     @property
     def read_only(self) -> ReadOnly | None:
-        """Why nothing is changed; None where everything may be."""
+        """Why writes are blocked; None where they are allowed."""
         return self._guard().shut
 
     def may_change(self) -> bool:
-        """Whether the service may be changed; where it may not, that is said."""
+        """Whether writes are allowed; shows why where they are not."""
         said = self.read_only
         if said is not None:
             text = f"{said.kind}: {said.why}\n{said.cure}"
@@ -76,7 +70,7 @@ class WritePolicy:
         return said is None
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
-        """Whether an action would change the service and may not, which is said."""
+        """Whether an action is a blocked write; shows why."""
         if self.read_only is None:
             return False
         namespace, name, parameters = parse(action) if isinstance(action, str) else action
@@ -109,7 +103,7 @@ class WritePolicy:
         """Have a protected model's name typed; whether it was. From a worker."""
         shown = one_line(name, 100).strip()
         lines = [f"{shown} is protected on this machine.", f"To {what}, type its name."]
-        wrong = f"type {shown}, or leave with esc"
+        wrong = f"type {shown}, or esc to cancel"
         check = partial(_other, {shown, name.strip()}, wrong)
         dialog = InputDialog(f"{LOCK} {shown}", lines, "Go on", check=check)
         return await self._app.push_screen_wait(dialog) is not None
@@ -119,22 +113,22 @@ def _other(names: Set[str], wrong: str, text: str) -> str:
     return "" if text in names else wrong
 
 
-# Exporting: what is on the screen, in a new file, as the user chooses.
+# Exporting what is on the screen to a new file, as the user chooses.
 
 
 TABLES = {"csv": csv_pieces, "json": json_pieces}
 
 
 async def export(view: HudScreen) -> None:
-    """Ask what the view is to become, write it, and say where it is."""
+    """Ask for a format, write the file, and show its path."""
     sheet, directory = view.sheet(), view.context.export_dir
     reported = view.session.run.loaded
     choices = [("svg", "SVG"), *([("csv", "CSV"), ("json", "JSON")] if sheet else [])]
     choices += [("report", "Report")] if reported else []
-    lines = ["SVG: the screen as it is drawn"]
-    lines += [f"CSV, JSON: {sheet.name}, all rows, every digit"] if sheet else []
+    lines = ["SVG: the screen as drawn"]
+    lines += [f"CSV, JSON: {sheet.name}, all rows, full precision"] if sheet else []
     lines += ["Report: the run in Markdown, with charts"] if reported else []
-    lines.append(clean(f"into {directory.absolute()}; never over a file", 400))
+    lines.append(clean(f"to {directory.absolute()}; no file is overwritten", 400))
     dialog = ChoiceDialog("Export", lines, choices, yes="svg", safe=True)
     chosen = await view.app.push_screen_wait(dialog)
     if chosen is None:
@@ -150,7 +144,7 @@ async def export(view: HudScreen) -> None:
 def _writer(
     view: HudScreen, chosen: str, sheet: Sheet | None, directory: Path
 ) -> Callable[[], Path]:
-    """What writes it, away from the screen; the screen is drawn here and now."""
+    """Returns the function that writes the file in a thread; the SVG is drawn at once."""
     run, book, now = view.session.run, view.session.notebook, view.context.clock()
     stem = plain_name("hud" if run.model is None else run.model.model_name)
     if chosen == "svg":
@@ -163,15 +157,12 @@ def _writer(
     return lambda: write_numbered(directory, f"{stem}-{sheet.name}", f".{chosen}", pieces)
 
 
-# OfflineLine: how old everything is, while the service does not answer.
-
-
 OLDER_S = 10.0
 """Seconds between two looks at the clock."""
 
 
 class OfflineLine(Static):
-    """Not there while all is well."""
+    """Hidden while the service answers."""
 
     freshness: reactive[Liveness] = reactive(
         Liveness(State.CONNECTING, "connecting", None), repaint=False
@@ -199,10 +190,10 @@ class OfflineLine(Static):
 def offline_said(at: float | None, now: float) -> str:
     """E.g. ``offline, as of 14:02, 12 min ago · nothing can be changed``, in local time."""
     if at is None:
-        return "offline: nothing is known yet"
+        return "offline: nothing has been read yet"
     then, today = datetime.fromtimestamp(at), datetime.fromtimestamp(now)
     moment = then.strftime("%H:%M" if then.date() == today.date() else "%Y-%m-%d %H:%M")
-    return f"offline, as of {moment}, {_ago(now - at)} ago · nothing can be changed"
+    return f"offline, as of {moment}, {_ago(now - at)} ago · read-only"
 
 
 def _ago(seconds: float) -> str:
@@ -213,23 +204,19 @@ def _ago(seconds: float) -> str:
     return f"{whole} s"
 
 
-# TopLine: where we are, what is happening, how fresh it is.
-#
-# Parts are dropped from the least important until the rest fits, so nothing is cut in two.
-
-
 BAR = 16
 """Cells of the progress bar."""
 OWN_STATUS = frozenset({"live"})
-"""Views with a line of their own for the job and for how fresh the news are."""
+"""Views with a status line of their own for job and freshness."""
 ALARMING = {Level.CRITICAL: "bold $error", Level.WARN: "bold $warning"}
-"""Levels that are said here."""
+"""Style of each alarm level shown here."""
 MOST = 10
 """The rank of what is dropped first."""
 
 
 class TopLine(Widget):
-    """One line at the top of every view; it repaints only when its text changes.
+    """One line at the top of every view; it repaints only when its text changes. Parts are dropped,
+    the least important first, until the rest fits.
 
     A click on a part goes to the view that has more of it.
     """
@@ -315,7 +302,7 @@ def _model(run: Run) -> list[Part]:
 
 
 def _scored(run: Run) -> str:
-    """What the head's own weights scored; else what its step was trained on, called that."""
+    """The head's own reward; else that of its training batch, labelled as such."""
     tree = run.tree
     if tree.head is None:
         return ""
@@ -331,18 +318,22 @@ def _alarms(run: Run) -> list[Part]:
     """How many alarms nobody has acknowledged, the worst first, and the key that shows them."""
     loud = run.alarms.loud
     counts = [(level, sum(one.level is level for one in loud)) for level in ALARMING]
-    said = [f"{count} {level}" for level, count in counts if count]
+    said = [_counted(level, count) for level, count in counts if count]
     if not said:
         return []
     style = ALARMING[Level.CRITICAL if counts[0][1] else Level.WARN]
-    flag = Content.styled(f"⚑ {', '.join(said)} · {key('app.alarms')}", style)
+    flag = Content.styled(f"⚑ {', '.join(said)} ({key('app.alarms')})", style)
     return [(2, clicked(flag, "app.alarms"))]
+
+
+def _counted(level: Level, count: int) -> str:
+    return counted(count, "warning") if level is Level.WARN else f"{count} {level}"
 
 
 def _job(run: Run, freshness: Liveness) -> list[Part]:
     if run.job is None:
         return []
-    status = "waits" if run.waits else one_line(run.job.status, 20)
+    status = "waiting" if run.waits else one_line(run.job.status, 20)
     name = Content.styled(f"job {(run.job.id or '')[:4]} {status}", "$text-muted")
     going = progress(run)
     if going is None or not run.training:
@@ -379,7 +370,7 @@ def fresh(liveness: Liveness) -> str:
         case State.CONNECTING:
             return "… connecting"
         case State.RECONNECTING:
-            wait = f", again in {duration(liveness.retry_s)}" if liveness.retry_s else ""
+            wait = f"; retrying in {duration(liveness.retry_s)}" if liveness.retry_s else ""
             said = liveness.advice or f"no answer {age}{wait}"
             return f"⚠ {said}".replace("  ", " ")
         case State.STALLED:
@@ -432,7 +423,7 @@ class ViewContext:
 
 
 def make_way(screen: Screen[Any]) -> None:
-    """Have notices come at the top of a screen while one types in its lower half."""
+    """Move notices to the top while a field in the lower half has the focus."""
     field = screen.focused
     low = isinstance(field, Input | Picker) and 2 * field.region.y >= screen.size.height
     screen.set_class(low, "-typing-low")
@@ -452,7 +443,7 @@ class HudScreen(Screen[None]):
     """Neither repaints the screen itself: that would draw every line of every pane again."""
 
     _edition = 0
-    """Of the layout that is shown."""
+    """Edition of the layout on the screen."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__()
@@ -487,7 +478,7 @@ class HudScreen(Screen[None]):
         return self.is_mounted and self.is_attached and self.app.is_running
 
     def hear(self, run: Run, freshness: Liveness) -> None:
-        """Show the news. Those that come before the view is built wait until it is resumed."""
+        """Show a newer run. Before the view is built, this waits until it is resumed."""
         if self.is_built:
             self.run, self.freshness = run, freshness
             self.renew_hints()
@@ -504,7 +495,7 @@ class HudScreen(Screen[None]):
         self.lay_out()
 
     def lay_out(self) -> None:
-        """Show panes and filters as they were left: when it is built, and when that is reset."""
+        """Restore panes and filters: on mount, and after a reset."""
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Of these, what the focused pane can do now, most used first: the keys on the last line.
@@ -518,12 +509,12 @@ class HudScreen(Screen[None]):
         return True
 
     def renew_hints(self) -> None:
-        """Show the hints anew: what they depend on has changed."""
+        """Update the keys on the last line."""
         if self.is_built and (line := self.query_one_optional(KeyLine)):
             line.renew()
 
     def follow_layout(self) -> None:
-        """Show what is new of the layout."""
+        """Apply a layout that was reset."""
         if self.is_mounted and self._edition != self.context.layout.edition:
             self._edition = self.context.layout.edition
             self.lay_out()
@@ -556,7 +547,7 @@ class HudScreen(Screen[None]):
         over.say(self.app, text)
 
     def sheet(self) -> Sheet | None:
-        """What the view has, as a table; None where it has none."""
+        """The view's data as a table, for export; None where it has none."""
         return None
 
     @work(exclusive=True, group="export")

@@ -28,7 +28,7 @@ from hud_tui.wire import Model
 
 
 class ChartedView(Protocol):
-    """What the lists ask of the view whose charts they are about."""
+    """What the lists need of the view whose charts they configure."""
 
     choices: Choices
     focus_key: str
@@ -54,12 +54,12 @@ CHART_COLUMNS = (
 )
 CHART_FOOT = (
     "{charts.show_or_hide} show or hide  {charts.place.1} {charts.place.-1} move  "
-    "{charts.enlarge} enlarge  {charts.reset} as at first  {charts.leave} back"
+    "{charts.enlarge} enlarge  {charts.reset} reset  {charts.leave} back"
 )
 
 
 class ChartList(Over[None]):
-    """What is chosen here is seen at once, and kept."""
+    """Changes apply at once, and are stored."""
 
     VIEW: ClassVar = "charts"
     BINDINGS: ClassVar[list[BindingType]] = bindings("charts")
@@ -113,7 +113,7 @@ class ChartList(Over[None]):
             self._show()
 
     def action_place(self, places: int) -> None:
-        """The chart later, or earlier where below 0."""
+        """Move the chart down, or up where below 0."""
         if (key := self.rows.key) is not None:
             keys = self.below.shown.series.keys
             self.below.choices = self.below.choices.moved(keys, key, places)
@@ -140,27 +140,24 @@ def _note(key: str) -> Content:
     """A metric's meaning in full, and what else it is called."""
     known = metric(key)
     range_ = f" Healthy {healthy(known)}." if known.healthy else ""
-    names = f" Others call it {', '.join(known.names)}." if known.names else ""
+    names = f" Also called {', '.join(known.names)}." if known.names else ""
     text = (f"{known.meaning}{range_}", "$foreground"), (names, "$text-muted")
     return Content.assemble((f"{one_line(key, 60)}  ", "bold"), *text)
-
-
-# OverlayList: which branch or which model to lay over the run's curves.
 
 
 OVERLAY_COLUMNS = (
     Column("compare with"),
     Column("steps", 6, right=True),
     Column("reward", 7, right=True, rank=1),
-    Column("parted at", 14, rank=2),
+    Column("diverged at", 14, rank=2),
 )
 NONE, BRANCH, MODEL = "none", "branch:", "model:"
-OVERLAY_FOOT = "{overlays.choose} lays it over the curves   {overlays.leave} back"
-ALONE = "There is no other branch yet, and no other model has steps."
+OVERLAY_FOOT = "{overlays.choose} compare   {overlays.leave} back"
+ALONE = "No other branch, and no other model with steps, to compare with."
 
 
 class OverlayList(Over[None]):
-    """Closes once the curves are laid over; what was there stays where the user leaves."""
+    """Closes once the overlay is shown; Esc keeps the current one."""
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")

@@ -1,4 +1,4 @@
-"""CheckpointsScreen: the checkpoint tree in hand: see the lineage, set the head, undo it."""
+"""CheckpointsScreen: the checkpoint tree; set the head, roll back, undo, compare."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.wire import Checkpoint, Group
 
-EMPTY = (
-    "No checkpoints yet: they appear with the first step. Press {app.view.launch} to launch a run."
-)
-NO_MODEL = "No model is followed yet. Press {app.view.models} to choose or fork one."
+EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
+NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
 READING = "reading the tree …"
 NARROW = 60
 """Columns of a screen that has no room for how many branches there are."""
@@ -84,14 +82,14 @@ NEED_TWO = (
 
 def _ask(node: Checkpoint) -> ConfirmDialog:
     if node.pinned:
-        lines = [f"{name(node)} may then be thinned as any other, once the disk limit is reached."]
+        lines = [f"{name(node)} may be thinned like any other once the disk limit is reached."]
         return ConfirmDialog("Unpin a checkpoint", lines, "Unpin")
-    lines = [f"{name(node)} is then kept as it is whatever the disk limit, until it is unpinned."]
+    lines = [f"{name(node)} keeps its full state whatever the disk limit, until it is unpinned."]
     return ConfirmDialog("Pin a checkpoint", lines, "Pin")
 
 
 class CheckpointsScreen(HudScreen):
-    """It is laid out once its model's tree is there: a filter may ask for the run's metrics."""
+    """The layout is restored once the model's tree is read: a filter may name its metrics."""
 
     VIEW = "checkpoints"
     BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
@@ -108,14 +106,14 @@ class CheckpointsScreen(HudScreen):
         self._note_line = Static("", id="tree-note", markup=False)
         self._empty = Static(READING, id="tree-empty", markup=False)
         self._said = Content()
-        """What was said last; until the cursor is moved."""
+        """The current message; cleared when the cursor moves."""
 
         self.marked: tuple[str, ...] = ()
         """Ids of the checkpoints that are marked to be compared, A first; two at most."""
         self._misread = False
-        """Whether what the line says is that the filter cannot be read."""
+        """Whether the message is a filter syntax error."""
         self._good: Predicate | None = None
-        """The last filter that let something through."""
+        """The last filter that matched anything."""
         self._arranged_for: str | None = None
         """Id of the model whose tree is laid out as it was left."""
         self._folds: tuple[Lanes | None, int] = (None, 0)
@@ -154,7 +152,7 @@ class CheckpointsScreen(HudScreen):
         self._show_state()
 
     def show_marks(self) -> None:
-        """Draw notes and marks as they are now; what has one does not fold."""
+        """Redraw notes and marks; marked rows are never folded."""
         onsets = self.run.alarms.onsets
         self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets))
         self.show_details(self.at)
@@ -165,13 +163,13 @@ class CheckpointsScreen(HudScreen):
         self.call_after_refresh(self._go_to_crosshair)
 
     def _go_to_crosshair(self) -> None:
-        """The step that another view looks at is the one under the cursor."""
+        """Move the cursor to the crosshair's step."""
         position = self.run.tree.find(self.session.at)
         if position is not None and position != self.at.position:
             self.tree_list.go(position)
 
     def _show_state(self) -> None:
-        """The tree, or why there is none; what the tree holds, on the line under it."""
+        """Show the tree, or its empty state, and the counts below it."""
         run = self.run
         empty = keyed(NO_MODEL if run.model is None else EMPTY if run.loaded else READING)
         came = one_line(origin(run.model), 100) if run.model is not None and run.loaded else ""
@@ -182,7 +180,7 @@ class CheckpointsScreen(HudScreen):
         self.say()
 
     def say(self, said: Content | None = None) -> None:
-        """Say something on the line under the tree, or what was said last; and what it holds."""
+        """Show a message below the tree, or the last one, with the counts."""
         self._said = self._said if said is None else said
         right = Content.styled(" · ".join(self._held()), "$text-muted")
         room = self.size.width - 2 - self._said.cell_length - right.cell_length
@@ -204,7 +202,7 @@ class CheckpointsScreen(HudScreen):
         if self.size.width > NARROW:
             held += [f"{branches} branches"] * (branches > 1)
             held.append("★ held-out" if self.run.tree.best_by == HELDOUT else "★ reward")
-        return [*held, "following ▶" if tree.follow else keyed("{checkpoints.follow} follows ▶")]
+        return [*held, "following ▶" if tree.follow else keyed("{checkpoints.follow} follow ▶")]
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
@@ -271,7 +269,7 @@ class CheckpointsScreen(HudScreen):
             self.filter_field.display = bool(self.filter_field.value)
 
     def _filter(self) -> bool:
-        """List what the field says; where that cannot be read, say why and list what was."""
+        """Apply the filter; on a syntax error, show it and keep the last good filter."""
         self.context.layout.arrange(tree_filter=self.filter_field.value)
         text, tree = self.filter_field.value.strip(), self.tree_list
         try:
@@ -304,7 +302,7 @@ class CheckpointsScreen(HudScreen):
 
     @on(CheckpointTree.Moved)
     def _arrange(self) -> None:
-        """Lay a tree out that has just come; of one that was, keep what is folded."""
+        """Restore the layout of a new tree; store the folds of a known one."""
         model = self.run.model
         lanes = self.tree_list.lanes
         if model is None or not len(lanes.tree):
@@ -347,7 +345,7 @@ class CheckpointsScreen(HudScreen):
         """Ask for a name, and fork the model at the checkpoint under the cursor."""
         node = self.selected
         if node is None:
-            self.warn("A fork starts at a checkpoint: put the cursor on one.")
+            self.warn("A fork starts at a checkpoint: select one.")
         elif why := refusal(node):
             self.warn(why)
         elif not (self.client.settings.local or self.at.position == self.run.tree.head):
@@ -365,7 +363,7 @@ class CheckpointsScreen(HudScreen):
         forked = await ask_fork(self.app, self.session, source, models, start=start)
         if forked is not None:
             said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
-            self.say(Content.styled(f"{said} · {key('app.view.models')} follows it", "$accent"))
+            self.say(Content.styled(f"{said} · {key('app.view.models')} selects it", "$accent"))
 
     # Two checkpoints marked, compared, and tried on the same prompt.
 
@@ -373,7 +371,7 @@ class CheckpointsScreen(HudScreen):
         """Mark the checkpoint under the cursor as A, the next one as B; or unmark it."""
         node = self.selected
         if node is None:
-            self.warn("Only a checkpoint can be marked: put the cursor on one.")
+            self.warn("Only a checkpoint can be marked: select one.")
             return
         kept = [id_ for id_ in self.marked if id_ != node.id]
         self.marked = tuple(kept if len(kept) < len(self.marked) else [*kept[-1:], node.id])
@@ -447,16 +445,16 @@ class CheckpointsScreen(HudScreen):
         """Write a note on the checkpoint under the cursor."""
         node = self.selected
         if node is None:
-            self.warn("A note belongs to a checkpoint: put the cursor on one.")
+            self.warn("A note belongs to a checkpoint: select one.")
         else:
             self._note(node)
 
     @work(exclusive=True, group="keep")
     async def _note(self, node: Checkpoint) -> None:
         notebook = self.session.notebook
-        lines = ["It stays on this machine. An empty one is taken away."]
+        lines = ["The note stays on this machine. Leave it empty to remove it."]
         dialog = InputDialog(
-            f"A note on {name(node)}", lines, "Keep", value=notebook.notes.get(node.id, "")
+            f"A note on {name(node)}", lines, "Save", value=notebook.notes.get(node.id, "")
         )
         text = await self.app.push_screen_wait(dialog)
         if text is None:
@@ -464,18 +462,18 @@ class CheckpointsScreen(HudScreen):
         try:
             notebook.write(node.id, text)
         except OSError as error:
-            self.warn(f"The note is there for this session only: {one_line(error, 80)}")
+            self.warn(f"The note is kept for this session only: {one_line(error, 80)}")
         self.show_marks()
 
     def action_pin(self) -> None:
-        """Keep the state of the checkpoint under the cursor, or no longer."""
+        """Pin the checkpoint under the cursor, or unpin it."""
         node = self.selected
         if node is None:
-            self.warn("Only a checkpoint can be pinned: put the cursor on one.")
+            self.warn("Only a checkpoint can be pinned: select one.")
         elif not self.client.settings.local:
-            self.warn("HUD keeps every checkpoint: pins are the embedded service's.")
+            self.warn("HUD keeps every checkpoint: only the embedded service has pins.")
         elif node.state == EXPIRED and not node.pinned:
-            self.warn(f"{name(node)} has expired: there is nothing left of it to keep.")
+            self.warn(f"{name(node)} has expired: no state is left to pin.")
         else:
             self._pin(node)
 
@@ -494,7 +492,7 @@ class CheckpointsScreen(HudScreen):
         now = self.session.run.model
         if now is not None and now.id == model.id:
             self.session.fold(CheckpointAdded(checkpoint=row))
-        kept = "is kept whatever the disk limit" if row.pinned else "may be thinned again"
+        kept = "pinned" if row.pinned else "unpinned"
         self.say(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
 
     # What is served: each key opens the preview first.
@@ -508,30 +506,30 @@ class CheckpointsScreen(HudScreen):
         self.move_head(lambda: to_parent(self.run))
 
     def action_undo(self) -> None:
-        """Preview serving what was served before the last move."""
+        """Preview undoing the last move of the head."""
         self.move_head(lambda: to_undo(self.run, self.session.journal))
 
     def action_redo(self) -> None:
-        """Preview the last move that was undone, again."""
+        """Preview redoing the last move that was undone."""
         self.move_head(lambda: to_redo(self.session.journal))
 
     @work(exclusive=True, group="history")
     async def action_history(self) -> None:
-        """Where the head was set; one of them can be served again."""
+        """The head's history; choosing a move previews setting the head to it again."""
         panel = HistoryPanel(self.run, self.session.notebook.moves, self.context.clock())
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
             self.move_head(lambda: to_known(self.run, chosen))
 
     def move_head(self, wish: Callable[[], HeadMove]) -> None:
-        """Start the one act that changes what is served, unless it is under way."""
+        """Start a head change, unless one is in progress."""
         if not self.context.writes.may_change():
             return
         if self.run.model is None:
-            self.warn(keyed("No model is followed yet: press {app.view.models} to choose one."))
+            self.warn(keyed("No model selected: press {app.view.models} to choose one."))
             return
         if self._steering:
-            self.warn("The head is being set: wait for the service's word.")
+            self.warn("A head change is in progress: wait for the service to confirm it.")
             return
         try:
             wanted = wish()
@@ -555,7 +553,7 @@ class CheckpointsScreen(HudScreen):
             self._steering = False
 
     def _became(self, became: Outcome) -> None:
-        """What became of it, on the line under the tree until something else is said."""
+        """Show the outcome below the tree."""
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         self.say(Content.styled(f"{mark} {became.text}", style))
 
@@ -657,7 +655,7 @@ class CheckpointsScreen(HudScreen):
     async def action_refresh(self) -> None:
         """Read the tree again."""
         if self.run.model is not None and await self.attempt(read_tree(self)) is not None:
-            self.say(Content("read the tree again"))
+            self.say(Content("tree refreshed"))
 
     def _open_start(self, run: Run) -> None:
         """The command line's ``head --set``: its dialog, once the tree was read."""

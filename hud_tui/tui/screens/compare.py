@@ -29,9 +29,9 @@ TITLE, DELTA = 19, 10
 VALUES = (10, 22)
 """Cells of one side's value, at least and at most."""
 GROUPS_MOST = 12
-"""Tasks that are named, of those that got better and of those that got worse."""
+"""Improved tasks, and regressed ones, listed at most."""
 MADE = ("loss", "learning rate", "job", "group size", "groups", "state")
-"""What is said of how each was made."""
+"""Rows on how each checkpoint was trained."""
 MUTED = "$text-muted"
 UNSAMPLED = "not sampled yet"
 
@@ -57,7 +57,7 @@ class ComparePanel(Panel[None]):
 
 
 def comparison_table(both: Comparison, width: int) -> list[Content]:
-    """How they were made, their metrics, and the tasks that changed most, `width` cells wide."""
+    """Training settings, metrics, and the tasks that changed most, `width` cells wide."""
     least, most = VALUES
     value = min(most, max(least, (width - TITLE - DELTA) // 2))
     return [_row(line, value) for line in _lines(both)]
@@ -80,32 +80,32 @@ def _lines(both: Comparison) -> Iterator[Line]:
     for title, left, right in zip(MADE, _how(both.left), _how(both.right), strict=True):
         yield Line(title, left, right, "differs" if left != right else "")
     yield Line()
-    yield Line("what their own weights scored")
+    yield Line("evaluated with their own weights")
     yield from _own(both)
     yield from map(_metric, both.metrics)
     yield Line()
     yield from _groups(both)
     yield Line()
-    yield Line("of the steps that made them")
+    yield Line("training batch of the step")
     for pair in both.steps:
         line = _metric(pair)
         yield replace(line, title="trained on reward") if pair.key == REWARD else line
 
 
 def lineage(both: Comparison, width: int) -> list[Content]:
-    """How the two are related, in a sentence, and a line of room."""
+    """The relation in a sentence, and an empty line."""
     return [*Content(relation(both)).wrap(max(8, width)), Content()]
 
 
 def relation(both: Comparison) -> str:
     """How the two are related, in a sentence."""
     if both.left_steps == 0:
-        return f"B descends from A: {counted(both.right_steps, 'step')} on."
+        return f"B is {counted(both.right_steps, 'step')} after A."
     if both.right_steps == 0:
-        return f"A descends from B: {counted(both.left_steps, 'step')} on."
+        return f"A is {counted(both.left_steps, 'step')} after B."
     parted = "the base weights" if both.common is None else name(both.common)
     left, right = counted(both.left_steps, "step"), counted(both.right_steps, "step")
-    return f"They parted at {parted}: A is {left} on, B {right}."
+    return f"They diverged at {parted}: A is {left} after it, B {right}."
 
 
 def _how(checkpoint: Checkpoint) -> Sequence[str]:
@@ -120,7 +120,7 @@ def _how(checkpoint: Checkpoint) -> Sequence[str]:
 
 
 def _own(both: Comparison) -> Iterator[Line]:
-    """How many rollouts the rewards are of; which of them to go by."""
+    """How many rollouts each reward averages."""
     left, right = both.own
     counts = [f"{own.sampled} rollouts" if own.known else UNSAMPLED for own in both.own]
     yield Line("sampled", *counts)
@@ -143,14 +143,14 @@ def _metric(pair: MetricPair) -> Line:
 def _groups(both: Comparison) -> Iterator[Line]:
     tasks = len(both.better) + len(both.worse) + both.alike
     if not tasks:
-        yield Line("No task is known that both sampled.")
+        yield Line("No task was sampled by both.")
         return
-    yield Line(f"{counted(tasks, 'training task')} that both sampled")
+    yield Line(f"{counted(tasks, 'training task')} sampled by both")
     yield Line("rollouts", *map(str, both.rollouts))
     if None not in (own.heldout for own in both.own):
-        yield Line("these were trained on: held-out says more")
+        yield Line("trained on: prefer held-out")
     for word, pairs in (("better", both.better), ("worse", both.worse)):
-        yield Line(f"{counted(len(pairs), 'task')} that B does {word}")
+        yield Line(f"{counted(len(pairs), 'task')} {word} in B")
         yield from map(_group, pairs[:GROUPS_MOST])
         if len(pairs) > GROUPS_MOST:
             yield Line(f"… {len(pairs) - GROUPS_MOST} more")
@@ -182,9 +182,6 @@ def _cell(text: str, width: int, style: str) -> Content:
     return shown.pad_left(width - shown.cell_length)
 
 
-# TryPanel: one prompt, answered by two checkpoints side by side.
-
-
 ANSWERS = 4
 """Answers of each, where the service gives several at once."""
 LONGEST = 256
@@ -193,7 +190,7 @@ LONGEST = 256
 
 @dataclass(frozen=True)
 class Tried:
-    """One side: a checkpoint, and why it cannot be sampled or what it answered."""
+    """One side: a checkpoint and its label."""
 
     checkpoint: Checkpoint
     mark: str
@@ -202,16 +199,18 @@ class Tried:
 
 
 class TryPanel(Panel[None]):
-    FOOT = "enter samples both   tab to the answers   {panel.close} back"
+    """One prompt, answered by two checkpoints side by side."""
+
+    FOOT = "enter sample both   tab answers   {panel.close} back"
 
     def __init__(self, client: HudClient, model: Model, left: Tried, right: Tried) -> None:
         super().__init__(f"The same prompt to {name(left.checkpoint)} and {name(right.checkpoint)}")
         self.client, self.model, self.sides = client, model, (left, right)
-        self.prompt = Input(placeholder="reading a prompt of its rollouts …", id="try-prompt")
+        self.prompt = Input(placeholder="reading a prompt from its rollouts …", id="try-prompt")
         self.panes = TextPane(id="try-left"), TextPane(id="try-right")
         self._texts: list[list[str]] = [[], []]
         self._round = 0
-        """Tells the answers to this prompt from those to the one before."""
+        """Number of the current prompt; answers to older ones are dropped."""
 
     def body(self) -> Iterable[Widget]:
         yield self.prompt
@@ -290,12 +289,12 @@ class TryPanel(Panel[None]):
 
 
 def answers(reply: ChatReply) -> list[str]:
-    """What was answered, with a count of those that said the same, commonest first."""
+    """The distinct answers with their counts, most frequent first."""
     counts: dict[str, int] = {}
     for choice in reply.choices:
         text = choice.message.content or ""
-        cut = " … (cut off)" if choice.finish_reason == "length" else ""
-        said = (text.strip() or "(nothing)") + cut
+        cut = " … (truncated)" if choice.finish_reason == "length" else ""
+        said = (text.strip() or "(empty)") + cut
         counts[said] = counts.get(said, 0) + 1
     ranked = sorted(counts.items(), key=lambda one: -one[1])
     total = len(reply.choices)

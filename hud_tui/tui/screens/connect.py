@@ -1,4 +1,4 @@
-"""ConnectScreen: the first thing on the screen, until there is a service to talk to.
+"""ConnectScreen: shown until there is a connection.
 
 It asks which service where the command line did not say, tells what is being waited for,
 and on a failure says what to do next. It needs nothing but Textual, so it paints at once.
@@ -23,7 +23,7 @@ from hud_tui.rl.text import clean
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 from hud_tui.tui.screens.dialogs import InputDialog
 
-TITLE, ABOUT = "hud-tui", "reinforcement learning, steered from the terminal"
+TITLE, ABOUT = "hud-tui", "reinforcement learning, from the terminal"
 ROOMY = 76
 """Columns from which the keys are explained."""
 HEIGHTS = [(0, "-short"), (20, "-tall")]
@@ -34,7 +34,7 @@ ASK = (
 )
 WAIT = (("app.quit", "quit", ""),)
 AGAIN = (
-    ("connect.retry", "try again", ""),
+    ("connect.retry", "retry", ""),
     ("connect.local", "the embedded service", "a tiny model, trained here: no key"),
     ("connect.key", "HUD, with a key", "typed in; kept for this session only"),
     ("app.quit", "quit", ""),
@@ -79,11 +79,11 @@ class ConnectScreen(Screen[None]):
             self.wait("connecting…")
 
     def wait(self, text: str) -> None:
-        """Say what is being waited for; it is told as the connection proceeds."""
+        """Show what the app waits for."""
         self._show("waiting", Content(clean(text, 200)), WAIT)
 
     def fail(self, error: HudError) -> None:
-        """Say what went wrong and what to do about it."""
+        """Show the error and what to do."""
         text = Content.assemble(
             (f"⚠ {clean(error.message, 400)}", "$warning"), f"\n{clean(error.hint, 400)}"
         )

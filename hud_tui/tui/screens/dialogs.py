@@ -28,7 +28,7 @@ from hud_tui.tui.screens.over import Over
 
 T = TypeVar("T")
 Line = str | Text | Content
-HINTS = "tab chooses · {dialog.cancel} leaves"
+HINTS = "tab next · {dialog.cancel} cancel"
 WIDTHS = [(0, "-slim"), (60, "-roomy")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 
@@ -169,10 +169,10 @@ class InputDialog(Dialog[str | None]):
         """
         Args:
             value: The text to begin with.
-            check: What is wrong with a text, in one line; empty when it will do.
+            check: What is wrong with a text, in one line; empty when it is valid.
             accept: Acts on the text while the dialog waits; the same kind of answer.
             password: Whether to show dots in place of what is typed.
-            foresee: What comes of a text that will do, in one line.
+            foresee: The effect of a valid text, in one line.
         """
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
         self.value, self.check, self.accept = value, check, accept
@@ -230,9 +230,6 @@ class InputDialog(Dialog[str | None]):
         return action != "confirm"
 
 
-# HelpScreen: every key that works here, searchable; Enter does what the key does.
-
-
 KEYS, LABEL = 13, 15
 """Cells of the columns of keys and of labels."""
 PADDING = 2
@@ -267,7 +264,7 @@ class HelpScreen(Over[Doable | None]):
         with Vertical(id="help") as box:
             box.border_title = self.heading
             yield Input(placeholder="search", id="help-search", compact=True)
-            box.border_subtitle = "↑ ↓ choose · enter does it · esc back"
+            box.border_subtitle = "↑ ↓ choose · enter run · esc back"
             yield OptionList(id="help-list", markup=False)
 
     def on_mount(self) -> None:
@@ -275,7 +272,7 @@ class HelpScreen(Over[Doable | None]):
         self._list("")
 
     def on_resize(self) -> None:
-        """Tell what the actions do in the width that there is."""
+        """Wrap the descriptions to the current width."""
         self.call_after_refresh(self._lay_out)
 
     def _lay_out(self) -> None:
@@ -340,9 +337,6 @@ def _row(one: Doable, width: int) -> Content:
         f"{action.label:<{LABEL}}",
         (f"\n{indent}".join(told), "$text-muted"),
     )
-
-
-# Panel: a titled box over the view, with something to read or to choose from.
 
 
 class Panel(Over[T | None]):

@@ -30,8 +30,8 @@ from hud_tui.wire import Group
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""
-REPLAYED = "A replay keeps the rewards of a group, not its task and not what its rollouts said."
-"""In the place of the task, for there is no service to ask."""
+REPLAYED = "A replay has the rewards of a group, but neither its task nor its texts."
+"""Shown in place of the task: a replay has no service to ask."""
 FOOT = (
     "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
     "{group.group.-1}{group.group.1} group  {group.copy} copy  "
@@ -82,7 +82,7 @@ class GroupScreen(Over[None]):
             self.watch(self.grid, "run", self.grow, init=False)
 
     def grow(self) -> None:
-        """Show the rollouts that have come since, and what is known of them once the step is
+        """Show new rollouts, and their details once the step is
         taken."""
         now = self.grid.groups_of(self.group.task_slug) if self.step.node is None else None
         if now is None or now.step != self.step.step:
@@ -99,7 +99,7 @@ class GroupScreen(Over[None]):
         columns, shown = self.columns, self.columns.answers
         at = shown[columns.picked].number if shown else None
         columns.answers = told(answers(group), shown)
-        columns.unread = "Not kept." if self.replayed else ""
+        columns.unread = "Not recorded." if self.replayed else ""
         numbers = [one.number for one in columns.answers]
         columns.picked = numbers.index(at) if at in numbers else 0
 
@@ -147,7 +147,7 @@ class GroupScreen(Over[None]):
             self.place = place
             self.show_group()
         else:
-            self.notify(f"That is the step's {'last' if places > 0 else 'first'} group.")
+            self.notify(f"This is the {'last' if places > 0 else 'first'} group of the step.")
 
     def action_move(self, rows: int) -> None:
         self.columns.scroll_rows(rows)
@@ -172,7 +172,7 @@ class GroupScreen(Over[None]):
 
 
 def told(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
-    """Rollouts with the texts of those among them that were read."""
+    """Rollouts, with the texts of those already read."""
     known = {one.trace_id: one for one in read if one.trace_id and one.text is not None}
     return [
         replace(one, text=other.text, tokens=other.tokens, ended=other.ended)
@@ -183,11 +183,11 @@ def told(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
 
 
 def facts(group: Group, name: str) -> Content:
-    """The group in a line: whose it is, its rewards, and what it teaches."""
+    """The group in a line: task, rewards, and whether it has signal."""
     whose = (one_line(group.task_slug, 60), "bold"), (f"  {one_line(name, 40)}  ", "$text-muted")
     if not group.rewards:
         return Content.assemble(
-            *whose, ("no rollout yet: they come as they are graded", "$text-muted")
+            *whose, ("no rollouts yet: each appears once it is graded", "$text-muted")
         )
     stats = group_stats(group.rewards)
     low, high = min(0.0, *group.rewards, 0.0), max(1.0, *group.rewards, 1.0)

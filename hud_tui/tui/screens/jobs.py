@@ -49,27 +49,25 @@ from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.wire import Job, Trace, TraceEvents
 from hud_tui.wire_training import Forward
 
-# JobsBrowser: jobs, the rollouts of one, one rollout; one level of the three is seen.
-
 
 class Level(IntEnum):
-    """How far in the view is."""
+    """Navigation level of the view."""
 
     JOBS = 0
     TRACES = 1
     ROLLOUT = 2
 
 
-FILTER = "filter by any text of the rows"
+FILTER = "filter rows by text"
 SEARCH = "search the rollout; then n and N"
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
-REPLAYED = "A replay lists no jobs. {app.view.live} shows its run."
+REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST = 24
-"""Cells that a job's name wants at least."""
+"""Minimum width of a job's name, in cells."""
 
 
 class JobsBrowser(Vertical):
-    """Draws what the screen has read. It reads nothing itself."""
+    """Draws what the screen reads; does no I/O."""
 
     level: reactive[Level] = reactive(Level.JOBS, init=False)
 
@@ -134,7 +132,7 @@ class JobsBrowser(Vertical):
         """The jobs; None while they are being read. A replay has none to list."""
         rows = job_rows(jobs or (), self.field.value, now)
         self.list_of(Level.JOBS).show(rows)
-        empty = keyed("No job has this text. {^jobs.leave} shows all.")
+        empty = keyed("No job matches. {^jobs.leave} shows all.")
         if jobs is None:
             empty = "reading the jobs …"
         elif not jobs:
@@ -145,14 +143,14 @@ class JobsBrowser(Vertical):
         """Some of a job's rollouts; None while they are being read."""
         rows = trace_rows(part.groups if part is not None else (), self.field.value)
         self.list_of(Level.TRACES).show(rows)
-        empty = keyed("No rollout has this text. {^jobs.leave} shows all.")
+        empty = keyed("No rollout matches. {^jobs.leave} shows all.")
         if part is None:
             empty = "reading the rollouts …"
         elif not part.groups:
             empty = keyed("No rollouts were sampled. {^jobs.leave} goes back.")
             if job_is_active(job):
                 empty = keyed(
-                    "No rollouts yet: they appear as they are graded. {^jobs.leave} goes back."
+                    "No rollouts yet: each appears once it is graded. {^jobs.leave} goes back."
                 )
         title = part_title(part, job, following, self.size.width - 2)
         self._title(title, "" if rows else empty)
@@ -211,7 +209,7 @@ class JobsBrowser(Vertical):
 
 
 AGAIN_S = 2.0
-"""Seconds between two readings of what runs."""
+"""Seconds between two refreshes of a running job."""
 
 
 NEXT = {
@@ -220,8 +218,8 @@ NEXT = {
     Shade.ADVANTAGE: Shade.LOGPROB,
 }
 
-NOT_SEARCHED = "Nothing is searched for: {jobs.filter} begins."
-NOT_FOUND = "This rollout does not have the text."
+NOT_SEARCHED = "No search yet: {jobs.filter} starts one."
+NOT_FOUND = "No match in this rollout."
 
 
 AT_LEVEL = {
@@ -237,7 +235,7 @@ AT_LEVEL = {
 
 
 class JobsScreen(HudScreen):
-    """It holds its widgets itself, so that late news finds them whatever becomes of the view."""
+    """It holds its widgets itself, so that late results find them while it closes."""
 
     jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
     """The newest jobs; None until they were read."""
@@ -258,7 +256,7 @@ class JobsScreen(HudScreen):
         self.trace: Trace | None = None
         """The rollout that is shown."""
         self.whole: Trace | None = None
-        """The same with how it was graded; None until it was read."""
+        """The same with its evaluation; None until it was read."""
         self.following = False
         """Whether the newest step is looked at, whichever that is."""
         self.wanted: int | None = None
@@ -268,7 +266,7 @@ class JobsScreen(HudScreen):
         self._asked: set[tuple[str, str | None]] = set()
         self.shade = Shade.LOGPROB
         self._now: dict[str, dict[int, list[float]]] = {}
-        """Logprobs under the policy of now, by trace and turn; empty while they are asked for."""
+        """Logprobs under the current policy, by trace and turn; empty while being read."""
         self._opened = False
         self._left: tuple[str | None, str | None] | None = None
         """The model and its job when the view was left."""
@@ -296,7 +294,7 @@ class JobsScreen(HudScreen):
             self._again(changed=True)
 
     def _again(self, changed: bool = False) -> None:
-        """Read what runs once more; what is over stays as it was read."""
+        """Refresh what still runs; finished jobs are not read again."""
         if not self.is_current:
             return
         runs = changed or any(job_is_active(job) for job in self.jobs or ())
@@ -338,14 +336,14 @@ class JobsScreen(HudScreen):
             self.turns = turns
 
     async def _graded(self, trace: Trace) -> Trace | None:
-        """The rollout with its evaluation; that it cannot be had is no trouble."""
+        """The rollout with its evaluation; None where that cannot be read."""
         try:
             return await self.client.trace(trace.id)
         except HudError:
             return None
 
     async def _read_reason(self) -> None:
-        """Why the job ended, where its row does not say and there may be something to say."""
+        """Read why the job ended, where its row does not say."""
         job = self.job
         if job is None or not may_have_reason(job) or (job.id, job.status) in self._asked:
             return
@@ -411,7 +409,7 @@ class JobsScreen(HudScreen):
         if model_id is None and followed is not None:
             model_id = followed.id
         if model_id is None:
-            said = keyed("No policy is followed to compare with: {app.view.models} chooses one.")
+            said = keyed("No model selected to compare with: {app.view.models} chooses one.")
             self.notify(said, markup=False)
             return
         try:
@@ -436,7 +434,7 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
-        """Ask as what, and copy the whole rollout."""
+        """Ask for a format, and copy the whole rollout."""
         trace, turns = self.trace, self.turns
         if trace is None:
             return
@@ -454,7 +452,7 @@ class JobsScreen(HudScreen):
         yield self.browser
 
     def on_screen_resume(self) -> None:
-        """After a new run was begun, it is what one wants to see: back to the jobs."""
+        """Go back to the list of jobs after a new run was started elsewhere."""
         super().on_screen_resume()
         if self._left is not None and self._left != self._followed and self.level is not Level.JOBS:
             self.browser.filter_jobs("")  # it may hide the new run
@@ -582,7 +580,7 @@ class JobsScreen(HudScreen):
             if 0 <= at < len(keys):
                 self.open_trace(keys[at])
             else:
-                self.notice(f"That is the {'last' if way > 0 else 'first'} rollout of the list.")
+                self.notice(f"This is the {'last' if way > 0 else 'first'} rollout of the list.")
 
     def action_step(self, way: int) -> None:
         """An older or a newer step."""
@@ -620,7 +618,7 @@ class JobsScreen(HudScreen):
             self._act(ask_resume(self.app, self.session, self.context.writes, asked))
 
     def _may(self, why_not: str) -> bool:
-        """Whether nothing stands against it; else say what."""
+        """Whether there is no objection; else show it."""
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
         return not why_not

@@ -1,4 +1,4 @@
-"""What is shown as JSON of a model and its run."""
+"""JsonScreen: a model and its run as JSON."""
 
 from __future__ import annotations
 
@@ -55,9 +55,6 @@ async def _job(client: HudClient, model: Model, ref: str | None) -> str | None:
     except HudUsage:
         return await find_job(client, ref)
     return None
-
-
-# JsonView: a JSON document that folds, drawn a visible line at a time.
 
 
 LONGEST = 1000
@@ -185,14 +182,13 @@ def content_of(line: Line) -> Content:
 
 
 def _cut(value: Any) -> Any:
-    """A long text is not made longer first."""
+    """Cut a long text before it is escaped."""
     return value[: LONGEST + 1] if isinstance(value, str) else value
 
 
-# JsonScreen: a document of the service as JSON, to fold, search and copy from.
-
-
 class JsonScreen(Leavable[None]):
+    """A document of the service as JSON, to fold, search and copy from."""
+
     VIEW = "json"
     BINDINGS: ClassVar[list[BindingType]] = bindings("json")
 
@@ -248,7 +244,7 @@ class JsonScreen(Leavable[None]):
         """Fold or unfold the line under the cursor."""
         line = self.shown.line
         if line is not None and line.folds and not self.shown.fold(self.shown.cursor):
-            self.notify("too long to unfold: search it instead", severity="warning")
+            self.notify("too large to unfold: search it instead", severity="warning")
 
     def action_unfold(self) -> None:
         line = self.shown.line
@@ -260,7 +256,7 @@ class JsonScreen(Leavable[None]):
 
     def action_fold_all(self) -> None:
         if not self.shown.unfold_all():
-            self.notify("too long to unfold at once", severity="warning")
+            self.notify("too large to unfold at once", severity="warning")
 
     def action_search(self) -> None:
         self.query_one("#json-search", Input).focus()
@@ -272,7 +268,7 @@ class JsonScreen(Leavable[None]):
         if self._found:
             self.shown.find(self._found[0])
         elif event.value.strip():
-            self.notify(f"nothing has {one_line(event.value, 60)!r}", markup=False)
+            self.notify(f"no match for {one_line(event.value, 60)!r}", markup=False)
         self._say()
 
     def action_match(self, by: int) -> None:

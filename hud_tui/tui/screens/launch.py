@@ -64,7 +64,7 @@ COLUMNS = (
     Column("verdict", 9),
     Column("args", rank=3),
 )
-"""``flat`` is the expected share of groups without gradient, ``cut`` of truncated rollouts."""
+"""``P(no signal)`` is the expected share of zero-variance groups, ``cut`` of truncated rollouts."""
 STYLES = {"signal": "$success", "failed": "$error", "": "$text-disabled"}
 
 
@@ -182,16 +182,13 @@ def _task_row(number: int, task: Task, trial: Trial) -> Row:
     )
 
 
-# FileSuggester: completes the path of a task file from what lies on the disk.
-
-
 SUFFIXES = (".json", ".jsonl")
 MOST = 5000
 """Entries of a directory that are looked at."""
 
 
 MOST_GROUPS = 48
-"""Tasks that are tried where the command line does not say how many."""
+"""Tasks sampled where the command line gives no number."""
 
 
 class FileSuggester(Suggester):
@@ -221,10 +218,9 @@ def complete(typed: str) -> str | None:
     return typed + shown[0][len(begun) :] if shown else None
 
 
-# FindingsPanel: all that the checks found, to scroll through.
-
-
 class FindingsPanel(Panel[None]):
+    """All that the checks found, to scroll through."""
+
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
     def __init__(self, title: str, findings: Sequence[Finding]) -> None:
@@ -270,25 +266,25 @@ class LaunchScreen(HudScreen):
         return self.query_one(RunForm)
 
     def action_try(self) -> None:
-        """Roll out groups with the model, to see which tasks teach; or stop that."""
+        """Sample groups with the model, to see which tasks give signal; or stop."""
         if self.draft.trial.running:
             self.stop_trial()
             return
         model, values = self.run.model, self.form.read()
         if model is None or values is None or not self.draft.tasks or self.draft.checking:
-            self.notify("choose a model and a taskset first", severity="warning", markup=False)
+            self.notify("select a model and a taskset first", severity="warning", markup=False)
         elif self.draft.failed and not self.draft.trial.signals:
             self.notify(self.draft.blocked(self.run, []), severity="warning", markup=False)
         else:
             self.try_tasks(model, parameters(values))
 
     def try_tasks(self, model: Model, asked: JobParameters, groups: int | None = None) -> None:
-        """Begin, unless the user says no."""
+        """Start sampling, unless the user declines."""
         train = sum(not task.heldout for task in self.draft.tasks)
         self._trial = self._try(model, asked, groups or min(MOST_GROUPS, max(1, train)))
 
     def stop_trial(self) -> None:
-        """Stop it; what has come stays."""
+        """Stop sampling; results so far are kept."""
         if self._trial is not None:
             self._trial.cancel()
             self._trial = None
@@ -320,12 +316,12 @@ class LaunchScreen(HudScreen):
                 self.tasks.action_first()
 
     async def _agreed(self, asked: Asked) -> bool:
-        """Elsewhere than on this machine, rollouts may cost something."""
+        """Ask first where rollouts may cost money: anywhere but on this machine."""
         count = asked.groups * asked.group_size
         said = [
             Text(f"{asked.groups} groups of {asked.group_size}: {count} rollouts by the service"),
-            Text(f"of {one_line(asked.model, 60)}, at its head as it is now"),
-            Text("What is on record for this taskset, or known from before, is not made again."),
+            Text(f"of {one_line(asked.model, 60)}, at its current head"),
+            Text("Results on record for this taskset are reused."),
         ]
         agreed: bool = await self.app.push_screen_wait(ConfirmDialog("Try the tasks", said, "Try"))
         return agreed
@@ -339,14 +335,14 @@ class LaunchScreen(HudScreen):
         self.show_tasks()
 
     def action_leave_out(self) -> None:
-        """Leave out the task under the cursor, or take it in again."""
+        """Toggle whether the task under the cursor is left out."""
         place = self.place
         if place is not None:
             slugs = frozenset({self.draft.tasks[place].slug})
             self._show(self.draft.trial.toggled(slugs))
 
     def action_drop(self) -> None:
-        """Leave out all tasks that teach nothing, or take them in again."""
+        """Toggle whether all tasks without signal are left out."""
         dead = self.draft.trial.dead(self.draft.tasks)
         if dead:
             self._show(self.draft.trial.toggled(dead))
@@ -356,7 +352,7 @@ class LaunchScreen(HudScreen):
 
     @on(RowList.Titled, "#tasks")
     def action_order(self) -> None:
-        """As in the file, or the tasks with most spread first."""
+        """Toggle the order: as in the file, or signal first."""
         self._show(replace(self.draft.trial, by_std=not self.draft.trial.by_std))
         self.tasks.action_first()
 
@@ -437,7 +433,7 @@ class LaunchScreen(HudScreen):
 
     @property
     def _broken_off(self) -> bool:
-        """Whether a check was ended before its end, as when the client is renewed."""
+        """Whether a check was interrupted, as by a reconnection."""
         checks = (one for one in self.workers if one.node is self and one.group == "check")
         return self.draft.checking and all(one.is_finished for one in checks)
 
@@ -452,7 +448,7 @@ class LaunchScreen(HudScreen):
 
     def action_details(self) -> None:
         """All that the checks found, which the pane beside the tasksets may have no room for."""
-        title = f"What the checks found in {self.draft.source or 'no taskset yet'}"
+        title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
         self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
 
     def action_filter(self) -> None:
@@ -569,7 +565,7 @@ class LaunchScreen(HudScreen):
         self.button.focus()
 
     def checked(self) -> None:
-        """Submit where that waits for the checks; try the tasks where the command line said so."""
+        """After the checks: submit if that was requested, or sample as the command line asked."""
         start, waited = self.context.start, self.draft.waiting
         self.draft = replace(self.draft, waiting=False)
         self.show_state()

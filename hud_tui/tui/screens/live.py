@@ -1,4 +1,4 @@
-"""LiveScreen: watch the run, and stop it or take it up again."""
+"""LiveScreen: watch the run; cancel or resume it."""
 
 from __future__ import annotations
 
@@ -38,18 +38,12 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import LinesView, line
 
-# RunStatus: how far the run is, and how much to trust what the screen says of it.
-
-
-# EventLog: what happened, newest first, by this machine's clock; each entry whole.
-
-
 MARGIN = 11
 """Cells left of a text, for its time."""
 
 
 class EventLog(LinesView):
-    """What is being read stays in place while newer events arrive above it."""
+    """A scrolled log keeps its place while newer events arrive above."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
 
@@ -115,14 +109,11 @@ def _fresh(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> int:
     return len(now) - 1 - next(places, -1)
 
 
-# Reason: why a run ended, or why there is no news of it, in as many lines as that takes.
-
-
 CONNECTING = Liveness(State.CONNECTING, "connecting", None)
 
 
 class Reason(Widget):
-    """Out of sight while nothing went wrong. What its style leaves no room for is in the events."""
+    """Hidden while nothing is wrong. What does not fit is in the events pane."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
     freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
@@ -141,14 +132,14 @@ class Reason(Widget):
     def render(self) -> Content:
         lines, room = Content(self.text).wrap(max(1, self.size.width)), self.size.height
         if len(lines) > room > 0:
-            lines[room - 1 :] = [Content(keyed("… all of it is in the events ({live.pane.1})"))]
+            lines[room - 1 :] = [Content(keyed("… in full under events ({live.pane.1})"))]
         return Content("\n").join(lines)
 
 
 def reason(run: Run, freshness: Liveness) -> str:
     """What went wrong with the connection, else with the run; empty where nothing did."""
     if freshness.state is State.RECONNECTING and freshness.trouble:
-        return f"no news of the run: {one_line(freshness.trouble, LIMIT)}"
+        return f"no events from the run: {one_line(freshness.trouble, LIMIT)}"
     if run.job is None or not (why := trouble(run.job)):
         return ""
     return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
@@ -156,7 +147,7 @@ def reason(run: Run, freshness: Liveness) -> str:
 
 LEAST_BAR = 8
 NARROW = 60
-"""Cells across below which all is well in few words."""
+"""Width below which the healthy status is abbreviated."""
 
 
 class RunStatus(Widget):
@@ -217,9 +208,9 @@ def _left(eta_s: float | None) -> str:
 
 
 def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
-    """Where the news comes from and how old they are; that something is wrong where it is."""
+    """Source and age of the last event; or what is wrong."""
     if run.waits and freshness.state in (State.LIVE, State.STALLED):
-        return Content.styled(f"⚠ waits: {one_line(run.waits, 100)}", "bold $warning")
+        return Content.styled(f"⚠ waiting: {one_line(run.waits, 100)}", "bold $warning")
     age = duration(freshness.age_s) if freshness.age_s is not None else "never"
     match freshness.state:
         case State.CONNECTING:
@@ -228,7 +219,7 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
             text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
             return Content.styled(text, "bold $warning")
         case State.LIVE:
-            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, heard {age} ago"
+            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, last event {age} ago"
             text = f"↻ {freshness.arriving}" if freshness.arriving else heard
             return Content.styled(text, "$text-muted")
         case State.STALLED:
@@ -254,7 +245,7 @@ def _no_job(run: Run) -> str:
     if run.model is not None and not run.loaded:
         return "reading the run …"
     loop = run.head is not None and run.head.job_id is None
-    return "trained by a loop" if loop else "no run under way"
+    return "trained by a client loop" if loop else "no run in progress"
 
 
 def _job(run: Run, named: bool) -> Content:
@@ -265,14 +256,14 @@ def _job(run: Run, named: bool) -> Content:
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
         (f"{name} " if named else "", "$text-muted"),
-        ("waits", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
+        ("waiting", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
     )
 
 
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""
 ALL = "All steps are shown."
-NO_PAN = "All steps are shown: {live.zoom.1} shows fewer, then there are others to go to."
+NO_PAN = "All steps are shown: zoom in ({live.zoom.1}) to pan."
 
 
 KINDS: dict[str, type[LinesView]] = {
@@ -294,7 +285,7 @@ VIEW_ACTIONS = frozenset(
         *("pane", "move", "page", "edge"),
     }
 )
-"""What changes the view of a run alone."""
+"""Actions that only change how a run is displayed."""
 CHART_HINTS = (
     *("cursor(-1)", "open", "pane(1)", "follow", "smooth(1)", "compare", "zoom(1)", "zoom(-1)"),
     *("cancel_run", "resume_run", "leave", "next_view", "zoom(0)", "charts", "axis", "log"),
@@ -316,18 +307,18 @@ class LiveScreen(HudScreen):
 
     shown: reactive[Run] = reactive(Run, repaint=False)
     """What the panes show."""
-    lens: reactive[ChartView] = reactive(ChartView, repaint=False)
+    chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     choices: reactive[Choices] = reactive(Choices, repaint=False)
     keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     """The metrics that are shown, in their order."""
     hidden: reactive[int] = reactive(0, repaint=False)
-    """How many are not."""
+    """How many metrics are hidden."""
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
     """The metric of the focus chart."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
     AUTO_FOCUS: ClassVar[str | None] = ""
-    """None by itself: the one that had it last time has it."""
+    """No auto-focus; the last focused pane is restored."""
     pane: reactive[str] = reactive(PANES[0], repaint=False)
     """The pane that has the focus; where there is room for one only, the one that is seen."""
     full: reactive[bool] = reactive(False, repaint=False)
@@ -340,7 +331,7 @@ class LiveScreen(HudScreen):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self.sight = ChartData()
+        self.chart_data = ChartData()
         self.groups = GroupGrid()
         self._wanted = REWARD
         """The metric for the focus chart, once the run has it."""
@@ -351,8 +342,8 @@ class LiveScreen(HudScreen):
         if self.is_mounted:
             write_choices(self.session.store, now, before)
 
-    def watch_lens(self, lens: ChartView) -> None:
-        self.choices = self.choices.seen_through(lens)
+    def watch_chart_view(self, chart_view: ChartView) -> None:
+        self.choices = self.choices.seen_through(chart_view)
         self.renew_hints()
 
     def watch_cursor(self) -> None:
@@ -383,26 +374,28 @@ class LiveScreen(HudScreen):
         Of more than one, so many thousandths of what is in sight, where that is more.
         """
         length = self.shown.series.length
-        first, stop = self.lens.rows(length)
+        first, stop = self.chart_view.rows(length)
         leap = max(1, (stop - first) // 1000) if abs(steps) > 1 else 1
         start = length if self.cursor is None else self.cursor
         self.point(start + steps * leap)
 
     def action_first(self) -> None:
-        self.point(self.lens.rows(self.shown.series.length)[0])
+        self.point(self.chart_view.rows(self.shown.series.length)[0])
 
     @on(FocusChart.Scaled)
     def scale(self, message: FocusChart.Scaled) -> None:
         length = self.shown.series.length
-        self.lens = self.lens.scaled(message.factor, length, message.row, message.share)
+        self.chart_view = self.chart_view.scaled(message.factor, length, message.row, message.share)
 
     @on(FocusChart.Spanned)
     def span(self, message: FocusChart.Spanned) -> None:
-        self.lens = self.lens.spanning(message.first, message.last, self.shown.series.length)
+        self.chart_view = self.chart_view.spanning(
+            message.first, message.last, self.shown.series.length
+        )
 
     @on(FocusChart.Panned)
     def pan_chart(self, message: FocusChart.Panned) -> None:
-        self.lens = self.lens.panned(message.halves, self.shown.series.length)
+        self.chart_view = self.chart_view.panned(message.halves, self.shown.series.length)
 
     @on(FocusChart.Pointed)
     @on(MetricGrid.Pointed)
@@ -415,7 +408,7 @@ class LiveScreen(HudScreen):
         self.cursor = None if row >= series.length or not series.length else max(0, row)
         self.session.at = None if self.cursor is None else series.id_at(self.cursor)
         if self.cursor is not None:
-            self.lens = self.lens.showing(self.cursor, series.length)
+            self.chart_view = self.chart_view.showing(self.cursor, series.length)
 
     def _find_cursor(self) -> None:
         """The crosshair stays on its step; one that the lineage has no more, it leaves."""
@@ -432,17 +425,17 @@ class LiveScreen(HudScreen):
 
     def action_smooth(self, step: int) -> None:
         """More smoothing, or less."""
-        smoothing = min(len(WEIGHTS) - 1, max(0, self.lens.smoothing + step))
-        self.lens = replace(self.lens, smoothing=smoothing)
+        smoothing = min(len(WEIGHTS) - 1, max(0, self.chart_view.smoothing + step))
+        self.chart_view = replace(self.chart_view, smoothing=smoothing)
 
     def action_log(self) -> None:
-        self.lens = replace(self.lens, log=not self.lens.log)
+        self.chart_view = replace(self.chart_view, log=not self.chart_view.log)
 
     def action_axis(self) -> None:
-        self.lens = replace(self.lens, axis=self.lens.axis.following)
+        self.chart_view = replace(self.chart_view, axis=self.chart_view.axis.following)
 
     def action_outliers(self) -> None:
-        self.lens = replace(self.lens, clip=not self.lens.clip)
+        self.chart_view = replace(self.chart_view, clip=not self.chart_view.clip)
 
     def action_next_view(self) -> None:
         """The next view of the pane: the groups' faces, the curves with or without their range."""
@@ -450,15 +443,18 @@ class LiveScreen(HudScreen):
         if self.pane == "groups":
             groups.face = groups.face.following
         elif self.pane == "metrics":
-            self.lens = replace(self.lens, envelope=not self.lens.envelope)
+            self.chart_view = replace(self.chart_view, envelope=not self.chart_view.envelope)
 
     def action_zoom(self, times: int) -> None:
         """Closer, or further away; 0 shows all of the run."""
         if times:
-            lens = self.lens.zoomed(times, self.shown.series.length, self.cursor)
+            chart_view = self.chart_view.zoomed(times, self.shown.series.length, self.cursor)
         else:
-            lens = replace(self.lens, span=None, end=None)
-        self._look(lens, f"No closer: at least {LEAST} steps are shown." if times > 0 else ALL)
+            chart_view = replace(self.chart_view, span=None, end=None)
+        self._look(
+            chart_view,
+            f"Cannot zoom in further: at least {LEAST} steps are shown." if times > 0 else ALL,
+        )
 
     def action_charts(self) -> None:
         """Which metrics are shown, and in which order."""
@@ -469,19 +465,19 @@ class LiveScreen(HudScreen):
         self.app.push_screen(OverlayList(self))
 
     def compare(self, overlay: Overlay | None) -> None:
-        self.lens = replace(self.lens, overlay=overlay)
+        self.chart_view = replace(self.chart_view, overlay=overlay)
 
     def action_pan(self, halves: int) -> None:
-        lens = self.lens.panned(halves, self.shown.series.length)
-        end = "These are the first steps." if halves < 0 else "These are the newest steps."
-        self._look(lens, keyed(NO_PAN) if self.lens.span is None else end)
+        chart_view = self.chart_view.panned(halves, self.shown.series.length)
+        end = "The first steps are shown." if halves < 0 else "The newest steps are shown."
+        self._look(chart_view, keyed(NO_PAN) if self.chart_view.span is None else end)
 
-    def _look(self, lens: ChartView, why_not: str) -> None:
+    def _look(self, chart_view: ChartView, why_not: str) -> None:
         """Look at other steps; where the same ones stay in sight, say why."""
         length = self.shown.series.length
-        if lens.rows(length) == self.lens.rows(length):
+        if chart_view.rows(length) == self.chart_view.rows(length):
             self.notice(why_not)
-        self.lens = lens
+        self.chart_view = chart_view
 
     # The panes: which has the focus, and what they show is kept.
 
@@ -511,7 +507,7 @@ class LiveScreen(HudScreen):
         super().lay_out()
         kept, groups = self.context.layout.now, self.groups
         self.choices = read_choices(self.session.store)
-        self.lens = self.choices.lens
+        self.chart_view = self.choices.chart_view
         self._wanted = kept.chart
         self._arrange()
         self.full, groups.face, groups.order = kept.full_pane, kept.face, kept.order
@@ -628,13 +624,13 @@ class LiveScreen(HudScreen):
 
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
-        charts = {"run": here.shown, "lens": here.lens, "cursor": here.cursor}
+        charts = {"run": here.shown, "chart_view": here.chart_view, "cursor": here.cursor}
         yield RunStatus().data_bind(run=here.run, freshness=here.freshness)
         yield Reason().data_bind(run=here.run, freshness=here.freshness)
         yield ClickableText(id="nothing")
         with Vertical(id="panes"):
-            yield FocusChart(self.sight).data_bind(key=here.focus_key, **charts)
-            yield MetricGrid(self.sight).data_bind(
+            yield FocusChart(self.chart_data).data_bind(key=here.focus_key, **charts)
+            yield MetricGrid(self.chart_data).data_bind(
                 keys=here.keys, hidden=here.hidden, chosen=here.focus_key, **charts
             )
             with Container(id="foot"):
@@ -689,17 +685,17 @@ class LiveScreen(HudScreen):
             case "order":
                 return groups.face is Face.REWARDS
             case "zoom(1)":
-                first, stop = self.lens.rows(self.shown.series.length)
+                first, stop = self.chart_view.rows(self.shown.series.length)
                 return stop - first > LEAST
             case "zoom(-1)" | "zoom(0)":
-                return self.lens.span is not None
+                return self.chart_view.span is not None
             case "leave":
-                compared = self.lens.overlay is not None
+                compared = self.chart_view.overlay is not None
                 return self.full or compared or self.cursor is not None or groups.pinned is not None
         return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key is one only where there is something that it acts on."""
+        """Actions without an object are disabled."""
         job = self.run.job
         if self.has_class("-nothing") and action in VIEW_ACTIONS:
             return False
@@ -721,7 +717,7 @@ class LiveScreen(HudScreen):
             asked = of_session(self.session, job)
             asking = ask_cancel(self.app, self.session, self.context.writes, asked)
             if await self.attempt(asking):
-                self.notify("The run ends after the rollout under way.", markup=False)
+                self.notify("The run ends after the current rollout.", markup=False)
 
     @work(exclusive=True, group="act")
     async def action_resume_run(self) -> None:

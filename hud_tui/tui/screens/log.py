@@ -1,4 +1,4 @@
-"""LogScreen: what was changed from this machine, and how to do it again."""
+"""LogScreen: the command log; each entry can be copied as a command."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ COLUMNS = (
 MARKS = {"done": ("✔", "$accent"), "refused": ("✘", "bold $error")}
 UNKNOWN = ("?", "bold $warning")
 REPEATED = frozenset({"rollout", "enter trace", "exit trace", "forward-backward"})
-"""What comes in dozens: such a series is one row."""
+"""Verbs that come in series; a series is one row."""
 SAID = {
     "done": "done",
     "refused": "refused",
-    "unknown": "no answer: it may have happened",
+    "unknown": "no answer: it may have been done",
 }
 
 
@@ -102,7 +102,7 @@ def _row(key: str, one: AuditEntry, count: int, now: float) -> Row:
 
 
 def entry_text(one: AuditEntry) -> Iterator[Content]:
-    """What there is to know of one, in lines."""
+    """The details of one entry, in lines."""
     mark, style = MARKS.get(one.outcome, UNKNOWN)
     when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
     where = f"   {when} · {one_line(one.service, 40)} · {one_line(one.by, 20)}"
@@ -127,10 +127,10 @@ def _field(name: str, value: str) -> Content:
 
 
 EMPTY = (
-    "Nothing was changed from this machine yet. What is forked, submitted, set, stopped or "
-    "pinned here is written down; what is only read is not."
+    "No changes were made from this machine yet. Forks, submissions, head changes, "
+    "cancellations and pins are logged here; reads are not."
 )
-NOWHERE = "There is no state directory, so nothing is written down."
+NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
 """Actions that need an entry under the cursor."""
 NO_COMMAND = "Neither hud nor hud-tui has a command for it: {log.copy_as} copies the request."
@@ -185,7 +185,7 @@ class LogScreen(Leavable[None]):
         self._shown = folded(found)
         self.list.show(log_rows(self._shown, self._now))
         bad = f" · {counted(self._bad, 'line')} cannot be read" if self._bad else ""
-        title = (" What was changed from here", "bold")
+        title = (" Command log", "bold")
         self.query_one("#log-title", Static).update(
             Content.assemble(title, (f"  {counted(len(found), 'request')}{bad}", "$text-muted"))
         )
@@ -206,7 +206,7 @@ class LogScreen(Leavable[None]):
             return NOWHERE
         if self._all is None:
             return "reading the log …"
-        return keyed("No entry has this text · {log.leave} shows all") if self._all else EMPTY
+        return keyed("No entry matches · {log.leave} shows all") if self._all else EMPTY
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         return action not in ON_ENTRY or self.entry is not None
@@ -216,7 +216,9 @@ class LogScreen(Leavable[None]):
         """All of it, as JSON to fold and to copy from."""
         one = self.entry
         if one is not None:
-            self.app.push_screen(JsonScreen(f"{one_line(one.verb, 20)}: all of it", document(one)))
+            self.app.push_screen(
+                JsonScreen(f"{one_line(one.verb, 20)}: whole entry", document(one))
+            )
 
     def action_copy(self) -> None:
         """Copy the hud command that does the same."""
@@ -228,15 +230,15 @@ class LogScreen(Leavable[None]):
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
-        """Ask as what, and copy what does the same."""
+        """Ask for a format, and copy the request in it."""
         one = self.entry
         if one is None:
             return
         forms = {"curl": ("curl", as_curl(one)), "python": ("Python", as_python(one))}
         choices = [(name, label) for name, (label, text) in forms.items() if text]
-        lines = ["What sends the same request again."]
+        lines = ["A command that sends the same request."]
         if not forms["python"][1]:
-            lines.append("As Python it cannot be had: what was sent is not kept.")
+            lines.append("Not available as Python: the request body is not kept.")
         chosen = await self.app.push_screen_wait(
             ChoiceDialog("Copy the request as", lines, choices, "curl", safe=True)
         )

@@ -69,23 +69,23 @@ def _slots(count: int) -> str:
 FIRST_BASE = "mixed"
 """The base a first start begins with, where its name has this word."""
 WELCOME = """\
-[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains a tiny \
+[b]Welcome.[/b] This machine now runs a small embedded service, which samples and trains a tiny \
 language model on the CPU. Nothing leaves this machine, and nothing costs anything.
 """
 WELCOME_ON_SERVER = """\
-[b]Welcome.[/b] This machine now runs a small service of its own, which samples and trains \
+[b]Welcome.[/b] This machine now runs a small embedded service, which samples and trains \
 language models on a Tinker server. Prompts and completions go there, and it may cost money.
 """
-NO_MATCH = "no model has this text · {models.leave} shows all"
+NO_MATCH = "no model matches · {models.leave} shows all"
 WAY = """
-[b $accent]1[/]  {^models.choose} forks a base: a copy that is yours to train     \
+[b $accent]1[/]  {^models.choose} forks a base: your own copy to train            \
 [$text-muted]you are here[/]
-[b]2[/]  {^launch.choose} checks the tasks it will learn from, and shows the run
-[b]3[/]  {^launch.choose} submits the run, and you watch the reward rise"""
+[b]2[/]  {^launch.choose} checks the tasks to train on, and shows the run
+[b]3[/]  {^launch.choose} submits the run; watch the reward rise"""
 
 
 def first_choice(models: Sequence[Model]) -> Model | None:
-    """The model that Enter is wanted for most likely: the newest fork, else a base."""
+    """The model that the cursor starts on: the newest fork, else a base."""
     bases = [model for model in models if kind(model) is Kind.BASE]
     first = [model for model in bases if FIRST_BASE in model.model_name]
     return next(iter([*own(models), *first, *bases]), None)
@@ -106,7 +106,7 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
         case Kind.OWN:
             told = one_line(origin(model), 100)
             began = (f"   {told}", "$text-muted") if told else ""
-            return Content.assemble((enter, "bold"), f"  follows {name}", began)
+            return Content.assemble((enter, "bold"), f"  selects {name}", began)
         case Kind.BASE if first_start:
             forks = Content.assemble((enter, "bold $accent"), f"  forks {name} as ")
             new = (free_name(model.model_name, models), "bold")
@@ -125,7 +125,7 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
 COLUMNS = (
     Column("", 1),
     Column("model"),
-    Column("train", 5, rank=7),
+    Column("trainable", 9, rank=7),
     Column("head", 13, rank=3),
     Column("steps", 6, right=True, rank=1),
     Column("held-out", 8, right=True, rank=2),
@@ -134,7 +134,7 @@ COLUMNS = (
     Column("base", 16, rank=6),
 )
 HEADINGS = {
-    Kind.OWN: "yours to train",
+    Kind.OWN: "your models",
     Kind.BASE: "bases to fork",
     Kind.SERVED: "served, not trainable",
 }
@@ -142,7 +142,7 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What a model's tree says, in a row."""
+    """Figures of a model's tree for its row."""
 
     head: str
     steps: int
@@ -256,7 +256,7 @@ class ModelsScreen(HudScreen):
         self.facts: dict[str, Facts] = {}
         """What is known of trees, by model id."""
         self._said = ""
-        """What was last said of the protected models."""
+        """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
         """Id of the followed model when the cursor was put on it."""
 
@@ -270,7 +270,7 @@ class ModelsScreen(HudScreen):
         return any(one.engine and one.engine.server for one in self.models or ())
 
     def _read_queue(self) -> None:
-        """Where models live on a server, its queue changes without a word: look again."""
+        """Refresh models on a server: its queue changes without an event."""
         if self.is_current and self.on_server:
             self.read()
 
@@ -350,7 +350,7 @@ class ModelsScreen(HudScreen):
             self._begin()
 
     def _begin(self) -> None:
-        """Put the cursor where Enter does what is wanted most likely."""
+        """Put the cursor on the most likely choice."""
         wanted = self.run.model or first_choice(self.models or ())
         if wanted is not None:
             self.rows.select(wanted.id)
@@ -377,7 +377,7 @@ class ModelsScreen(HudScreen):
             return ()
 
     def _complain(self, error: HudError) -> None:
-        """Say once what stands in the way of knowing."""
+        """Show an error once."""
         if error.message != self._said:
             self._said = error.message
             self.tell(error)
@@ -448,7 +448,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def fork_first(self, source: Model) -> None:
-        """The first fork of all, under a free name, and on to its first run."""
+        """Fork on a first start, under a free name, and go to Launch."""
         name = free_name(source.model_name, self.models or ())
         model = await self.attempt(self.client.fork(source.id, name))
         if model is not None:
@@ -493,15 +493,13 @@ class ModelsScreen(HudScreen):
         protection = self.client.wire.guard.protection
         try:
             was = protection.models.get(model.id)
-            if was is not None and not await self.context.writes.type_name(
-                was, "protect it no longer"
-            ):
+            if was is not None and not await self.context.writes.type_name(was, "unprotect it"):
                 return
             protection.protect(model.id, model.model_name, was is None)
         except HudError as error:
             self.tell(error)
         else:
-            shut = "changed only by who types its name" if was is None else "protected no longer"
+            shut = "protected: changes ask for its name" if was is None else "no longer protected"
             self.notify(f"{one_line(model.model_name, 60)} is {shut}", markup=False)
         self.show_rows()
 

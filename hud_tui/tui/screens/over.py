@@ -69,13 +69,13 @@ class Over(ModalScreen[T], Leavable[T]):
             await self.run_action(self.LEAVE)
 
 
-# Notices: what is said at the bottom of any view for a few seconds.
+# What is said at the bottom of any view for a few seconds.
 
 
 ALARM = "⚑"
-"""How the notice of an alarm begins."""
+"""First character of an alarm's notice."""
 MOST_NOTICES = 3
-"""Seen at once: more would lie over what they are about."""
+"""Notices shown at once: more would cover the view."""
 
 
 def tell(app: App[None], error: HudError) -> None:
@@ -104,5 +104,5 @@ def superseded(notice: Notification, shown: list[Notification]) -> list[Notifica
 
 
 def _subject(notice: Notification) -> tuple[str, str]:
-    """What a notice is about: its first line, without the figures that follow."""
+    """Subject of a notice: its title and first line."""
     return notice.title, notice.message.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""HeadDialog: asks before the head is set, and follows it as long as it is open."""
+"""HeadDialog: previews a head change, updated while it is open."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ LEFT_OUT = frozenset(
         *("ratio_max", "sampling_logprob_mean", REWARD, HELDOUT),
     }
 )
-"""Metrics that say nothing of which weights are better, or that have lines of their own."""
+"""Metrics that do not compare weights, or that have rows of their own."""
 UNSAMPLED = "not sampled"
 
 Compared = tuple[str, str, str, str]
-"""What is compared, served now, will be served, the difference."""
+"""(metric, value now, value after, difference)."""
 
 
 def preview(
     change: HeadChange, note: str, now: float, narrow: bool = False, compared: int = COMPARED
 ) -> Content:
-    """What setting the head will do, as lines.
+    """Preview of a head change, as lines.
 
     Args:
         note: Shown first, in a warning's colour; may be empty.
@@ -74,7 +74,7 @@ def preview(
         compared: Metrics to compare at most, beside the reward.
     """
     rows = [("checkpoint", name(change.now), name(change.then), "")]
-    rows.append(("made", _age(change.now, now), _age(change.then, now), ""))
+    rows.append(("created", _age(change.now, now), _age(change.then, now), ""))
     rows += [*_rewards(change), *_metrics(change, compared)]
     warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
     said = Content("\n".join(consequences(change)))
@@ -103,18 +103,18 @@ def _narrow(rows: list[Compared]) -> Iterator[Content]:
 
 
 def consequences(change: HeadChange) -> list[str]:
-    """What it means for the tree and for a run that trains, in words."""
+    """The consequences for the tree and for a run in progress, in words."""
     leaving, joining = counted(change.leaving, "step"), counted(change.joining, "step")
     said = {
         Relation.SAME: "This is the head already.",
-        Relation.ANCESTOR: f"An ancestor: {leaving} out of service; nothing leaves the tree.",
-        Relation.DESCENDANT: f"A descendant: {joining} more in service.",
-        Relation.BRANCH: f"On another branch, parted at {name(change.common)}: "
-        f"{leaving} out of service, {joining} in; nothing leaves the tree.",
+        Relation.ANCESTOR: f"Rolls back {leaving}. No checkpoint is deleted.",
+        Relation.DESCENDANT: f"Moves the head forward {joining}.",
+        Relation.BRANCH: f"Switches branch at {name(change.common)}: "
+        f"{leaving} back, {joining} forward. No checkpoint is deleted.",
     }
     lines = [said[change.relation]]
     if change.then.state == WEIGHTS:
-        lines.append("Only its weights are kept: training from it starts with fresh Adam moments.")
+        lines.append("Weights only: training from it starts with fresh Adam moments.")
     if change.training is not None:
         job = one_line((change.training.id or "")[:8], 8)
         lines.append(f"Job {job} is training: its next step branches from {name(change.then)}.")
@@ -122,7 +122,7 @@ def consequences(change: HeadChange) -> list[str]:
 
 
 def _rewards(change: HeadChange) -> Iterator[Compared]:
-    """What the weights of both scored, and in how many rollouts; what nobody sampled says so."""
+    """Own rewards of both; "not sampled" where there are none."""
     now, then = change.own_now, change.own_then
     delta = change.deltas.get
     unknown = "–" if change.now is None else UNSAMPLED
@@ -191,7 +191,7 @@ class HeadDialog(ConfirmDialog):
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.read = view, wanted.target, read
         self.change: HeadChange | None = None
-        """What it previews; None where nothing was known of the target."""
+        """The previewed change; None where the target is unknown."""
         self.current = False
         """Whether the tree has been read, so that it can be agreed to."""
         self.instead: Outcome | HudError | None = None
@@ -266,9 +266,6 @@ class HeadDialog(ConfirmDialog):
         return position is not None and position != run.tree.head
 
 
-# HistoryPanel: where the head was set, by whom and when; Enter goes back to one of them.
-
-
 COLUMNS = (
     Column("when", 6, right=True),
     Column("from", 14, rank=2),
@@ -281,10 +278,10 @@ class HistoryPanel(Panel[str]):
     """Closes with the id of the checkpoint that was set there."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("history")
-    FOOT = "{history.choose} previews serving it again   {panel.close} back"
+    FOOT = "{history.choose} set head   {panel.close} back"
 
     def __init__(self, run: Run, moves: Sequence[Move], now: float) -> None:
-        super().__init__("Where the head was set")
+        super().__init__("Head history")
         self.rows = RowList(COLUMNS, id="history")
         self.moves = moves[::-1]
         self._shown = [_row(run, number, move, now) for number, move in enumerate(self.moves)]
@@ -293,7 +290,9 @@ class HistoryPanel(Panel[str]):
         if self._shown:
             yield self.rows
         else:
-            said = "The head was not set yet, as far as this machine knows; steps do not count."
+            said = (
+                "This machine knows of no change of the head yet (training steps are not listed)."
+            )
             yield Static(said, id="history-empty", markup=False)
 
     def on_mount(self) -> None:
@@ -319,7 +318,7 @@ def _row(run: Run, number: int, move: Move, now: float) -> Row:
     )
 
 
-# Steering: set the head as carefully as it can be done, and say what became of it.
+# Setting the head, and saying what became of it.
 #
 # The tree is read before asking, again before sending, and after. If somebody moved the head
 # meanwhile, it asks again; steps that training takes are no reason to. The request is sent
@@ -328,7 +327,7 @@ def _row(run: Run, number: int, move: Move, now: float) -> Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the service answered to the request."""
+    """The service's answer to the request."""
 
     answered: bool = True
     refusal: HudError | None = None
@@ -382,12 +381,12 @@ async def read_tree(view: HudScreen) -> Run:
     """
     model = view.run.model
     if model is None:
-        raise HudUsage("No model is followed.", keyed("press {app.view.models} to choose one"))
+        raise HudUsage("No model selected.", keyed("press {app.view.models} to choose one"))
     known = len(view.session.catch_up().tree)
     checkpoints = await view.client.checkpoints(model.id)
     now = view.session.catch_up()
     if now.model is None or now.model.id != model.id:
-        raise HudUsage("Another model was chosen meanwhile.", "look at its tree, then decide")
+        raise HudUsage("Another model was selected meanwhile.", "check its tree, then try again")
     if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):
         return now  # steps were told of while the answer was on its way: it must not undo them
     return view.session.fold(TreeRead(checkpoints=tuple(checkpoints)))
@@ -416,7 +415,7 @@ async def _preview(view: HudScreen, wanted: HeadMove, seen: Run) -> str | Outcom
 
 
 async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
-    """The one request, and what the tree says of it."""
+    """Send the one request, and read the tree to verify it."""
     journal, model, target = view.session.journal, view.run.model, wanted.target
     assert model is not None
     journal.expect(target, new=wanted.act is Act.SET)
@@ -440,11 +439,11 @@ async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
     if not became.done:
         return became
     _write(journal, _head(before), target, wanted.act, view.context.clock())
-    return Outcome(True, f"{became.text} · {key('checkpoints.undo')} undoes")
+    return Outcome(True, f"{became.text} · {key('checkpoints.undo')} undo")
 
 
 def _refused(run: Run, target: str, error: HudError) -> Outcome:
-    """A checkpoint that expired meanwhile is no failure of the service's."""
+    """Turn a 410 for a checkpoint that expired meanwhile into an outcome."""
     position = run.tree.find(target)
     why = "" if position is None or error.status != 410 else refusal(run.tree[position])
     if not why:
@@ -463,7 +462,7 @@ def _write(journal: Journal, before: str | None, target: str, act: Act, now: flo
 
 def _unknown(answer: Answer, error: HudError) -> str:
     said = "the head was set" if answer.answered else "no answer"
-    again = f"{key('checkpoints.refresh')} reads it again"
+    again = f"{key('checkpoints.refresh')} refreshes it"
     return f"{said}, and the tree cannot be read ({clean(error.message, 80)}): {again}"
 
 

@@ -181,7 +181,7 @@ def _between(one: int, other: int) -> int:
     return (1 << high + 1) - (1 << low)
 
 
-# Lens: how the Live view looks at a run, as the user chose it.
+# How the Live view looks at a run, as the user chose it.
 
 
 LEAST = 10
@@ -290,7 +290,7 @@ def _clamped_end(wanted: int, span: int, length: int) -> int | None:
     return None if wanted >= length else max(min(span, length), wanted)
 
 
-# Sight: the curves and positions of the run on the screen, shared by its charts.
+# The curves and positions of the run on the screen, shared by its charts.
 
 
 KEPT = 200
@@ -301,7 +301,7 @@ FENCE = 3.0
 
 @dataclass
 class ChartData:
-    """What a lens shows of a run. Everything is kept, and grows with the run."""
+    """The data behind a chart view of a run: cached, and extended as the run grows."""
 
     _curves: Curves = field(default_factory=Curves)
     _positions: Positions = field(default_factory=Positions)
@@ -310,111 +310,111 @@ class ChartData:
     _kept: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
     """Buckets by metric and columns, with what they were made of."""
 
-    def curve(self, run: Run, key: str, lens: ChartView) -> Curve:
+    def curve(self, run: Run, key: str, chart_view: ChartView) -> Curve:
         """The metric's curve, up to date with the run."""
-        return self._curves.of(run.series, key, lens.weight)
+        return self._curves.of(run.series, key, chart_view.weight)
 
-    def buckets(self, run: Run, key: str, lens: ChartView, columns: int) -> list[Bucket]:
-        """The metric spread over a chart's columns, on the lens' x axis."""
-        axis, reach = self.axis(run, lens), self.reach(run, lens)
-        rows = lens.rows(run.series.length)
-        stamp = run.series, axis, reach, rows, lens.weight
+    def buckets(self, run: Run, key: str, chart_view: ChartView, columns: int) -> list[Bucket]:
+        """The metric spread over a chart's columns, on the chart view's x axis."""
+        axis, reach = self.axis(run, chart_view), self.reach(run, chart_view)
+        rows = chart_view.rows(run.series.length)
+        stamp = run.series, axis, reach, rows, chart_view.weight
         kept = self._kept.get((key, columns))
         if kept is not None and kept[0] == stamp:
             return kept[1]
         at = self._positions.of(run, axis)
-        found = self.curve(run, key, lens).buckets(at, *reach, columns, rows)
+        found = self.curve(run, key, chart_view).buckets(at, *reach, columns, rows)
         if len(self._kept) >= KEPT:
             self._kept.clear()
         self._kept[key, columns] = stamp, found
         return found
 
-    def others(self, run: Run, key: str, lens: ChartView, columns: int) -> list[Bucket]:
+    def others(self, run: Run, key: str, chart_view: ChartView, columns: int) -> list[Bucket]:
         """The overlay's curve of the metric over the same columns; empty without one."""
-        other = lens.overlay
+        other = chart_view.overlay
         if other is None or key not in other.run.series.keys:
             return []
-        axis = self.axis(run, lens)
+        axis = self.axis(run, chart_view)
         offset = other.offset(self._positions, run, axis)
-        low, high = (x - offset for x in self.reach(run, lens))
+        low, high = (x - offset for x in self.reach(run, chart_view))
         at = other.positions.of(other.run, axis)
         rows = _rows_between(at, low, high, other.run.series.length)
-        curve = self.other_curve(other, key, lens)
+        curve = self.other_curve(other, key, chart_view)
         return curve.buckets(at, low, high, columns, rows) if rows[0] < rows[1] else []
 
-    def other_curve(self, other: Overlay, key: str, lens: ChartView) -> Curve:
-        return self._others.of(other.run.series, key, lens.weight)
+    def other_curve(self, other: Overlay, key: str, chart_view: ChartView) -> Curve:
+        return self._others.of(other.run.series, key, chart_view.weight)
 
-    def axis(self, run: Run, lens: ChartView) -> Axis:
-        """The lens' x axis; steps where the service gave no times or tokens to measure by."""
-        at, length = self._positions.of(run, lens.axis), run.series.length
-        return lens.axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
+    def axis(self, run: Run, chart_view: ChartView) -> Axis:
+        """The chart view's x axis; steps where the service reports no times or tokens."""
+        at, length = self._positions.of(run, chart_view.axis), run.series.length
+        return chart_view.axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
 
-    def reach(self, run: Run, lens: ChartView) -> tuple[float, float]:
+    def reach(self, run: Run, chart_view: ChartView) -> tuple[float, float]:
         """The x of a chart's two sides: steps, seconds or tokens."""
-        axis, length = self.axis(run, lens), run.series.length
+        axis, length = self.axis(run, chart_view), run.series.length
         at = self._positions.of(run, axis)
         if not length:
             return 0.0, 1.0
-        if lens.span is not None:
-            start, stop = lens.rows(length)
+        if chart_view.span is not None:
+            start, stop = chart_view.rows(length)
             return at[start], max(at[stop - 1], at[start] + 1)
         if axis is Axis.STEP:
             low, high = 1.0, float(max(2, room(length, _last_step(run))))
         else:
             low, high = at[0], max(at[length - 1], at[0] + 1)
-        return low, max(high, self._other_end(run, lens, axis))
+        return low, max(high, self._other_end(run, chart_view, axis))
 
-    def _other_end(self, run: Run, lens: ChartView, axis: Axis) -> float:
-        other = lens.overlay
+    def _other_end(self, run: Run, chart_view: ChartView, axis: Axis) -> float:
+        other = chart_view.overlay
         if other is None or not other.run.series.length:
             return 0.0
         at = other.positions.of(other.run, axis)
         return at[other.run.series.length - 1] + other.offset(self._positions, run, axis)
 
-    def column(self, run: Run, lens: ChartView, row: int, columns: int) -> int | None:
+    def column(self, run: Run, chart_view: ChartView, row: int, columns: int) -> int | None:
         """The chart column that a step stands in; None where it is out of sight."""
-        start, stop = lens.rows(run.series.length)
+        start, stop = chart_view.rows(run.series.length)
         if not start <= row < stop:
             return None
-        low, high = self.reach(run, lens)
-        x = self._positions.of(run, self.axis(run, lens))[row]
+        low, high = self.reach(run, chart_view)
+        x = self._positions.of(run, self.axis(run, chart_view))[row]
         return round((x - low) / (high - low) * (columns - 1))
 
-    def x_said(self, run: Run, lens: ChartView, row: int) -> str:
+    def x_said(self, run: Run, chart_view: ChartView, row: int) -> str:
         """Where a step stands on the axis, in its unit; empty where its number says it."""
-        axis = self.axis(run, lens)
+        axis = self.axis(run, chart_view)
         x = self._positions.of(run, axis)[row]
         if axis is Axis.TIME:
             return f" at {time_said(x)}"
         return f" at {short(x)} tokens" if axis is Axis.TOKENS else ""
 
-    def row(self, run: Run, lens: ChartView, column: int, columns: int) -> int | None:
+    def row(self, run: Run, chart_view: ChartView, column: int, columns: int) -> int | None:
         """The step nearest to a chart column; None where there are none."""
-        low, high = self.reach(run, lens)
-        start, stop = lens.rows(run.series.length)
+        low, high = self.reach(run, chart_view)
+        start, stop = chart_view.rows(run.series.length)
         if start == stop:
             return None
-        at = self._positions.of(run, self.axis(run, lens))
+        at = self._positions.of(run, self.axis(run, chart_view))
         x = low + (high - low) * column / max(1, columns - 1)
         after = _rows_between(at, x, high, stop)[0]
         near = (row for row in (after - 1, after) if start <= row < stop)
         return min(near, key=lambda row: abs(at[row] - x), default=None)
 
 
-def y_scale(buckets: Sequence[Bucket], lens: ChartView, intervals: float = 0) -> Scale:
+def y_scale(buckets: Sequence[Bucket], chart_view: ChartView, intervals: float = 0) -> Scale:
     """The y axis that holds all of a chart, or all but its outliers; see `hud_tui.rl.axes.fit`."""
-    values = [value for b in buckets for value in (b.low, b.high)] if lens.ranged else []
-    if lens.weight:  # of a close look, the average may lie beside all of the raw values
+    values = [value for b in buckets for value in (b.low, b.high)] if chart_view.ranged else []
+    if chart_view.weight:  # of a close look, the average may lie beside all of the raw values
         values += [bucket.smooth for bucket in buckets]
-    if lens.log and min(values, default=1.0) <= 0:
+    if chart_view.log and min(values, default=1.0) <= 0:
         values = [v for v in values if v > 0] or values  # zeros stand on the floor
     low, high = min(values, default=float("nan")), max(values, default=float("nan"))
-    if lens.clip and len(values) > 3:
+    if chart_view.clip and len(values) > 3:
         first, _, third = quantiles(values, n=4)
         room = FENCE * (third - first)
         low, high = max(low, first - room), min(high, third + room)
-    return fit(low, high, lens.log, intervals)
+    return fit(low, high, chart_view.log, intervals)
 
 
 def beyond(buckets: Sequence[Bucket], scale: Scale) -> int:
@@ -452,8 +452,8 @@ class Look:
     """What all charts of a frame share."""
 
     run: Run
-    sight: ChartData
-    lens: ChartView
+    chart_data: ChartData
+    chart_view: ChartView
     tones: Mapping[str, Style]
     """Styles by name; ``cursor`` is that of a chosen title."""
     cursor: int | None
@@ -494,9 +494,17 @@ class BrailleChart:
             look: How to draw it.
             chosen: Whether this metric is the one in the focus chart.
         """
-        run, sight, lens, tones, cursor = look.run, look.sight, look.lens, look.tones, look.cursor
-        column = None if cursor is None else sight.column(run, lens, cursor, 2 * look.cells)
-        readout = sight.curve(run, self.key, lens).readout(
+        run, chart_data, chart_view, tones, cursor = (
+            look.run,
+            look.chart_data,
+            look.chart_view,
+            look.tones,
+            look.cursor,
+        )
+        column = (
+            None if cursor is None else chart_data.column(run, chart_view, cursor, 2 * look.cells)
+        )
+        readout = chart_data.curve(run, self.key, chart_view).readout(
             run.series.length if cursor is None else cursor + 1, exact=cursor is not None
         )
         ill = outside(metric(self.key), readout.raw)
@@ -511,16 +519,16 @@ class BrailleChart:
         return strips
 
     def _curve(self, look: Look) -> list[list[Span]]:
-        run, sight, lens = look.run, look.sight, look.lens
-        stamp = (run.series, sight.reach(run, lens), lens, look.cells, look.height)
+        run, chart_data, chart_view = look.run, look.chart_data, look.chart_view
+        stamp = (run.series, chart_data.reach(run, chart_view), chart_view, look.cells, look.height)
         if stamp != self._stamp:
             self._stamp = stamp
             columns, dots = 2 * look.cells, 4 * look.height
-            buckets = sight.buckets(run, self.key, lens, columns)
-            others = sight.others(run, self.key, lens, columns)
-            scale = y_scale([*buckets, *others], lens)
-            smoothed = lens.weight > 0
-            drawing = draw(buckets, scale, columns, dots, smoothed, lens.ranged, others)
+            buckets = chart_data.buckets(run, self.key, chart_view, columns)
+            others = chart_data.others(run, self.key, chart_view, columns)
+            scale = y_scale([*buckets, *others], chart_view)
+            smoothed = chart_view.weight > 0
+            drawing = draw(buckets, scale, columns, dots, smoothed, chart_view.ranged, others)
             self._rows = rows(drawing, look.height)
         return self._rows
 
@@ -529,20 +537,18 @@ class BrailleChart:
         return line((text, tones["cursor" if chosen else "dim"]))
 
 
-# RunChart: a pane of curves of the run; it is drawn anew when a step or the lens changed,
-# or why there is no step.
-
-
 class RunChart(LinesView):
+    """A pane of curves of the run; it is drawn anew when a step or the view changes."""
+
     run: reactive[Run] = reactive(Run, repaint=False)
-    lens: reactive[ChartView] = reactive(ChartView, repaint=False)
+    chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
 
-    def __init__(self, sight: ChartData) -> None:
-        """`sight` is shared by all charts of a screen."""
+    def __init__(self, chart_data: ChartData) -> None:
+        """`chart_data` is shared by all charts of a screen."""
         super().__init__()
-        self.sight = sight
+        self.chart_data = chart_data
         self._reach = (0.0, 0.0)
 
     @property
@@ -552,28 +558,25 @@ class RunChart(LinesView):
         return here if here is not None and here < self.run.series.length else None
 
     def watch_run(self, before: Run, run: Run) -> None:
-        reach = self.sight.reach(run, self.lens)
+        reach = self.chart_data.reach(run, self.chart_view)
         waits = awaiting(run) != awaiting(before)
         flags = run.alarms.onsets != before.alarms.onsets
         if run.series is not before.series or reach != self._reach or waits or flags:
             self._reach = reach
             self.redraw()
 
-    def watch_lens(self) -> None:
+    def watch_chart_view(self) -> None:
         self.redraw()
 
     def watch_cursor(self) -> None:
         self.redraw()
 
 
-# MetricGrid: a small chart of every metric that arrives, as many side by side as fit.
-
-
 CELL_COLUMNS = 24
 """Cells of the narrowest chart."""
 GAP = 2
 PATIENCE_S = 0.006
-"""Of a frame, for drawing charts anew; the rest of them follow in the next ones."""
+"""Seconds of a frame for redrawing charts; the others follow in the next frames."""
 ROOMY = 50
 """Rows of a screen on which a curve has three rows instead of two."""
 CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "warm")
@@ -605,8 +608,8 @@ class MetricGrid(RunChart):
     class Opened(Message):
         """The user wants what enter does on the chosen metric."""
 
-    def __init__(self, sight: ChartData) -> None:
-        super().__init__(sight)
+    def __init__(self, chart_data: ChartData) -> None:
+        super().__init__(chart_data)
         self._charts: dict[str, BrailleChart] = {}
         self._until = inf
         self._late = False
@@ -680,7 +683,7 @@ class MetricGrid(RunChart):
         keys = self.keys[row * self.per_row : (row + 1) * self.per_row]
         chosen = self.keys[self.index]
         size = cell, self.curve_rows
-        look = Look(self.run, self.sight, self.lens, tones, self.pointed, *size)
+        look = Look(self.run, self.chart_data, self.chart_view, tones, self.pointed, *size)
         charts = [self._chart(key, look, key == chosen) for key in keys]
         gap = line((" " * GAP, tones["plain"]))
         return [
@@ -737,4 +740,6 @@ class MetricGrid(RunChart):
     def _row_at(self, place: int, cells: int) -> int | None:
         """The step nearest to a cell of a curve; None beside it."""
         inside = 0 <= place < cells
-        return self.sight.row(self.run, self.lens, 2 * place, 2 * cells) if inside else None
+        return (
+            self.chart_data.row(self.run, self.chart_view, 2 * place, 2 * cells) if inside else None
+        )

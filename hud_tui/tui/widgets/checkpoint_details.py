@@ -27,13 +27,13 @@ METRIC = 18
 COLUMN = 36
 """Cells of one column of lines; a pane with room for two has two."""
 STATES = {
-    "full": "whole state",
+    "full": "full (weights + optimizer)",
     "weights": "◐ weights only",
     "expired": "◌ expired",
     "damaged": "✘ damaged: its file is missing or corrupted",
 }
 GROUPS_MOST = 6
-"""Groups that are named, of those that fell and of those that rose."""
+"""Regressed tasks, and improved ones, listed at most."""
 GROUP_NAME = 18
 """Cells of a group's name."""
 IN_LINES = frozenset({REWARD, HELDOUT, "learning_rate", "num_traces", "num_datums", "num_tokens"})
@@ -66,7 +66,7 @@ def details(
 
 
 def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> list[Content]:
-    """What a folded run holds, and how to see it."""
+    """A folded run: its ends and its reward curve."""
     tree = run.tree
     first, last = tree[oldest], tree[newest]
     steps = tree.depth(newest) - tree.depth(oldest) + 1
@@ -76,14 +76,14 @@ def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -
         _line("to", f"{_name(last)}   {short(tree.reward(newest))}"),
         *_lineage(run, lanes, newest, tree.depth(oldest), width),
         Content(),
-        Content.assemble((keyed("{checkpoints.open}"), "bold"), (" unfolds them", "$text-muted")),
+        Content.assemble((keyed("{checkpoints.open}"), "bold"), (" unfold", "$text-muted")),
     ]
 
 
 def _base(run: Run) -> list[Content]:
     served = run.tree.head is None
     title = Content.assemble(("base weights", "bold"), ("   ▶ served", "$accent") if served else "")
-    about = "What the first step started from.", "Only a step's weights can be the head."
+    about = "What training starts from.", "Only a checkpoint can be the head."
     lines = [title, _line("model", base_name(run) or "–")]
     return [*lines, *(Content.styled(line, "$text-muted") for line in about)]
 
@@ -121,14 +121,14 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     yield _line("trained", f"on reward {_batch(node.mean_reward, known)}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
-    yield _line("rate", short(node.learning_rate))
+    yield _line("lr", short(node.learning_rate))
     yield _line("datums", f"{_count(node.num_datums)} of {_count(node.num_traces)} traces")
     yield _line("tokens", _count(node.num_tokens))
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
-    yield _line("made", f"{age(node.created_at, now)} ago{job}")
+    yield _line("created", f"{age(node.created_at, now)} ago{job}")
     if node.state is not None:
         pinned = "   ◆ pinned" if node.pinned else ""
-        yield _line("kept", f"{STATES.get(node.state, one_line(node.state, 20))}{pinned}")
+        yield _line("state", f"{STATES.get(node.state, one_line(node.state, 20))}{pinned}")
 
 
 def _scored(mean: float | None, rollouts: int | None) -> str:
@@ -196,7 +196,7 @@ def _metrics(run: Run, position: int) -> Iterator[Content]:
     yield from _table("own" if own else f"own: {UNSAMPLED}", own, beside, against)
     step = {k: v for k, v in metrics_of(tree[position]).items() if not of_weights(k)}
     steps = {} if other is None else metrics_of(tree[other])
-    yield from _table("of its step", step, steps, against)
+    yield from _table("training batch", step, steps, against)
 
 
 def _table(
@@ -223,10 +223,10 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
     older, newer = sorted((other, position))
     rose, fell = moved(group_pairs(tree.own_groups(older), tree.own_groups(newer)))
     where = f"{'from here to' if other > position else 'since'} {_called(run, other)}"
-    for word, pairs in (("fell", fell), ("rose", rose)):
+    for word, pairs in (("regressed", fell), ("improved", rose)):
         if pairs:
             yield Content()
-            yield Content.styled(f"groups that {word} {where}", "$text-muted")
+            yield Content.styled(f"tasks that {word} {where}", "$text-muted")
         for pair in pairs[:GROUPS_MOST]:
             means = f"{short(pair.left):>7} → {short(pair.right):<7}"
             name = Content(one_line(pair.task_slug, 200)).truncate(GROUP_NAME, ellipsis=True)

@@ -80,7 +80,7 @@ MORE = (
     Column("clip", 7, 13, key="clip_fraction"),
     Column("length", 7, 14, key="completion_length_mean"),
 )
-"""What a wide screen has room for."""
+"""More columns, for wide screens."""
 COLUMNS = (NAME, REWARD, DELTA, HELDOUT, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
 PLAIN = Style()
 
@@ -177,13 +177,13 @@ ONSET = "⚑ "
 
 @dataclass(frozen=True)
 class Marks:
-    """What is on checkpoints beside what the service says of them, by their ids."""
+    """Notes, comparison marks and alarm onsets, by checkpoint id."""
 
     notes: Mapping[str, str] = field(default_factory=dict)
     marked: Sequence[str] = ()
     """To be compared: A, then B."""
     onsets: frozenset[str] = frozenset()
-    """Where alarms began; these the detectors put there."""
+    """Checkpoints at which alarms began."""
 
     @property
     def ids(self) -> set[str]:
@@ -198,7 +198,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Look:
-    """What every line shares; made anew when it changes, not for every line."""
+    """What all lines share; rebuilt only when it changes."""
 
     width: int = 80
     lanes: int = 1
@@ -331,9 +331,6 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
     if room >= 8:
         yield Segment(" ")
         yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
-
-
-# TreeCanvas: how the tree is drawn: only the lines in sight, and of those what changed.
 
 
 HEADER = 1

@@ -39,9 +39,6 @@ from hud_tui.tui.widgets import chart
 from hud_tui.tui.widgets.chart import ChartData, ChartView, RunChart, beyond, y_scale
 from hud_tui.tui.widgets.lines import fit_text, line
 
-# ChartMouse: a chart in the hand: click, double click, wheel, and a span drawn with the button.
-
-
 NEARER = 0.75
 """What a notch of the wheel leaves of the steps in sight."""
 DRAWN = 2
@@ -154,7 +151,7 @@ class ChartMouse(RunChart):
             self.post_message(self.Scaled(factor, row, self.share_at(cell)))
 
 
-# Plot: one figure by plotext, as lines of styled text.
+# One figure by plotext, as lines of styled text.
 #
 # plotext is loaded when the first figure is drawn. It gets shares of the plot's area and
 # not the data, so no value is too large for it and it has nothing left to scale.
@@ -239,9 +236,6 @@ def segments(text: str, styles: Mapping[str, Style], plain: Style) -> list[Segme
     return found
 
 
-# Figure: a metric's moving average over the range of its raw values, with axes.
-
-
 TICK_ROWS = (3, 2, 4)
 """Rows from one tick of the y axis to the next; whichever leaves the least empty."""
 AXIS_ROWS = 2
@@ -274,15 +268,15 @@ class Curves:
     run: Run
     key: str
     """The metric."""
-    sight: ChartData
-    lens: ChartView
+    chart_data: ChartData
+    chart_view: ChartView
 
     def figure(self, width: int, height: int) -> Figure:
         """The curves and their axes; the scale is found first, for its labels take room."""
         raw, others = self._buckets(area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
         scales = [
-            y_scale([*raw, *others], self.lens, max(1.0, rows / every)) for every in TICK_ROWS
+            y_scale([*raw, *others], self.chart_view, max(1.0, rows / every)) for every in TICK_ROWS
         ]
         scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
         labels = scale.labels
@@ -298,12 +292,14 @@ class Curves:
         strips[: len(behind)] = [
             _under(strip, left, runs) for strip, runs in zip(strips, behind, strict=False)
         ]
-        off = beyond(raw, scale) if self.lens.clip else 0
+        off = beyond(raw, scale) if self.chart_view.clip else 0
         return Figure(strips, left, cells, off)
 
     def _buckets(self, cells: int) -> tuple[list[Bucket], list[Bucket]]:
-        run, lens, sight = self.run, self.lens, self.sight
-        return sight.buckets(run, self.key, lens, cells), sight.others(run, self.key, lens, cells)
+        run, chart_view, chart_data = self.run, self.chart_view, self.chart_data
+        return chart_data.buckets(run, self.key, chart_view, cells), chart_data.others(
+            run, self.key, chart_view, cells
+        )
 
     def _averages(
         self, raw: Sequence[Bucket], others: Sequence[Bucket], scale: Scale
@@ -312,7 +308,7 @@ class Curves:
 
         Where nothing is smoothed, one point of the curve, without which there are no axes.
         """
-        if not self.lens.weight:
+        if not self.chart_view.weight:
             first = [(2.0 * b.column, scale.share(b.low)) for b in raw[:1]]
             return [Signal([x], [y], self.tone("accent")) for x, y in first]
         found = [
@@ -333,14 +329,14 @@ class Curves:
 
         A noisy curve is a solid block of dots, which plotext would take long to fill.
         """
-        if not self.lens.ranged:
+        if not self.chart_view.ranged:
             return []
         columns = 2 * cells
         wide = [bucket._replace(column=2 * bucket.column) for bucket in raw]
-        beside = [] if self.lens.weight else [b._replace(column=2 * b.column) for b in others]
+        beside = [] if self.chart_view.weight else [b._replace(column=2 * b.column) for b in others]
         drawing = chart.draw(wide, scale, columns, 4 * rows, smoothed=False, others=beside)
         tones = {
-            "line": self.tone("faint" if self.lens.weight else "accent"),
+            "line": self.tone("faint" if self.chart_view.weight else "accent"),
             "other": self.tone("plain"),
         }
         return [
@@ -348,9 +344,11 @@ class Curves:
         ]
 
     def _x_ticks(self, cells: int) -> list[Tick]:
-        low, high = self.sight.reach(self.run, self.lens)
+        low, high = self.chart_data.reach(self.run, self.chart_view)
         dots = (2 * cells - 1) / (high - low)
-        found = marks(self.sight.axis(self.run, self.lens), low, high, max(1, cells // TICK_CELLS))
+        found = marks(
+            self.chart_data.axis(self.run, self.chart_view), low, high, max(1, cells // TICK_CELLS)
+        )
         return [((value - low) * dots, label) for value, label in found]
 
 
@@ -438,19 +436,19 @@ def _spared(number: tuple[str, str, str]) -> int:
 
 
 def focus_heading(
-    key: str, run: Run, sight: ChartData, lens: ChartView, cursor: int | None, off: int
+    key: str, run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None, off: int
 ) -> Heading:
     """What there is to say of a metric of the run.
 
     Args:
         key: The metric.
         run: Whose it is.
-        sight: Where its curve is.
-        lens: How it is looked at.
+        chart_data: Where its curve is.
+        chart_view: How it is looked at.
         cursor: The row under the crosshair; None for the newest.
         off: Columns with a value that the chart leaves out.
     """
-    curve, known = sight.curve(run, key, lens), metric(key)
+    curve, known = chart_data.curve(run, key, chart_view), metric(key)
     length = run.series.length if cursor is None else cursor + 1
     readout = curve.readout(length, exact=cursor is not None)
     tone = "warm" if outside(known, readout.raw) else "plain"
@@ -458,17 +456,21 @@ def focus_heading(
         (RAW, short(readout.raw), tone),
         (DELTA, signed(readout.delta), "plain"),
     ]
-    if lens.weight:
-        numbers.insert(0, (f"ema {lens.weight:g}", short(readout.smooth), "plain"))
-    numbers += _compared(key, sight, lens, length, readout)
+    if chart_view.weight:
+        numbers.insert(0, (f"EMA({chart_view.weight:g}) =", short(readout.smooth), "plain"))
+    numbers += _compared(key, chart_data, chart_view, length, readout)
     missing = curve.missing
     words = [
-        _where(run, sight, lens, cursor),
+        _where(run, chart_data, chart_view, cursor),
         f"⚠ {missing} missing" if missing else "",
-        "log" if lens.log else "",
-        _axis_said(run, sight, lens),
-        f"clipped: {counted(off, 'column')} beyond" if off else "clipped" if lens.clip else "",
-        _zoom_said(run, lens),
+        "log" if chart_view.log else "",
+        _axis_said(run, chart_data, chart_view),
+        f"outliers clipped: {counted(off, 'column')}"
+        if off
+        else "outliers clipped"
+        if chart_view.clip
+        else "",
+        _zoom_said(run, chart_view),
     ]
     return Heading(
         one_line(title(key), 40),
@@ -479,27 +481,27 @@ def focus_heading(
 
 
 def _compared(
-    key: str, sight: ChartData, lens: ChartView, length: int, own: Readout
+    key: str, chart_data: ChartData, chart_view: ChartView, length: int, own: Readout
 ) -> list[tuple[str, str, str]]:
     """The overlay's number at the same place, and how far the run's own is from it."""
-    other = lens.overlay
+    other = chart_view.overlay
     if other is None:
         return []
     steps = min(length - other.shift, other.run.series.length)
     if steps < 1 or key not in other.run.series.keys:
         return [("vs", one_line(other.name, 24), "plain"), ("", "–", "plain")]
-    there = sight.other_curve(other, key, lens).readout(steps)
-    theirs, ours = (there.smooth, own.smooth) if lens.weight else (there.raw, own.raw)
+    there = chart_data.other_curve(other, key, chart_view).readout(steps)
+    theirs, ours = (there.smooth, own.smooth) if chart_view.weight else (there.raw, own.raw)
     apart = signed(change(theirs, ours))
     return [(f"{OTHER}{one_line(other.name, 24)}", f"{short(theirs)} {apart}", "plain")]
 
 
-def _where(run: Run, sight: ChartData, lens: ChartView, cursor: int | None) -> str:
+def _where(run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None) -> str:
     if cursor is None:
         return steps_said(run)
     position = run.tree.find(run.series.id_at(cursor))
     name = f"step {cursor + 1}" if position is None else one_line(label(run.tree[position]), 24)
-    return f"┊ {name}{sight.x_said(run, lens, cursor)}"
+    return f"┊ {name}{chart_data.x_said(run, chart_view, cursor)}"
 
 
 def steps_said(run: Run) -> str:
@@ -510,17 +512,17 @@ def steps_said(run: Run) -> str:
     return f"{length} steps up to {one_line(label(head), 24)}"
 
 
-def _axis_said(run: Run, sight: ChartData, lens: ChartView) -> str:
-    if lens.axis is Axis.STEP:
+def _axis_said(run: Run, chart_data: ChartData, chart_view: ChartView) -> str:
+    if chart_view.axis is Axis.STEP:
         return ""
-    known = sight.axis(run, lens) is lens.axis
-    return f"by {lens.axis}" if known else f"by step: no {lens.axis} known"
+    known = chart_data.axis(run, chart_view) is chart_view.axis
+    return f"by {chart_view.axis}" if known else f"by step: {chart_view.axis} not reported"
 
 
-def _zoom_said(run: Run, lens: ChartView) -> str:
-    if lens.span is None:
+def _zoom_said(run: Run, chart_view: ChartView) -> str:
+    if chart_view.span is None:
         return ""
-    start, stop = lens.rows(run.series.length)
+    start, stop = chart_view.rows(run.series.length)
     return f"steps {start + 1}–{stop}"
 
 
@@ -563,9 +565,9 @@ class FocusChart(ChartMouse, can_focus=False):
             return line((text, self.tone("dim")))
         off = self._kept(width, self.body_rows).off if self.drawable else 0
         tones = {name: self.tone(name) for name in ("strong", "dim", "plain", "warm")}
-        return focus_heading(self.key, self.run, self.sight, self.lens, self.pointed, off).strip(
-            tones, width
-        )
+        return focus_heading(
+            self.key, self.run, self.chart_data, self.chart_view, self.pointed, off
+        ).strip(tones, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         if not self.drawable:
@@ -576,7 +578,7 @@ class FocusChart(ChartMouse, can_focus=False):
         column = (
             None
             if cursor is None
-            else self.sight.column(self.run, self.lens, cursor, 2 * figure.cells)
+            else self.chart_data.column(self.run, self.chart_view, cursor, 2 * figure.cells)
         )
         if column is None:
             return lines
@@ -589,7 +591,7 @@ class FocusChart(ChartMouse, can_focus=False):
         """The figure with a flag on its x axis where each alarm began."""
         run, axis = self.run, figure.lines[-2]
         columns = {
-            self.sight.column(run, self.lens, alarm.row, 2 * figure.cells)
+            self.chart_data.column(run, self.chart_view, alarm.row, 2 * figure.cells)
             for alarm in run.alarms.alarms
             if alarm.row < run.series.length
         }
@@ -616,10 +618,10 @@ class FocusChart(ChartMouse, can_focus=False):
         return _put(strip, cell, Segment("┊", self.tone("dim"))) if free else strip
 
     def _kept(self, width: int, height: int) -> Figure:
-        reach = self.sight.reach(self.run, self.lens)
-        stamp = (self.run.series, reach, self.lens, self.key, width, height)
+        reach = self.chart_data.reach(self.run, self.chart_view)
+        stamp = (self.run.series, reach, self.chart_view, self.key, width, height)
         if stamp != self._stamp:
-            curves = Curves(self.tone, self.run, self.key, self.sight, self.lens)
+            curves = Curves(self.tone, self.run, self.key, self.chart_data, self.chart_view)
             self._figure, self._stamp = curves.figure(width, height), stamp
         return self._figure
 
@@ -628,7 +630,7 @@ class FocusChart(ChartMouse, can_focus=False):
         if not self.drawable or (within and not 0 <= place < figure.cells):
             return None
         place = max(0, min(figure.cells - 1, place))
-        return self.sight.row(self.run, self.lens, 2 * place, 2 * figure.cells)
+        return self.chart_data.row(self.run, self.chart_view, 2 * place, 2 * figure.cells)
 
     def share_at(self, cell: int) -> float:
         figure = self._figure

@@ -25,9 +25,6 @@ from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 
-# Findings: what preflight found, a line a check, each filled in as its answer comes.
-
-
 CHECKS = {
     "rows": "rows load",
     "train": "to train on",
@@ -58,12 +55,12 @@ SHOWN = frozenset(list(CHECKS)[:7])
 TOLD = ("signal",)
 """Checks that are made on demand, and then have a line when they pass too."""
 BY_NAME = ("environments", "scenarios", "args")
-"""Checks made once an environment: where they pass, its name says enough."""
+"""Checks made once per environment; a passed one shows the name only."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
 LABEL = 14
 SHORT, LONG = 300, 4000
 """Characters of one part of a finding, in the pane and where all of it is shown."""
-MORE = "{launch.details} shows all that was found"
+MORE = "{launch.details} shows all findings"
 
 
 class Findings(ClickableText):
@@ -291,9 +288,6 @@ class RunForm(Grid):
 
 
 _SPECS: dict[str, NumberField] = {spec.key: spec for spec in NUMBERS}
-
-
-# FilterField: where a list's filter is typed; it is in sight for as long as it has a text.
 
 
 class FilterField(Input):

@@ -1,4 +1,4 @@
-"""GroupGrid: the groups of a step, of many steps, or what they wasted: one pane, three faces."""
+"""GroupGrid: the groups of one step, of many steps, or their waste: one pane, three views."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ LEAST_STRIP = 10
 
 @dataclass(frozen=True)
 class RewardFace:
-    """Draws rows with a pane's tones."""
+    """Draws the rewards of one step."""
 
     tone: Toned
     groups: GroupRows
     history: GroupHistory
 
     def names(self, width: int) -> Strip:
-        """What the columns are."""
+        """The header line."""
         scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
-        text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'spread':<8}{scale}"
-        past = f"until now: colour mean, height spread, {ALL_SOLVED} {ALL_FAILED} none"
+        text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'std':<8}{scale}"
+        past = f"so far: colour mean, height std, {ALL_SOLVED} {ALL_FAILED} none"
         room = _strip_room(width)
-        past = past if len(past) <= room else "until now" if room >= LEAST_STRIP else ""
+        past = past if len(past) <= room else "so far" if room >= LEAST_STRIP else ""
         return line((text + past.rjust(max(0, width - len(text) - 1)), self.tone("faint")))
 
     def row(self, row: GroupRow, width: int, picked: bool) -> Strip:
@@ -113,7 +113,7 @@ def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> l
 
 
 def verdict(row: GroupRow) -> str:
-    """What a group teaches, in few words; nothing where it teaches."""
+    """Why a group has no signal, in few words; empty where it has."""
     if row.stats is None:
         return "waiting"
     if not row.whole:
@@ -156,8 +156,8 @@ def _strip_room(width: int) -> int:
 MARGIN = 1
 """Cells at either side."""
 LEGENDS = (
-    f"colour mean · height spread · {ALL_SOLVED} all good · {ALL_FAILED} all bad",
-    f"colour mean, height spread, {ALL_SOLVED} {ALL_FAILED} none",
+    f"colour mean · height std · {ALL_SOLVED} all good · {ALL_FAILED} all bad",
+    f"colour mean, height std, {ALL_SOLVED} {ALL_FAILED} none",
 )
 """What the field's cells mean; the longest that has room."""
 
@@ -200,7 +200,7 @@ class StripFace:
     def said(self, width: int) -> str:
         """How many steps a column is; empty where it is one."""
         every = bins(*self.span, max(1, width - 2 * MARGIN)).step
-        return f"a column is {every} steps, the last drawn" if every > 1 else ""
+        return f"a column is {every} steps, the last one drawn" if every > 1 else ""
 
     def _shown(self, first: int, stop: int) -> int:
         here = self.cursor
@@ -264,24 +264,24 @@ def _on(style: Style | None, under: Style) -> Style:
 
 
 BAR = 10
-NARROW_WASTE = 74
+NARROW_WASTE = 78
 """Cells across below which only the shares are shown."""
 
 
 @dataclass(frozen=True)
 class WasteFace:
-    """Draws tasks with a pane's tones."""
+    """Draws the waste per task."""
 
     tone: Toned
     exact: bool
     """Whether the tokens were counted, not shared out evenly."""
 
     def names(self, width: int) -> Strip:
-        """What the columns are."""
+        """The header line."""
         slug = _waste_slug_width(width)
         text = f" {'task':<{slug}} {'no gradient':<{BAR + 6}}"
         if width >= NARROW_WASTE:
-            text += f" {'rollouts':>13}  {'tokens':>6}  {ALL_SOLVED} good  {ALL_FAILED} bad"
+            text += f" {'rollouts':>13}  {'tokens':>6}  {ALL_SOLVED} solved  {ALL_FAILED} failed"
         return line((text, self.tone("faint")))
 
     def row(self, task: TaskWaste, width: int, picked: bool) -> Strip:
@@ -296,7 +296,7 @@ class WasteFace:
         if width >= NARROW_WASTE:
             rollouts = f"{short(task.idle)} of {short(task.rollouts)}"
             tokens = f"{'' if self.exact else '≈'}{short(round(task.idle_tokens))}"
-            counts = f"  {short(task.all_solved):>6}  {short(task.all_failed):>5}"
+            counts = f"  {short(task.all_solved):>8}  {short(task.all_failed):>8}"
             parts.append((f" {rollouts:>13}  {tokens:>6}{counts}", self.tone("dim")))
         return line(*parts)
 
@@ -322,7 +322,7 @@ class Face(StrEnum):
     """What the pane shows."""
 
     REWARDS = "rewards"
-    STRIP = "step by step"
+    STRIP = "by step"
     WASTE = "waste"
 
     @property
@@ -337,7 +337,7 @@ class GroupGrid(LinesView):
     run: reactive[Run] = reactive(Run, repaint=False)
     order: reactive[Order] = reactive(Order.TASK, repaint=False)
     face: reactive[Face] = reactive(Face.REWARDS, repaint=False)
-    lens: reactive[ChartView] = reactive(ChartView, repaint=False)
+    chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     """What of it the charts show; the strip shows the same steps."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row of the lineage under the crosshair; None for the step under way."""
@@ -382,8 +382,11 @@ class GroupGrid(LinesView):
     def watch_pinned(self) -> None:
         self._follow()
 
-    def watch_lens(self, before: ChartView, lens: ChartView) -> None:
-        if self.face is Face.STRIP and (before.span, before.end) != (lens.span, lens.end):
+    def watch_chart_view(self, before: ChartView, chart_view: ChartView) -> None:
+        if self.face is Face.STRIP and (before.span, before.end) != (
+            chart_view.span,
+            chart_view.end,
+        ):
             self.redraw()
 
     def watch_face(self) -> None:
@@ -454,11 +457,11 @@ class GroupGrid(LinesView):
             return ["waste", wasted, f"{short_of} steps to count" if short_of else "worst first"]
         if self.face is Face.STRIP:
             binned = self._strip.said(self.width)
-            return ["groups step by step", *([binned] if binned else []), *idle]
+            return ["groups by step", *([binned] if binned else []), *idle]
         if not self.groups.rows:
             return ["groups"]
         name = one_line(self.groups.name, 40)
-        held = [keyed("pinned, {live.leave} follows")] if self.pinned is not None else []
+        held = [keyed("pinned, {live.leave} unpins")] if self.pinned is not None else []
         by = f"sampled by {one_line(self.groups.sampler, 24)}"
         return [name, *held, self.groups.summary, *idle, str(self.order), by]
 
@@ -477,7 +480,7 @@ class GroupGrid(LinesView):
 
     @property
     def named(self) -> int:
-        """1 where there is room for a line with the columns' names."""
+        """1 where there is room for a header line."""
         least = NAMES_FROM if self.face is Face.REWARDS else 3
         return int(bool(self.slugs) and self.body_rows >= least)
 
@@ -497,7 +500,7 @@ class GroupGrid(LinesView):
 
     @property
     def _strip(self) -> StripFace:
-        span = self.lens.rows(self.run.series.length)
+        span = self.chart_view.rows(self.run.series.length)
         return StripFace(self.tone, self.run, self.marks, span, self.pointed)
 
     def _line(self, at: int, width: int, picked: bool) -> Strip:
@@ -510,8 +513,8 @@ class GroupGrid(LinesView):
 
     def _nothing(self) -> str:
         if self.run.training and self.cursor is None:
-            return "Rewards appear here, task by task, as rollouts arrive."
-        return "This step came without groups."
+            return "Rewards appear here, task by task, as rollouts are graded."
+        return "This step has no groups."
 
     # The cursor
 

@@ -1,4 +1,4 @@
-"""LinesView: lines drawn by hand; those in sight are drawn, those that changed repainted."""
+"""LinesView: a pane that draws only visible lines and repaints only changed ones."""
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -201,9 +201,6 @@ def fit_text(text: str, width: int) -> str:
     if cell_len(text) > width:
         return set_cell_size(text, max(0, width - 1)) + "…" * (width > 0)
     return set_cell_size(text, max(0, width))
-
-
-# TextPane: lines of text that scroll; a line that stays the same is not drawn again.
 
 
 def resize_virtually(view: ScrollView, size: Size) -> None:

@@ -29,14 +29,14 @@ TOKENS_MOST = 600
 CELL = 20
 """Cells of one token and its value."""
 MEANINGS = {
-    Shade.LOGPROB: "logprob when it was sampled",
-    Shade.RATIO: "likelihood now / when it was sampled",
-    Shade.ADVANTAGE: "advantage: made rarer … likelier",
+    Shade.LOGPROB: "logprob when sampled",
+    Shade.RATIO: "importance ratio π/π_old",
+    Shade.ADVANTAGE: "advantage: − pushed down … + pushed up",
 }
 
 
 def flow(pieces: Sequence[str], shaded: Shaded) -> Content:
-    """The tokens as the text that they are, each in its shade."""
+    """The tokens as text, shaded."""
     places = [*shaded.places, *[None] * len(pieces)]
     return Content("").join(
         Content.styled(clean(piece).replace("\t", "    "), _colour(place))
@@ -45,11 +45,11 @@ def flow(pieces: Sequence[str], shaded: Shaded) -> Content:
 
 
 def legend(shaded: Shaded) -> Content:
-    """What the shades stand for, on one line."""
+    """Legend of the token shading, in one line."""
     low, high = shaded.ends
     ramp = Content("").join(Content.styled("█", colour) for colour in RAMP)
     named = Content.styled(f"{MEANINGS[shaded.by]}   {low} ", MUTED)
-    unknown = "   (not known of some)" if None in shaded.places else ""
+    unknown = "   (some unknown)" if None in shaded.places else ""
     return named + ramp + Content.styled(f" {high}{unknown}", MUTED)
 
 
@@ -95,7 +95,7 @@ INDENT = 2
 
 @dataclass(frozen=True)
 class Reading:
-    """How a rollout is read: what shades its tokens, and what is known beside its turns."""
+    """How a rollout is shown: the token shading, and data beside its turns."""
 
     shade: Shade = Shade.LOGPROB
     advantage: float | None = None
@@ -127,7 +127,7 @@ def rollout_lines(
         lines += _event(event, reading, turn, width)
         turn += event.sample is not None
     if not events.events:
-        lines.append(Content.styled("the service keeps no conversation of this rollout", MUTED))
+        lines.append(Content.styled("the service has no conversation for this rollout", MUTED))
         if trace.completion:
             lines += [Content(), *_said("assistant", trace.completion, width)]
     error = trace.error or next((event.error for event in events.events if event.error), None)
@@ -154,7 +154,7 @@ def role_of(event: TraceEvent) -> str:
 
 
 def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
-    """Which characters were removed, where any was, and what stands for them."""
+    """Which control characters were replaced, and by what."""
     found: Counter[str] = Counter()
     for event in events.events:
         for text in _texts(event):
@@ -162,7 +162,7 @@ def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
     if not found:
         return
     which = "  ".join(f"{picture} ×{count}" for picture, count in found.most_common(6))
-    text = f"␛ removed ×{found.total()}, shown as pictures:  {which}"
+    text = f"␛ removed ×{found.total()}, shown as symbols:  {which}"
     yield from Content.styled(text, "bold $warning").wrap(width)
     yield Content()
 
@@ -217,7 +217,7 @@ def _sampled(
     pieces = event.tokens or ()
     if len(pieces) != len(sample.output_token_ids):
         yield from _said(role_of(event), event.text or "", width)
-        yield from _indented(_summed(sample, "   (pieces unknown: not shaded)"), width)
+        yield from _indented(_summed(sample, "   (token texts unknown: not shaded)"), width)
         return
     shaded = _shaded(sample, reading, turn)
     yield Content.styled(role_of(event), f"bold {MUTED}")
@@ -333,9 +333,6 @@ class RolloutPane(TextPane):
                 self.scroll_to(y=max(0, line - self.size.height // 2), animate=False)
 
 
-# RolloutColumns: a group's rollouts side by side, best first, each with its advantage.
-
-
 LEAST_COLUMN, MOST_COLUMN = 24, 60
 """Cells of a column."""
 GAP = 2
@@ -355,7 +352,7 @@ class Answer:
     """None where the service does not say."""
     tokens: int | None = None
     text: str | None = None
-    """What it said; None until it is read."""
+    """Its text; None until it is read."""
     ended: str = ""
     """Why it ended, as the service says."""
 
@@ -472,7 +469,9 @@ class RolloutColumns(LinesView, can_focus=True):
 
     def _text(self, one: Answer) -> list[str]:
         if one.text is None:
-            told = "reading …" if one.trace_id else "The service does not say which rollout."
+            told = (
+                "reading …" if one.trace_id else "The service does not say which rollout this is."
+            )
             said = self.unread or told
         else:
             said = clean(one.text).replace("\t", "    ") or "(nothing)"
