@@ -3,15 +3,18 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from hud_tui.cli import connect
 from hud_tui.cli import models as headless_checkpoints
 from hud_tui.client import submit
 from hud_tui.client import transport as client_http
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound
+from hud_tui.settings import Settings
 from tests.conftest import Served
 from tests.service.clients import in_process
 from tests.service.headless import Command, Result, commands, point_at
@@ -220,10 +223,10 @@ def meddle(
             return after(request) or answer
 
     class Meddled(HudClient):
-        def __init__(self, settings: object) -> None:
-            super().__init__(settings, Meddler())  # type: ignore[arg-type]
+        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
+            super().__init__(settings, Meddler(), *more)
 
-    monkeypatch.setattr("hud_tui.client.client.HudClient", Meddled)
+    monkeypatch.setattr(connect, "HudClient", Meddled)
 
 
 async def test_a_body_that_is_not_json(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,10 +322,10 @@ async def test_a_submission_that_never_arrived_says_so(
             return await super().handle_async_request(request)
 
     class DeafClient(HudClient):
-        def __init__(self, settings: object) -> None:
-            super().__init__(settings, Deaf())  # type: ignore[arg-type]
+        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
+            super().__init__(settings, Deaf(), *more)
 
-    monkeypatch.setattr("hud_tui.client.client.HudClient", DeafClient)
+    monkeypatch.setattr(connect, "HudClient", DeafClient)
     result = await hud("run", "arith", "--steps", "1", "-y")
     assert (result.code, result.error["type"]) == (7, "unclear")
     assert (result.error["outcome"], "no new run" in result.error["hint"]) == ("unknown", True)

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service import session
 from hud_tui.service.managed_run import IN_A_ROW
 from hud_tui.service.service import Service
 from hud_tui.service.store.events import after
@@ -86,9 +85,9 @@ async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
 
 
 async def test_a_step_that_finds_no_open_file_is_taken_again(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, failures = session.take, [2]
+    take, failures = engine.optim_step, [2]
 
     async def short_of_files(*given: Any) -> Any:
         if failures[0]:
@@ -96,7 +95,7 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
             raise OSError(errno.EMFILE, "Too many open files")
         return await take(*given)
 
-    monkeypatch.setattr(session, "take", short_of_files)
+    monkeypatch.setattr(engine, "optim_step", short_of_files)
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=2)
     status = await ended(http, job_id)

@@ -1,12 +1,13 @@
 """Writes whose answer says nothing: what became of them is found out, and said."""
 
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
+from hud_tui.cli import connect, watch
 from hud_tui.cli import models as headless_checkpoints
-from hud_tui.cli import watch
 from hud_tui.client import submit, transport
 from hud_tui.client.client import HudClient
 from hud_tui.settings import Settings
@@ -81,10 +82,10 @@ def line(
             return answer
 
     class Client(HudClient):
-        def __init__(self, settings: Settings) -> None:
-            super().__init__(settings, Lying())
+        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
+            super().__init__(settings, Lying(), *more)
 
-    monkeypatch.setattr("hud_tui.client.client.HudClient", Client)
+    monkeypatch.setattr(connect, "HudClient", Client)
     return line
 
 

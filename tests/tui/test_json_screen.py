@@ -47,7 +47,7 @@ async def test_a_job_s_status_is_folded_searched_and_copied(served: Served) -> N
         await app.until(lambda: path(app) == "job.parameters.loss_fn")
         await app.press("n", "n", "n", "N")
         assert path(app) == "checkpoints[0].loss_fn"
-        assert "2 of 3 matches" in str(screen(app).query_one("#json-title").render())
+        assert "3 of 4 matches" in str(screen(app).query_one("#json-title").render())
         await app.press("y")
         assert app.app.clipboard == "checkpoints[0].loss_fn"
         await app.press("Y")
