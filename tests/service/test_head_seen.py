@@ -110,14 +110,14 @@ async def test_a_loop_does_not_undo_what_somebody_else_chose(
     model = await fork(http)
     first, second, third = await steps(http, model, 3)
     trainer = TrainingClient(model["id"], client)
-    read = client.checkpoints
+    read = trainer.client.checkpoints
 
     async def slow(model_id: str) -> object:
         seen = await read(model_id)
         await set_head(http, model_id, first)
         return seen
 
-    monkeypatch.setattr(client, "checkpoints", slow)
+    monkeypatch.setattr(trainer.client, "checkpoints", slow)
     with pytest.raises(HudConflict, match=f"not {third}"):
         await trainer.set_head(second)
     assert await head(http, model) == first
