@@ -512,7 +512,7 @@ class RunRecord(Response):
     reward_last: float | None = None
     """The same of its newest five."""
     points: list[float] = Field(default_factory=list)
-    """Its mean rewards in order, at most 64: each the mean of so many steps."""
+    """Its mean rewards in order, at most 32: each the mean of so many steps."""
     stride: int = 1
     """How many steps a point stands for; the last one may be of fewer."""
     heldout: float | None = None

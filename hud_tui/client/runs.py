@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.run import job_model_id
-from hud_tui.rl.runs import RunRow, RunSeries, row_of, row_of_job
+from hud_tui.rl.run_overlay import RunSeries
+from hud_tui.rl.runs import RunRow, row_of, row_of_job
 from hud_tui.rl.text import seconds
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model, RunRecord
+from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -73,11 +74,11 @@ class RunList:
         self.rows: tuple[RunRow, ...] = ()
         """As of the last reading; the very same tuple as long as nothing changed."""
         self._client, self._notes, self._sweeps = client, notes, sweeps
-        self._records: dict[str, RunRecord] = {}
+        self._known: dict[str, RunRow] = {}
         self._revision = 0
         self._polled: _Polled | None = None
-        self._noted: dict[str, str] = {}
-        self._swept: dict[str, str] = {}
+        self._own: tuple[dict[str, str], dict[str, str]] = {}, {}
+        """Notes and sweeps as of the last reading."""
         self._budget = Budget(per_minute, clock)
         self._clock = clock
         self._series: dict[str, tuple[RunSeries, frozenset[str]]] = {}
@@ -113,12 +114,33 @@ class RunList:
                     raise
                 self._polled = _Polled(self._client, self._budget, self._clock)
         if self._polled is not None:
-            changed = await self._polled.read(marked)
-        notes, sweeps = dict(self._notes()), dict(self._sweeps())
-        if changed or (notes, sweeps) != (self._noted, self._swept):
-            self._noted, self._swept = notes, sweeps
-            self.rows = self._listed()
+            changed = {}
+            if await self._polled.read(marked):
+                changed = {row.id: row for row in self._polled.rows()}
+                self._known = {id_: r for id_, r in self._known.items() if id_ in changed}
+        self._take(changed)
         return self.rows
+
+    def _take(self, changed: Mapping[str, RunRow]) -> None:
+        """Take in rows that may have changed, and what was written here of any."""
+        own = dict(self._notes()), dict(self._sweeps())
+        whole = own != self._own
+        self._own = own
+        fresh = {**self._known, **changed} if whole else changed
+        rows = {id_: self._with_own(row) for id_, row in fresh.items()}
+        rows = {id_: row for id_, row in rows.items() if self._known.get(id_) != row}
+        if not rows and len(self._known) == len(self.rows):
+            return
+        self._known |= rows
+        self.rows = tuple(newest_first(self._known.values()))
+
+    def _with_own(self, row: RunRow) -> RunRow:
+        """With the note and the sweep that are known of it here."""
+        notes, sweeps = self._own
+        note, sweep = notes.get(row.id, ""), row.sweep or sweeps.get(row.id, "")
+        if (note, sweep) == (row.note, row.sweep):
+            return row
+        return replace(row, note=note, sweep=sweep)
 
     async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
         """A run's steps so far, with these metrics; grows where it is asked for again.
@@ -142,40 +164,23 @@ class RunList:
         self._series[run_id] = series, known
         return series
 
-    async def _follow(self) -> bool:
-        """Read what has changed since the last time; whether anything has."""
-        since, offset, revision, seen = self._revision, 0, None, False
+    async def _follow(self) -> dict[str, RunRow]:
+        """The rows that have changed since the last time."""
+        changed: dict[str, RunRow] = {}
+        since, offset, revision = self._revision, 0, None
         while True:
             page = await self._client.run_page(since, offset)
-            revision = page.revision if revision is None else revision
             if page.revision < since:  # another database: begin anew
-                self._records.clear()
-                self._series.clear()
-                since, offset, revision = 0, 0, None
-                self._revision = 0
+                self._known, self._series = {}, {}
+                changed, since, offset, revision = {}, 0, 0, None
                 continue
-            self._records |= {record.id: record for record in page.items}
-            seen = seen or bool(page.items)
+            revision = page.revision if revision is None else revision
+            changed |= {record.id: row_of(record) for record in page.items}
             offset += len(page.items)
             if not page.items or offset >= page.total:
                 break
         self._revision = revision
-        return seen
-
-    def _listed(self) -> tuple[RunRow, ...]:
-        if self._polled is not None:
-            fresh = self._polled.rows()
-        else:
-            fresh = [row_of(record) for record in self._records.values()]
-        known = {row.id: row for row in self.rows}
-        return tuple(newest_first(self._with_own(row, known.get(row.id)) for row in fresh))
-
-    def _with_own(self, row: RunRow, before: RunRow | None) -> RunRow:
-        """With what is known of it here; the same object where nothing of it changed."""
-        note, sweep = self._noted.get(row.id, ""), row.sweep or self._swept.get(row.id, "")
-        if note or sweep != row.sweep:
-            row = replace(row, note=note, sweep=sweep)
-        return before if before is not None and before == row else row
+        return changed
 
 
 def newest_first(rows: Iterable[RunRow]) -> list[RunRow]:

@@ -6,19 +6,17 @@ ones are laid over each other in one chart, beside the table of what differs bet
 """
 
 import json
-from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, nan
+from functools import lru_cache
+from math import isfinite
 from statistics import fmean, stdev
 from typing import Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.rl.axes import Axis, time_said
-from hud_tui.rl.curves import Bucket, Curve
+from hud_tui.rl.axes import time_said
 from hud_tui.rl.filter import Fields, parse_terms
-from hud_tui.rl.metrics import metric, metrics_of, short
+from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.own_numbers import last_evaluation
 from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import age, one_line, seconds, spaced
@@ -52,7 +50,7 @@ class RunRow:
     reward: float | None = None
     """Mean over its newest steps."""
     points: tuple[float, ...] = ()
-    """Its rewards in order, shape (≤ 64,)."""
+    """Its rewards in order, shape (≤ 32,)."""
     heldout: float | None = None
     evaluation: Evaluation | None = None
     no_gradient: float | None = None
@@ -93,6 +91,12 @@ class RunRow:
         return max(0, self.steps - self.step) * self.step_s
 
 
+@lru_cache(4096)
+def _said_once(text: str, limit: int) -> str:
+    """`one_line`, of texts that many rows have in common."""
+    return one_line(text, limit)
+
+
 def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
     """The row of what the embedded service says of a run.
 
@@ -105,17 +109,17 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
     return RunRow(
         id=record.id,
         model_id=record.model_id,
-        model=one_line(record.model or record.model_id, 100),
-        name=one_line(record.name or "", 200),
+        model=_said_once(record.model or record.model_id, 100),
+        name=_said_once(record.name or "", 200),
         kind=record.kind,
-        taskset=one_line(record.taskset or "", 100),
-        start=one_line(record.start or record.forked_from or record.base or "", 100),
+        taskset=_said_once(record.taskset or "", 100),
+        start=_said_once(record.start or record.forked_from or record.base or "", 100),
         parameters=given,
-        loss=one_line(record.loss_fn or given.get("loss_fn") or "", 40),
+        loss=_said_once(record.loss_fn or given.get("loss_fn") or "", 40),
         lr=_number(given.get("learning_rate"), record.learning_rate),
         group_size=_whole(given.get("group_size")),
         seed=_whole(given.get("seed")),
-        engine=one_line(record.engine or "", 20),
+        engine=_said_once(record.engine or "", 20),
         reward_first=_finite(record.reward_first),
         reward=_finite(record.reward_last),
         points=tuple(record.points),
@@ -123,16 +127,16 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         evaluation=record.evaluation,
         no_gradient=_finite(record.no_gradient),
         alarms=record.alarms,
-        alarm=one_line(record.alarm or "", 20),
-        alarm_title=one_line(record.alarm_title or "", 60),
+        alarm=_said_once(record.alarm or "", 20),
+        alarm_title=_said_once(record.alarm_title or "", 60),
         step=record.step,
         steps=record.steps,
         tokens=record.tokens,
         duration_s=_finite(record.busy_s),
-        status=one_line(record.status or "", 20),
+        status=_said_once(record.status or "", 20),
         created_at=record.created_at,
         stepped_at=record.stepped_at,
-        sweep=one_line(sweep or "", 100),
+        sweep=_said_once(sweep or "", 100),
         note=(notes or {}).get(record.id, ""),
     )
 
@@ -141,7 +145,7 @@ SHORTEST_PREFIX = 4
 """Characters of an id that are enough to name it where only one begins so."""
 ENDS = 5
 """Steps whose mean is a run's reward at its beginning, and at its end."""
-MOST_POINTS = 64
+MOST_POINTS = 32
 
 
 def row_of_job(
@@ -743,172 +747,3 @@ def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGrou
     rewards = [row.reward for row in rows if row.reward is not None]
     std = stdev(rewards) if len(rewards) > 1 else None
     return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std)
-
-
-# Steps as columns, and runs laid over each other.
-
-
-class RunSeries:
-    """A run's steps, as they grow. Step, time and tokens count from the run's own beginning."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        """Checkpoint of each step, shape (N,)."""
-        self._xs: dict[Axis, array[float]] = {axis: array("d") for axis in Axis}
-        self._columns: dict[str, array[float]] = {}
-        self._curves: dict[str, Curve] = {}
-        self._origin: float | None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @classmethod
-    def of(cls, steps: Iterable[Checkpoint]) -> "RunSeries":
-        """Of the checkpoints that a run made, oldest first."""
-        series = cls()
-        for node in steps:
-            series.add(node.id, seconds(node.created_at), node.num_tokens or 0, metrics_of(node))
-        return series
-
-    def add(
-        self, id_: str, at: float | None, tokens: int, metrics: Mapping[str, float | None]
-    ) -> None:
-        """Append a step.
-
-        Args:
-            id_: Its checkpoint's.
-            at: When it was taken, in Unix seconds.
-            tokens: Generated for it.
-            metrics: Its numbers.
-        """
-        rows = len(self.ids)
-        self.ids.append(id_)
-        if at is not None and self._origin is None:
-            self._origin = at
-        times, counts = self._xs[Axis.TIME], self._xs[Axis.TOKENS]
-        before = times[-1] if times else 0.0
-        times.append(before if at is None else max(before, at - (self._origin or at)))
-        counts.append((counts[-1] if counts else 0.0) + max(0, tokens))
-        self._xs[Axis.STEP].append(rows + 1.0)
-        for key, value in metrics.items():
-            column = self._columns.setdefault(key, array("d"))
-            column.extend([nan] * (rows - len(column)))
-            column.append(nan if value is None else value)
-
-    def x(self, axis: Axis) -> Sequence[float]:
-        """Where each step stands, shape (N,), never falling; seconds for time."""
-        return self._xs[axis]
-
-    @property
-    def keys(self) -> list[str]:
-        """Metrics that any step has."""
-        return list(self._columns)
-
-    def curve(self, key: str, weight: float) -> Curve | None:
-        """The metric's curve, as long as the run; None if no step has it."""
-        column = self._columns.get(key)
-        if column is None:
-            return None
-        column.extend([nan] * (len(self.ids) - len(column)))
-        curve = self._curves.get(key)
-        if curve is None:
-            curve = self._curves[key] = Curve(column, weight)
-        curve.follow(len(self.ids), weight)
-        return curve
-
-
-@dataclass(frozen=True)
-class Line:
-    """One run in the chart."""
-
-    row: RunRow
-    buckets: Sequence[Bucket]
-    """What is drawn, a bucket a column that has a number."""
-    rows: tuple[int, int]
-    """Steps in sight: first, and one past the last."""
-    last: float
-    """Its smoothed value at the right end of what is in sight; NaN if there is none."""
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """Runs in one chart."""
-
-    key: str
-    """The metric."""
-    axis: Axis
-    low: float
-    high: float
-    """Of the x axis."""
-    lines: Sequence[Line]
-    """The best first, by the metric's last smoothed value: so is the legend."""
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """Least and greatest value that is drawn; NaN twice if none is."""
-        drawn = [bucket for line in self.lines for bucket in line.buckets]
-        if not drawn:
-            return nan, nan
-        return min(bucket.low for bucket in drawn), max(bucket.high for bucket in drawn)
-
-
-def overlay(
-    runs: Sequence[tuple[RunRow, RunSeries]],
-    key: str,
-    axis: Axis = Axis.STEP,
-    width: int = 80,
-    weight: float = 0.0,
-    window: tuple[float, float] | None = None,
-) -> Overlay:
-    """Lay runs over each other, each from its own beginning.
-
-    Args:
-        runs: What is marked, in any order.
-        key: The metric, by the vocabulary's key.
-        axis: What they are aligned by.
-        width: Columns of the chart; braille has two a cell.
-        weight: Of the moving average.
-        window: Least and greatest x in sight; None for all. O(runs · width · log steps).
-    """
-    xs = [series.x(axis) for _, series in runs if len(series)]
-    low = min((x[0] for x in xs), default=0.0)
-    high = max((x[-1] for x in xs), default=1.0)
-    low, high = window or (low, high)
-    high = max(high, low + 1e-9)
-    lines = [_line(row, series, key, axis, (low, high, width), weight) for row, series in runs]
-    return Overlay(key, axis, low, high, ordered(lines, key))
-
-
-def _line(
-    row: RunRow,
-    series: RunSeries,
-    key: str,
-    axis: Axis,
-    frame: tuple[float, float, int],
-    weight: float,
-) -> Line:
-    low, high, width = frame
-    at, curve = series.x(axis), series.curve(key, weight)
-    if curve is None or not len(series):
-        return Line(row, (), (0, 0), nan)
-    start = bisect_left(at, low)
-    stop = bisect_right(at, high)
-    if stop <= start:
-        return Line(row, (), (start, start), nan)
-    buckets = curve.buckets(at, low, high, width, (start, stop))
-    return Line(row, buckets, (start, stop), curve.ema.at(curve.column, stop - 1))
-
-
-def ordered(lines: Iterable[Line], key: str) -> list[Line]:
-    """Lines with the best first, by their last values; those without one last. A metric of which
-    neither more nor less is better has the greatest first."""
-    sign = -1 if metric(key).better >= 0 else 1
-    return sorted(lines, key=lambda line: sign * line.last if isfinite(line.last) else inf)
-
-
-def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 0.0) -> float:
-    """A run's smoothed value under a crosshair; NaN outside it, or where it has none."""
-    at, curve = series.x(axis), series.curve(key, weight)
-    if curve is None or not len(series) or x < at[0] or x > at[-1]:
-        return nan
-    return curve.ema.at(curve.column, bisect_right(at, x) - 1)

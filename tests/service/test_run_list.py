@@ -9,7 +9,8 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.client.runs import Budget, RunList
 from hud_tui.rl.axes import Axis
-from hud_tui.rl.runs import MOST_POINTS, RunRow, overlay
+from hud_tui.rl.run_overlay import overlay
+from hud_tui.rl.runs import MOST_POINTS, RunRow
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.service.store import runs

@@ -9,25 +9,23 @@ from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
+from hud_tui.rl.run_overlay import RunSeries, overlay, value_at
 from hud_tui.rl.runs import (
     COLUMNS,
     MOST_POINTS,
     USUAL,
     RunRow,
-    RunSeries,
     column,
     columns,
     differences,
     evaluation_said,
     group_rows,
-    overlay,
     parse_filter,
     row_of,
     row_of_job,
     sort_rows,
     sparkline,
     thinned,
-    value_at,
 )
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, RunRecord
 
@@ -307,6 +305,19 @@ def test_runs_are_laid_over_each_other_from_their_own_beginning() -> None:
     assert [line.rows for line in zoomed.lines] == [(2, 4), (2, 3)]
     assert value_at(fast, "reward_mean", Axis.TIME, 2.5) == 0.7
     assert isnan(value_at(slow, "reward_mean", Axis.STEP, 4.0)), "it has no such step"
+
+
+def test_a_smoothed_overlay_draws_the_average_alone() -> None:
+    made = series([0.0, 1.0, 1.0, 1.0])
+    [line] = overlay([(run("a"), made)], "reward_mean", width=4, weight=0.5).lines
+    assert [bucket.smooth for bucket in line.buckets] == pytest.approx([0, 2 / 3, 6 / 7, 14 / 15])
+    assert all(bucket.low == bucket.high == bucket.smooth for bucket in line.buckets)
+    assert line.last == line.buckets[-1].smooth
+    late = RunSeries()
+    late.add("a", None, 1, {})
+    late.add("b", None, 1, {"entropy": 0.5})
+    [line] = overlay([(run("b"), late)], "entropy", width=2, weight=0.5).lines
+    assert [bucket.column for bucket in line.buckets] == [1]
 
 
 def test_an_overlay_of_nothing_is_empty() -> None:

@@ -19,7 +19,7 @@ from hud_tui.wire import Checkpoint, Group
 
 ENDS = 5
 """Steps whose mean is the reward at a run's beginning, and at its end."""
-MOST_POINTS = 64
+MOST_POINTS = 32
 """Points of the reward's course; when there are so many, each two become one."""
 LOOKED_AT = 64
 """Rollouts of a step that are looked at for the job they belong to."""

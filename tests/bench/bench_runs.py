@@ -1,0 +1,141 @@
+"""The table of all runs: 10 000 rows, and 20 runs of 10 000 steps in one chart.
+
+Run: python -m tests.bench.bench_runs
+The times are given as multiples of a floor measured in the same process, so that a slow machine
+gives the same. The list is read by the client from a service over its store, in one process: what
+the network adds is not in it.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from math import sin
+from pathlib import Path
+from time import perf_counter, time
+
+from hud_tui.client.runs import RunList
+from hud_tui.rl.axes import Axis
+from hud_tui.rl.run_overlay import RunSeries, overlay
+from hud_tui.rl.runs import RunRow, parse_filter, sort_rows
+from hud_tui.service.service import Service
+from hud_tui.service.store.db import Db
+from tests.bench.timing import best_s, floor_s
+from tests.service.clients import fork_of, in_process
+from tests.toy_engine import ToyEngine
+
+RUNS, LINES, STEPS, WIDTH = 10_000, 20, 10_000, 400
+TABLE_MS, TABLE_FLOORS = 50.0, 9.0
+"""Filter and two sorts; the goal, and as a multiple of the floor, 5.4 ms on two quiet cores."""
+OVERLAY_MS, OVERLAY_FLOORS = 33.0, 6.0
+"""One repaint of the overlay at 400 columns of dots."""
+READ_MS, READ_FLOORS = 1000.0, 185.0
+"""All rows, from the request to the table."""
+POLL_MS, POLL_FLOORS = 16.0, 3.0
+"""One run has changed, from the request to the table."""
+
+
+def rows() -> list[RunRow]:
+    return [
+        RunRow(
+            id=f"{n:032x}",
+            model_id=f"m{n % 300}",
+            model=f"arith-rl-{n % 300}",
+            name=f"mixed on arith-rl-{n % 300}",
+            taskset=("mixed", "arith", "text")[n % 3],
+            lr=(1e-4, 3e-4, 1e-3)[n % 3],
+            group_size=(8, 16)[n % 2],
+            reward=sin(n) if n % 11 else None,
+            status=("running", "succeeded", "failed")[n % 3],
+            created_at=float(n),
+        )
+        for n in range(RUNS)
+    ]
+
+
+def series(number: int) -> RunSeries:
+    made = RunSeries()
+    for step in range(STEPS):
+        reward = sin(step / 999 + number)
+        made.add("", 1e9 + step * (1 + number / 9), 100 + step % 7, {"reward_mean": reward})
+    return made
+
+
+def table(known: list[RunRow]) -> None:
+    keep = parse_filter("lr:3e-4 reward>-.9 group:8..16 mixed", 1e9)
+    sort_rows([row for row in known if keep(row)], "-reward")
+    sort_rows(known, "model,-reward")
+
+
+def seed_runs(db: Db, model_id: str) -> None:
+    """So many runs that have ended, as the service keeps them."""
+    rewards = {"first": [0.1] * 5, "last": [0.9] * 5, "points": [0.123456789] * 30, "stride": 8}
+    parameters = {"learning_rate": 3e-4, "group_size": 8, "steps": 240, "loss_fn": "ppo", "seed": 0}
+    jobs, runs = [], []
+    at = time() - RUNS
+    for n in range(RUNS):
+        id_ = f"{n:08x}-0000-4000-8000-000000000000"
+        given = json.dumps({**parameters, "seed": n})
+        jobs.append(
+            (id_, f"run {n}", at + n, model_id, 240, 240, 60.0, given, "[" + "0," * 999 + "0]")
+        )
+        runs.append((id_, model_id, "arith", 240, at + n, at + n + 60, json.dumps(rewards), n + 1))
+    db.executemany(
+        "INSERT INTO job (id, kind, name, status, created_at, model_id, step, steps, busy_s,"
+        " parameters, tasks) VALUES (?, 'training', ?, 'succeeded', ?, ?, ?, ?, ?, ?, ?)",
+        jobs,
+    )
+    db.executemany(
+        "INSERT INTO run (id, model_id, taskset, steps, first_at, last_at, rewards, revision)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        runs,
+    )
+
+
+async def service() -> tuple[float, float]:
+    """Seconds to read all runs, and to read that one has changed."""
+    with tempfile.TemporaryDirectory() as directory:
+        running = Service(Path(directory) / "data", ToyEngine())
+        async with running, in_process(running) as client:
+            model = await fork_of(client)
+            await running.parts.store.write(seed_runs, model.id)
+            whole, polls = [], []
+            for _ in range(3):
+                read = RunList(client)
+                start = perf_counter()
+                assert len(await read.read()) == RUNS
+                whole.append(perf_counter() - start)
+            for n in range(5):
+                await client.rename_job(f"{n:08x}-0000-4000-8000-000000000000", f"name {n}")
+                start = perf_counter()
+                await read.read()
+                polls.append(perf_counter() - start)
+            return min(whole), min(polls)
+
+
+def main() -> int:
+    known = rows()
+    runs = [(known[n], series(n)) for n in range(LINES)]
+    for _, one in runs:
+        one.curve("reward_mean", 0.8)
+    sorted_s = best_s(lambda: table(known), 5)
+    drawn_s = max(
+        best_s(lambda axis=axis: overlay(runs, "reward_mean", axis, WIDTH, 0.8))  # type: ignore[misc]
+        for axis in Axis
+    )
+    read_s, poll_s = asyncio.run(service())
+    floor = floor_s()
+    found = (
+        (f"runs filter and two sorts, {RUNS} rows", sorted_s, TABLE_FLOORS, TABLE_MS),
+        (f"runs overlay, {LINES} × {STEPS} steps", drawn_s, OVERLAY_FLOORS, OVERLAY_MS),
+        (f"runs list read whole, {RUNS} runs", read_s, READ_FLOORS, READ_MS),
+        (f"runs list, one of {RUNS} changed", poll_s, POLL_FLOORS, POLL_MS),
+    )
+    for name, spent, floors, ms in found:
+        shown = f"{spent / floor:.2f} floors ({1000 * spent:.1f} ms)"
+        print(f"{name}: {shown}; goal {floors:.2f} ({ms:.0f} ms)")
+    return int(any(spent > floors * floor for _, spent, floors, _ in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
