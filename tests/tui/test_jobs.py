@@ -255,7 +255,7 @@ async def test_a_run_without_spread_shows_what_it_sampled_and_why_it_failed(
 ) -> None:
     monkeypatch.setattr("hud_tui.service.managed_run._grade", flat(hud_rollouts._grade))
     async with jobs_of(served, group_size=2, tasks_per_step=2) as flown:
-        await flown.until(lambda: "spread" in flown.said("#jobs-reason"))
+        await flown.until(lambda: "zero variance" in flown.said("#jobs-reason"))
         await opened(flown)
         assert "step 1 of 3" in flown.said("#jobs-title")
         part = screen(flown).part
@@ -270,7 +270,7 @@ async def test_a_run_without_spread_shows_what_it_sampled_and_why_it_failed(
         assert attempts[0] == f"attempt {part.attempts}{of}"
         assert attempts[-1] == f"attempt 1{of}: no spread, sampled again"
         assert len(attempts) == part.attempts
-        assert "spread" in flown.said("#jobs-reason")
+        assert "zero variance" in flown.said("#jobs-reason")
 
 
 def flat(grade: Any) -> Any:
