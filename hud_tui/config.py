@@ -3,21 +3,26 @@
 Unknown tables and fields are refused, so that a typo does not go unnoticed.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from itertools import combinations
 from os.path import expanduser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hud_tui.errors import BadTuning, HudUsage
+from hud_tui.errors import TABLE, BadTuning, HudUsage
 from hud_tui.keys import ACTIONS, VIEWS, Action, read_key, spell, types_text, with_keys
 from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pydantic_core import ErrorDetails
+
     from hud_tui.rl.alarms.notify import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
 
@@ -29,25 +34,14 @@ if TYPE_CHECKING:
 class Export:
     """Settings of exports."""
 
+    __pydantic_config__ = TABLE
+
     directory: str = ""
     """Directory of new files, ``~`` for home; empty: the current directory."""
 
-
-def read_export(given: object) -> Export:
-    """The table as typed values.
-
-    Raises:
-        BadTuning: With the name of what cannot be used.
-    """
-    if not isinstance(given, Mapping):
-        raise BadTuning("", "expected a table")
-    for name in given:
-        if name != "directory":
-            raise BadTuning(str(name), "unknown setting; expected directory")
-    directory = given.get("directory", "")
-    if not isinstance(directory, str) or "\0" in directory:
-        raise BadTuning("directory", "expected a path")
-    return Export(directory)
+    def __post_init__(self) -> None:
+        if "\0" in self.directory:
+            raise BadTuning("directory", "expected a path")
 
 
 # Safety: read-only mode. The table ``[safety]`` of the config.
@@ -60,6 +54,8 @@ OFF = frozenset({"", "0", "false", "no", "off"})
 @dataclass(frozen=True)
 class Safety:
     """Protection against mistakes."""
+
+    __pydantic_config__ = TABLE
 
     read_only: bool = False
     """Block requests that change the service or cost computation."""
@@ -84,25 +80,6 @@ NO_ANSWER = ReadOnly(
     "wait, or press {app.reconnect} to reconnect",
     OFFLINE,
 )
-
-
-def read_safety(given: object) -> Safety:
-    """The table as typed values; missing settings get their defaults.
-
-    Raises:
-        BadTuning: Names the invalid setting.
-    """
-    if not isinstance(given, Mapping):
-        raise BadTuning("", "expected a table")
-    known = {one.name for one in fields(Safety)}
-    for name in given:
-        if name not in known:
-            raise BadTuning(
-                str(name), f"unknown setting; expected one of {', '.join(sorted(known))}"
-            )
-    if not isinstance(given.get("read_only", False), bool):
-        raise BadTuning("read_only", "expected true or false")
-    return Safety(**given)
 
 
 def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> ReadOnly | None:
@@ -151,16 +128,87 @@ class Config:
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """Reader of each table; a reader raises `BadTuning`."""
-    from hud_tui.rl.alarms.notify import read_notify
-    from hud_tui.rl.alarms.thresholds import read_thresholds  # 30 ms that only a file need pay
+    from hud_tui.rl.alarms.notify import Notify
+    from hud_tui.rl.alarms.thresholds import Thresholds  # 30 ms that only a file need pay
 
-    return {
-        "alarms": read_thresholds,
-        "notify": read_notify,
-        "export": read_export,
-        "safety": read_safety,
-        "keys": read_keymap,
+    usual: dict[str, Any] = {
+        "alarms": Thresholds(),
+        "notify": Notify(),
+        "export": Export(),
+        "safety": Safety(),
     }
+    return {name: partial(read_table, table) for name, table in usual.items()} | {
+        "keys": read_keymap
+    }
+
+
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def read_table(usual: T, given: object) -> T:
+    """A table as typed values; what it leaves out is as `usual`.
+
+    Raises:
+        BadTuning: Names the invalid setting by its path, e.g. ``zero_variance.warn``.
+    """
+    from pydantic import TypeAdapter, ValidationError  # 40 ms that only a file need pay
+
+    text = json.dumps(_completed(usual, given), default=str)
+    try:
+        return TypeAdapter(type(usual)).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        bad, path = first.get("ctx", {}).get("error"), list(first["loc"])
+        if isinstance(bad, BadTuning):
+            raise BadTuning(".".join(filter(None, (*map(str, path), bad.name))), bad.why) from None
+        raise BadTuning(".".join(map(str, path)), _expected(usual, first)) from None
+
+
+def _completed(usual: "DataclassInstance", given: object) -> object:
+    """The table with the usual settings where it has none."""
+    if not isinstance(given, Mapping):
+        return given
+    known = {one.name: getattr(usual, one.name) for one in fields(usual)}
+    inner = {
+        name: _completed(known[name], table)
+        for name, table in given.items()
+        if is_dataclass(known.get(name))
+    }
+    return asdict(usual) | dict(given) | inner
+
+
+def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
+    """What a setting has to be, in words."""
+    bounds = error.get("ctx", {})
+    match error["type"]:
+        case "unexpected_keyword_argument":
+            table: Any = usual
+            for name in error["loc"][:-1]:
+                table = getattr(table, str(name))
+            known, noun = [one.name for one in fields(table)], getattr(table, "NOUN", "setting")
+            return f"unknown {noun}; expected one of {', '.join(known)}"
+        case "dataclass_type":
+            return "expected a table"
+        case "bool_type":
+            return "expected true or false"
+        case "int_type" | "int_from_float":
+            return "expected a whole number"
+        case "float_type" | "float_parsing":
+            return "expected a number"
+        case "finite_number":
+            return "expected a finite number"
+        case "greater_than":
+            return f"expected more than {bounds['gt']:g}"
+        case "greater_than_equal":
+            return f"expected {bounds['ge']:g} or more"
+        case "less_than_equal":
+            return f"expected at most {bounds['le']:g}"
+        case "enum":
+            return f"expected one of {bounds['expected']}".replace("'", "")
+        case "string_type":
+            return "expected text"
+        case _:
+            return error["msg"]
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:

@@ -214,6 +214,10 @@ def refused(
     return kinds.get(status, HudRefused)(status, detail, hint, retry_after)
 
 
+TABLE = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+"""How pydantic reads a table of the config file into a dataclass."""
+
+
 class BadTuning(ValueError):
     """A value of the config file that cannot be used: which one, and why."""
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui.config import read_table
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
 from hud_tui.rl.alarms.monitor import AlarmMonitor
-from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
+from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
@@ -24,7 +25,7 @@ from tests.tui.stage import LIVE, Stage
 from tests.tui.test_live import text_of
 
 LIMITS = {"info": 1e-9, "warn": 2e-9, "critical": 0.99, "warmup": 2, "hold": 1}
-EASY = read_thresholds({"zero_variance": LIMITS, "reward_plateau": {"enabled": False}})
+EASY = read_table(Thresholds(), {"zero_variance": LIMITS, "reward_plateau": {"enabled": False}})
 """Limits that the toy engine's groups are beyond from the third step on."""
 JUDGED = Options(thresholds=EASY)
 
@@ -147,7 +148,7 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
 
 async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
     model = await trained(served, 2)
-    limits = read_thresholds({"zero_variance": LIMITS | {"warmup": 0}})
+    limits = read_table(Thresholds(), {"zero_variance": LIMITS | {"warmup": 0}})
     async with cockpit(served, Start("status", model=model), options=Options(limits)) as flown:
         view = await open_alarms(flown)
         await flown.press("H")

@@ -11,10 +11,11 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import ReplayTransport, replay_client
 from hud_tui.client.transport import MOST_WEBHOOK_BYTES, post_webhook
+from hud_tui.config import read_table
 from hud_tui.errors import BadTuning
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.alarms.demos import demo
-from hud_tui.rl.alarms.notify import Notifier, Notify, read_notify
+from hud_tui.rl.alarms.notify import Notifier, Notify
 from hud_tui.settings import Start
 from hud_tui.tui import workspace
 from hud_tui.tui.app import HudApp, Options
@@ -84,7 +85,7 @@ def test_what_is_turned_off_or_below_the_level_is_not_told() -> None:
         ({"bell": 1}, "bell: expected true or false"),
         ({"level": "info"}, "level: expected warn or critical"),
         ({"level": []}, "level: "),
-        ({"cooldown_s": -1}, "cooldown_s: expected seconds"),
+        ({"cooldown_s": -1}, "cooldown_s: expected 0 or more"),
         ({"cooldown_s": float("nan")}, "cooldown_s: "),
         ({"cooldown_s": True}, "cooldown_s: "),
         ({"sound": True}, "sound: unknown setting"),
@@ -93,13 +94,13 @@ def test_what_is_turned_off_or_below_the_level_is_not_told() -> None:
 )
 def test_what_cannot_be_configured_is_named(table: Any, said: str) -> None:
     with pytest.raises(BadTuning, match=said):
-        read_notify(table)
+        read_table(Notify(), table)
 
 
 def test_the_table_is_typed() -> None:
     table = {"bell": False, "webhook": "https://h:8443/x?y=1", "level": "critical"}
-    assert read_notify(table) == Notify(False, True, table["webhook"], Level.CRITICAL)  # type: ignore[arg-type]
-    assert read_notify({}) == Notify()
+    assert read_table(Notify(), table) == Notify(False, True, table["webhook"], Level.CRITICAL)  # type: ignore[arg-type]
+    assert read_table(Notify(), {}) == Notify()
 
 
 async def test_a_webhook_is_one_small_post_without_a_key() -> None:

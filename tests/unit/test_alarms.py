@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hud_tui.config import read_table
 from hud_tui.rl.alarms import statistics
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES, Pathology, healthy, noise, row
 from hud_tui.rl.alarms.detector import Detector
 from hud_tui.rl.alarms.monitor import DETECTORS, DetectorSet
 from hud_tui.rl.alarms.statistics import Row
-from hud_tui.rl.alarms.thresholds import Thresholds, read_thresholds
+from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint, Group
@@ -199,9 +200,13 @@ def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]
 
 def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
     run = PATHOLOGIES["zero-variance"].rows()
-    off = read_thresholds({"zero_variance": {"enabled": False, "warn": 0.5, "critical": 1}})
+    off = read_table(
+        Thresholds(), {"zero_variance": {"enabled": False, "warn": 0.5, "critical": 1}}
+    )
     assert inspect(run, off).alarms == ()
-    high = read_thresholds({"zero_variance": {"info": 0.98, "warn": 0.99, "critical": 1.5}})
+    high = read_table(
+        Thresholds(), {"zero_variance": {"info": 0.98, "warn": 0.99, "critical": 1.5}}
+    )
     assert inspect(run, high).alarms == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.config import Export, read_export
+from hud_tui.config import Export, read_table
 from hud_tui.errors import BadTuning
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.export import (
@@ -143,8 +143,8 @@ def test_lists_of_models_jobs_and_rollouts() -> None:
 
 
 def test_where_files_go() -> None:
-    assert read_export({}) == Export() == Export("")
-    assert read_export({"directory": "~/runs"}).directory == "~/runs"
+    assert read_table(Export(), {}) == Export() == Export("")
+    assert read_table(Export(), {"directory": "~/runs"}).directory == "~/runs"
     for bad in (3, {"directory": 3}, {"directory": "a\0b"}, {"folder": "x"}):
         with pytest.raises(BadTuning):
-            read_export(bad)
+            read_table(Export(), bad)

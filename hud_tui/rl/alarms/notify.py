@@ -5,12 +5,15 @@ The table ``[notify]`` of the config says which, and how often an alarm is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from hud_tui.errors import BadTuning
+from annotated_types import Ge, Le
+
+from hud_tui.errors import TABLE, BadTuning
 from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.text import one_line
 from hud_tui.wire import JobStatus
@@ -23,6 +26,8 @@ MOST_S = 7 * 86_400.0
 class Notify:
     """Where alarms and the end of a run are sent."""
 
+    __pydantic_config__ = TABLE
+
     bell: bool = True
     """Ring the terminal's bell."""
     osc9: bool = True
@@ -31,56 +36,23 @@ class Notify:
     """URL to POST a JSON document to; empty for none."""
     level: Level = Level.WARN
     """Lowest level that is sent."""
-    cooldown_s: float = 300.0
+    cooldown_s: Annotated[float, Ge(0), Le(MOST_S)] = 300.0
     """Seconds before the same detector is sent again, unless it is more severe."""
 
-
-def read_notify(given: object) -> Notify:
-    """The table as typed values; missing settings get their defaults.
-
-    Raises:
-        BadTuning: Names the invalid setting.
-    """
-    if not isinstance(given, Mapping):
-        raise BadTuning("", "expected a table")
-    known = {one.name for one in fields(Notify)}
-    for name in given:
-        if name not in known:
-            expected = ", ".join(sorted(known))
-            raise BadTuning(str(name), f"unknown setting; expected one of {expected}")
-    for name in ("bell", "osc9"):
-        if not isinstance(given.get(name, True), bool):
-            raise BadTuning(name, "expected true or false")
-    values = dict(given)
-    values["webhook"] = _url(given.get("webhook", ""))
-    values["level"] = _level(given.get("level", Level.WARN))
-    values["cooldown_s"] = _seconds(given.get("cooldown_s", Notify.cooldown_s))
-    return Notify(**values)
+    def __post_init__(self) -> None:
+        if self.webhook and not _is_url(self.webhook):
+            raise BadTuning("webhook", "expected an http or https URL")
+        if self.level not in LEVELS:
+            raise BadTuning("level", "expected warn or critical")
 
 
-def _url(value: object) -> str:
+def _is_url(text: str) -> bool:
     try:
-        parts = urlsplit(value if isinstance(value, str) else "x:")
+        parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        usable = False
-    printable = isinstance(value, str) and value.isascii() and value.isprintable()
-    if value == "" or (usable and printable and " " not in str(value)):
-        return str(value)
-    raise BadTuning("webhook", "expected an http or https URL")
-
-
-def _level(value: object) -> Level:
-    if value not in LEVELS:
-        raise BadTuning("level", "expected warn or critical")
-    return Level(str(value))
-
-
-def _seconds(value: object) -> float:
-    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1.0
-    if not 0 <= number <= MOST_S:
-        raise BadTuning("cooldown_s", f"expected seconds, at most {MOST_S:g}")
-    return float(number)
+        return False
+    return bool(usable) and text.isascii() and text.isprintable() and " " not in text
 
 
 class Cooldown:
