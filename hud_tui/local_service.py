@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from hud_tui.audit_log import AuditEntry, CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
+from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
@@ -269,11 +270,9 @@ async def _answers(ready: ServiceReady) -> bool:
 def _is_another(error: Exception) -> bool:
     """Whether the process is not the service any more: nothing listens where the service did,
     or what answers is not it, or does not take its key."""
-    from httpx import ConnectError  # after the client, which keeps httpx's own commands out
-
     if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
         return True
-    return isinstance(error.__cause__, ConnectError)
+    return is_not_listening(error)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What this terminal can do, told from the environment and, inside tmux, from tmux.
+"""What this terminal can do, told from the environment and tmux; rows printed for it.
 
 Nothing is sent to the terminal: an answer could be mistaken for typing.
 
@@ -9,9 +9,11 @@ the manuals of the named terminals and of tmux (set-clipboard, client_termfeatur
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from hud_tui.rl.text import clean
 
 SMALLEST = (40, 12)
 """Columns and rows that the app needs."""
@@ -155,3 +157,29 @@ def _clipboard(environ: Mapping[str, str], multiplexer: str, ask: Ask) -> Copies
     if environ.get("WT_SESSION") or any(name in names for name in COPYING):
         return "likely"
     return "unlikely" if environ.get("TERM_PROGRAM") == "Apple_Terminal" else "unknown"
+
+
+MARKS = {
+    "ok": ("✓", "+", 32),
+    "warning": ("!", "!", 33),
+    "failure": ("✗", "x", 31),
+    "off": ("·", "-", 2),
+}
+"""A glyph, the same in ASCII, and its colour by ECMA-48's select graphic rendition."""
+ASCII = str.maketrans({"×": "x", "·": "-", "→": ">", "…": "."})
+
+
+def print_rows(rows: Iterable[tuple[str, object]], terminal: Terminal) -> None:
+    """Print rows for people to stdout, as this terminal can show them.
+
+    Args:
+        rows: Of each one of `MARKS`, empty for a heading, and its text.
+        terminal: What stdout is.
+    """
+    unicode, colored = terminal.unicode, terminal.colors != "none" and sys.stdout.isatty()
+    for mark, value in rows:
+        text = clean(value if unicode else str(value).translate(ASCII))
+        glyph, plain_glyph, color = MARKS.get(mark, ("", "", 0))
+        shown = glyph if unicode else plain_glyph
+        shown = f"\x1b[{color}m{shown}\x1b[0m" if colored else shown
+        print(f"  {shown} {text}" if mark else text)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from hud_tui import settings as configured
 from hud_tui.cli.connect import paths_of
-from hud_tui.cli.output import emit, print_rows
+from hud_tui.cli.output import emit
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudUsage
@@ -25,7 +25,7 @@ from hud_tui.rl.text import one_line, size
 from hud_tui.service_file import alive, named
 from hud_tui.settings import Paths, Place, Settings, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
-from hud_tui.terminal import Terminal, shortcomings, this_terminal
+from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
 from hud_tui.wire import ServiceReady
 
 Level = Literal["failure", "warning", "ok"]

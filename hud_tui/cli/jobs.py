@@ -4,8 +4,7 @@ import argparse
 from collections.abc import AsyncIterator
 
 from hud_tui.cli.output import confirm, emit, require_consent, tell
-from hud_tui.client.client import HudClient
-from hud_tui.client.submit import find_job
+from hud_tui.client.client import HudClient, find_job
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.wire import Job, Trace
 

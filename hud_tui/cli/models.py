@@ -20,14 +20,13 @@ from hud_tui.cli.output import (
     tell,
     thresholds,
 )
-from hud_tui.client.client import HudClient
+from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
-from hud_tui.client.submit import find_job, job_document
 from hud_tui.client.transport import LOOKS_S
 from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.names import find_checkpoint, find_model
-from hud_tui.rl.run import Service, Status, current_model, last_metrics
+from hud_tui.rl.run import Service, Status, current_model, job_document, last_metrics
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.wire import Checkpoint, JobStatus, Model
 

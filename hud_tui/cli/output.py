@@ -9,7 +9,6 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -23,8 +22,7 @@ from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.run import is_active
-from hud_tui.rl.text import clean, one_line
-from hud_tui.terminal import Terminal
+from hud_tui.rl.text import one_line
 from hud_tui.wire import JobStatus
 
 SCHEMA = "hud-tui/1"
@@ -60,32 +58,6 @@ def emit_error(error: HudError, document: bool = True) -> int:
 def tell(text: str) -> None:
     """Print one line of escaped text on stderr."""
     print(f"hud-tui: {one_line(text, 3000)}", file=sys.stderr, flush=True)
-
-
-MARKS = {
-    "ok": ("✓", "+", 32),
-    "warning": ("!", "!", 33),
-    "failure": ("✗", "x", 31),
-    "off": ("·", "-", 2),
-}
-"""A glyph, the same in ASCII, and its colour by ECMA-48's select graphic rendition."""
-ASCII = str.maketrans({"×": "x", "·": "-", "→": ">", "…": "."})
-
-
-def print_rows(rows: Iterable[tuple[str, object]], terminal: Terminal) -> None:
-    """Print rows for people to stdout, as this terminal can show them.
-
-    Args:
-        rows: Of each one of `MARKS`, empty for a heading, and its text.
-        terminal: What stdout is.
-    """
-    unicode, colored = terminal.unicode, terminal.colors != "none" and sys.stdout.isatty()
-    for mark, value in rows:
-        text = clean(value if unicode else str(value).translate(ASCII))
-        glyph, plain_glyph, color = MARKS.get(mark, ("", "", 0))
-        shown = glyph if unicode else plain_glyph
-        shown = f"\x1b[{color}m{shown}\x1b[0m" if colored else shown
-        print(f"  {shown} {text}" if mark else text)
 
 
 def plain(value: object) -> Any:

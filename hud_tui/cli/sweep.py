@@ -17,6 +17,7 @@ from hud_tui.client.runs import RunList
 from hud_tui.client.sweep import SweepDriver, SweepFiles, cancel, refreshed, revived
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.names import is_shared
 from hud_tui.rl.sweep import (
     AT_ONCE,
     Member,
@@ -27,7 +28,6 @@ from hud_tui.rl.sweep import (
     size_of,
     sweep_name,
 )
-from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import age, one_line
 from hud_tui.wire import Model

@@ -19,6 +19,7 @@ from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.client.guard import Guard, untold
 from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Lookup, malformed
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
+from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
@@ -822,3 +823,24 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
     async def aclose(self) -> None:
         """Close the connections. Requests under way fail."""
         await self.wire.http.aclose()
+
+
+LOOKED_THROUGH = 1000
+"""Newest jobs that are searched for a prefix."""
+
+
+async def find_job(client: HudClient, ref: str) -> str:
+    """The id of a job, by id, prefix, or model (its latest run).
+
+    Raises:
+        HudUsage: None or several match; the hint lists ids.
+    """
+    try:
+        return (await client.job(ref)).id
+    except HudRefused as error:
+        if error.status not in (400, 404, 405, 422):
+            raise
+    status = await client.known_job(ref)
+    if status is not None:
+        return status.id or ref
+    return find_among(ref, await client.jobs(LOOKED_THROUGH)).id

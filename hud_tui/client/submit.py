@@ -1,69 +1,13 @@
-"""Jobs: resolving a reference, reading everything about a run, submitting once."""
+"""Submitting a run once, and finding the outcome if the answer is lost."""
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudError, HudRefused, HudUnclear
-from hud_tui.rl.names import find_job as find_among
+from hud_tui.errors import HudError, HudUnclear
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.settings import every_variable
 from hud_tui.wire import JobDataset, JobStatus, SubmitJob
-
-LOOKED_THROUGH = 1000
-"""Newest jobs that are searched for a prefix."""
-
-
-async def find_job(client: HudClient, ref: str) -> str:
-    """The id of a job, by id, prefix, or model (its latest run).
-
-    Raises:
-        HudUsage: None or several match; the hint lists ids.
-    """
-    try:
-        return (await client.job(ref)).id
-    except HudRefused as error:
-        if error.status not in (400, 404, 405, 422):
-            raise
-    status = await client.known_job(ref)
-    if status is not None:
-        return status.id or ref
-    return find_among(ref, await client.jobs(LOOKED_THROUGH)).id
-
-
-# Everything that the service reports about a model and its run.
-
-
-async def raw_status(client: HudClient, model: str, job: str | None = None) -> dict[str, Any]:
-    """The job's raw status, the model's row of the catalog, and its whole tree.
-
-    Args:
-        client: The service.
-        model: Any name of the model.
-        job: A job's id; None for the model's current or last.
-
-    Raises:
-        HudError: The service does not answer, or has no such model.
-    """
-    row = await client.model(model)
-    status, tree = await asyncio.gather(client.known_job(job or row.id), client.checkpoints(row.id))
-    return {
-        "job": None if status is None else job_document(status),
-        "model": row.model_dump(mode="json"),
-        "checkpoints": [checkpoint.model_dump(mode="json") for checkpoint in tree],
-    }
-
-
-def job_document(job: JobStatus) -> dict[str, Any]:
-    """A job's raw status, its error always as code, message and param."""
-    error = {"code": None, "message": job.error, "param": None}
-    dumped = job.model_dump(mode="json")
-    return dumped | {"error": error} if isinstance(job.error, str) else dumped
-
-
-# Submitting a run once, and finding the outcome if the answer is lost.
-
 
 LOOKS, LOOK_S = 3, 1.0
 """Attempts to find a lost submission, and seconds between them."""

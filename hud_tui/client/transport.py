@@ -729,3 +729,8 @@ def _webhook_body(document: Mapping[str, object]) -> bytes:
     if len(body) <= MOST_WEBHOOK_BYTES:
         return body
     return json.dumps({"text": str(document.get("text", ""))[: MOST_WEBHOOK_BYTES // 8]}).encode()
+
+
+def is_not_listening(error: Exception) -> bool:
+    """Whether a request failed because nothing listens where the service did."""
+    return isinstance(error.__cause__, httpx.ConnectError)

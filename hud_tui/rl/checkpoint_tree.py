@@ -7,8 +7,8 @@ from enum import StrEnum
 from math import inf
 
 from hud_tui.rl.metrics import change
+from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, Sampled, own_groups, own_metrics
-from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.wire import Checkpoint, Group, Model
 
 NAME_LIMIT = 100

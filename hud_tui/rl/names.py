@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from hud_tui.errors import HudAmbiguous, HudUsage
@@ -118,8 +119,6 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
 
 def close_names(name: str, known: Iterable[str]) -> str:
     """A hint with similar names, or with the first known ones."""
-    from difflib import get_close_matches  # only a mistake needs it
-
     known = list(known)
     folded = {text.casefold(): text for text in known}
     close = [folded[text] for text in get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
@@ -169,3 +168,9 @@ def _plain(id_: str) -> str:
 
 def _fold(text: str | None) -> str | None:
     return text.casefold() if text else None
+
+
+def is_shared(model: Model) -> bool:
+    """Whether others are served by it: a public model, or a base of the embedded service."""
+    public = (model.model_extra or {}).get("public") is True
+    return public or (model.base_model is not None and model.forked_from is None)

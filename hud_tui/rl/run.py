@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hud_tui.events import (
     CheckpointAdded,
@@ -17,7 +18,7 @@ from hud_tui.events import (
 from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.checkpoint_tree import Tree, label, reread
 from hud_tui.rl.metrics import Series
-from hud_tui.rl.tasks.checks import is_shared
+from hud_tui.rl.names import is_shared
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, EvaluationJob, Group, Job, JobStatus, Model
 
@@ -357,3 +358,10 @@ def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:
     newest = tree[-1]
     typed = {"reward_mean": newest.mean_reward, "learning_rate": newest.learning_rate}
     return {name: value for name, value in typed.items() if value is not None} | newest.metrics
+
+
+def job_document(job: JobStatus) -> dict[str, Any]:
+    """A job's raw status, its error always as code, message and param."""
+    error = {"code": None, "message": job.error, "param": None}
+    dumped = job.model_dump(mode="json")
+    return dumped | {"error": error} if isinstance(job.error, str) else dumped

@@ -17,6 +17,7 @@ from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import time_said
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
+from hud_tui.rl.names import close_names
 from hud_tui.rl.own_numbers import last_evaluation
 from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import age, one_line, seconds, spaced
@@ -293,8 +294,6 @@ def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
     newest = next((row for row in rows if row.model.casefold() == wanted), None)
     if newest is not None:
         return newest
-    from hud_tui.rl.names import close_names  # only a mistake needs it
-
     known = {text: None for row in rows for text in (row.name, row.model) if text}
     raise HudUsage(f"no run is called {one_line(name)}", close_names(name, known))
 
@@ -466,8 +465,6 @@ def column(key: str) -> Column:
         return COLUMNS[key]
     if key.startswith(PARAMETER) and len(key) > len(PARAMETER):
         return _parameter(key)
-    from hud_tui.rl.names import close_names  # only a mistake needs it
-
     hint = f"{close_names(key, COLUMNS)} A parameter is {PARAMETER}NAME."
     raise HudUsage(f"no column is called {one_line(key, 40)}", hint)
 

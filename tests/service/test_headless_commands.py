@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hud_tui.cli import jobs as headless_traces
-from hud_tui.client.submit import job_document
+from hud_tui.rl.run import job_document
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.store.jobs import enter
 from hud_tui.wire import JobStatus

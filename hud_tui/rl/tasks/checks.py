@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
+from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_variable
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import count_unsafe, one_line
@@ -264,12 +265,6 @@ def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
     listed = ", ".join(name for name in JobParameters.model_fields if name in given)
     message = f"HUD defines reasoning_effort only; it may refuse or ignore {listed}"
     return [Finding("model", "warning", message, listed, "remove it")]
-
-
-def is_shared(model: Model) -> bool:
-    """Whether others are served by it: a public model, or a base of the embedded service."""
-    public = (model.model_extra or {}).get("public") is True
-    return public or (model.base_model is not None and model.forked_from is None)
 
 
 # Checks of rows up to v4: grading, gyms, variables, keys, remote MCP servers.

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hud_tui.rl.groups import has_signal
+from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, not_found, now
 from hud_tui.service.store.db import Db, insert
 from hud_tui.wire import Checkpoint, Group
@@ -183,8 +184,6 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
 
 
 def _seconds(stamp: str | None) -> float:
-    from hud_tui.rl.text import seconds  # once in a database's life
-
     return seconds(stamp) or now()
 
 

@@ -17,8 +17,8 @@ from hud_tui.errors import HudError
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import Branch, Overlay, branches, over_branch, over_model
 from hud_tui.rl.metrics import healthy, metric, outside, short, title
+from hud_tui.rl.names import is_shared
 from hud_tui.rl.run import Run
-from hud_tui.rl.tasks.checks import is_shared
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices

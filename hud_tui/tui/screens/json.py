@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -16,12 +17,12 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widgets import Input, Static
 
-from hud_tui.client.client import HudClient
-from hud_tui.client.submit import find_job, raw_status
+from hud_tui.client.client import HudClient, find_job
 from hud_tui.errors import HudUsage
 from hud_tui.keys import Action
 from hud_tui.rl.json_tree import MOST_FOUND, JsonTree, Line, Path, path_text, shown, value_text
 from hud_tui.rl.names import find_model
+from hud_tui.rl.run import job_document
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import make_way
@@ -294,3 +295,23 @@ class JsonScreen(Leavable[None]):
             self.shown.focus()
         else:
             self.dismiss()
+
+
+async def raw_status(client: HudClient, model: str, job: str | None = None) -> dict[str, Any]:
+    """The job's raw status, the model's row of the catalog, and its whole tree.
+
+    Args:
+        client: The service.
+        model: Any name of the model.
+        job: A job's id; None for the model's current or last.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+    """
+    row = await client.model(model)
+    status, tree = await asyncio.gather(client.known_job(job or row.id), client.checkpoints(row.id))
+    return {
+        "job": None if status is None else job_document(status),
+        "model": row.model_dump(mode="json"),
+        "checkpoints": [checkpoint.model_dump(mode="json") for checkpoint in tree],
+    }
