@@ -12,8 +12,8 @@ from hud_tui.config import read_table
 from hud_tui.rl.alarms import statistics
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES, Pathology, healthy, noise, row
-from hud_tui.rl.alarms.detector import Detector
-from hud_tui.rl.alarms.monitor import DETECTORS, DetectorSet
+from hud_tui.rl.alarms.detector import DETECTORS, Detector
+from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import Row
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
@@ -33,7 +33,7 @@ def alarms(report: Report, name: str) -> list[Alarm]:
 def test_there_are_twelve_named_pathologies_and_each_detector_has_one() -> None:
     assert len(PATHOLOGIES) >= 12
     tripped = {name for pathology in PATHOLOGIES.values() for name in pathology.trips}
-    assert tripped == {kind.NAME for kind in DETECTORS} | {"stall"}
+    assert tripped == set(DETECTORS) | {"stall"}
 
 
 def test_a_healthy_run_trips_nothing() -> None:
@@ -188,7 +188,7 @@ def test_what_is_bad_is_seen_by_other_signs_too(name: str) -> None:
     assert any(found.startswith(detector) for found in names(change))
 
 
-@pytest.mark.parametrize("kind", DETECTORS, ids=lambda kind: kind.NAME)
+@pytest.mark.parametrize("kind", DETECTORS.values(), ids=lambda kind: kind.NAME)
 def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]]) -> None:
     report = inspect([row(step, {"unknown": 1.0}) for step in range(1, 50)])
     assert report.alarms == ()

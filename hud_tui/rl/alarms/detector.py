@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, nan
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Skipped
 from hud_tui.rl.alarms.statistics import (
@@ -220,6 +220,10 @@ BELOW_WARN = 1.8
 """Severity cap for what is not worth a warning, in a detector without an info level."""
 
 
+DETECTORS: "dict[str, type[Detector[Any]]]" = {}
+"""All that evaluate rows, by name; a `Thresholds` has a field of that name for each."""
+
+
 class Detector(ABC, Generic[T]):
     """One kind of alarm. Deterministic: the result depends on thresholds and rows only."""
 
@@ -232,6 +236,12 @@ class Detector(ABC, Generic[T]):
     (`hud_tui.rl.metrics.of_weights`)."""
     MEANING: ClassVar[str]
     ADVICE: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        """A detector registers itself under its name."""
+        super().__init_subclass__()
+        if "NAME" in vars(cls):
+            DETECTORS[cls.NAME] = cls
 
     def __init__(self, tuning: T) -> None:
         self.tuning = tuning

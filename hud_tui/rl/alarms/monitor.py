@@ -7,36 +7,18 @@ evaluated from the start and the alarms of the steps left behind are kept separa
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from math import nan
-from typing import Any
 
+from hud_tui.rl.alarms import policy as of_policy
+from hud_tui.rl.alarms import reward as of_reward
+from hud_tui.rl.alarms import throughput as of_throughput
 from hud_tui.rl.alarms.alarm import Alarm, Report, ordered
-from hud_tui.rl.alarms.detector import Context, Detector
-from hud_tui.rl.alarms.policy import (
-    ClipFraction,
-    EntropyCollapse,
-    GradientNorm,
-    NonFinite,
-    ReferenceDrift,
-    SamplerDrift,
-    StaleRollouts,
-    ZeroGradient,
-)
-from hud_tui.rl.alarms.reward import (
-    ComponentDominance,
-    ErroredRollouts,
-    HeldoutCollapse,
-    HeldoutGap,
-    RewardCollapse,
-    RewardPlateau,
-    Truncation,
-    ZeroVariance,
-)
+from hud_tui.rl.alarms.detector import DETECTORS, Context
 from hud_tui.rl.alarms.statistics import Row, Window, bounded, row_of
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.alarms.throughput import LengthBlowUp, Throughput, stall
+from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import refusal
 from hud_tui.rl.own_numbers import Own
@@ -48,12 +30,8 @@ from hud_tui.wire import Checkpoint, JobStatus
 # is followed live have the same alarms.
 
 
-DETECTORS: tuple[type[Detector[Any]], ...] = (
-    *(ZeroVariance, RewardCollapse, RewardPlateau, EntropyCollapse, SamplerDrift, ReferenceDrift),
-    *(ClipFraction, GradientNorm, ZeroGradient, NonFinite, LengthBlowUp, Truncation),
-    *(StaleRollouts, ErroredRollouts, ComponentDominance, HeldoutGap, HeldoutCollapse, Throughput),
-)
-"""All detectors that evaluate rows; `stall` is evaluated by the clock."""
+FAMILIES = (of_reward, of_policy, of_throughput)
+"""Modules of detectors; each detector in them registers itself in `DETECTORS`."""
 MOST_STEP = 2**62
 """Larger step numbers are errors of the service and are clamped to this."""
 RECENT = 20
@@ -67,8 +45,12 @@ class DetectorSet:
         """`steps`: total steps of the run, if known."""
         self.thresholds = thresholds or Thresholds()
         self.context = Context(steps)
-        tunings = {kind: getattr(self.thresholds, kind.NAME) for kind in DETECTORS}
-        self._detectors = [kind(tuning) for kind, tuning in tunings.items() if tuning.enabled]
+        tunings = {one.name: getattr(self.thresholds, one.name) for one in fields(Thresholds)}
+        self._detectors = [
+            DETECTORS[name](tuning)
+            for name, tuning in tunings.items()
+            if name in DETECTORS and tuning.enabled  # `stall` is evaluated by the clock
+        ]
         self._steps, self._ids = array("q"), list[str | None]()
         """Step and checkpoint id of each row; metrics are not kept."""
         self._pace, self._at = Window(RECENT), nan
