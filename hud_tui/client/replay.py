@@ -98,26 +98,13 @@ MOST_BYTES = 1024 * 1024 * 1024
 """Of the largest file that is read."""
 
 
-def replay_client(recording: Recording, speed: float) -> HudClient:
-    """A client of the recording.
-
-    Raises:
-        HudUsage: The speed is none.
-    """
-    return _client(_transport(recording, speed))
-
-
-def _transport(recording: Recording, speed: float) -> "ReplayTransport":
-    _check_speed(speed)
-    return ReplayTransport(recording, speed)
-
-
 def _check_speed(speed: float) -> None:
     if not 0 < speed <= FASTEST:
         raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
 
 
-def _client(transport: "ReplayTransport") -> HudClient:
+def replay_client(transport: "ReplayTransport") -> HudClient:
+    """A client of a recording. It changes nothing."""
     settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
     return HudClient(settings, transport, Guard(lambda: READ_ONLY))
 
@@ -130,12 +117,13 @@ class Player:
         Raises:
             HudUsage: The speed is none.
         """
+        _check_speed(speed)
         self._recording, self._speed = recording, speed
         self._begin()
 
     def _begin(self) -> None:
-        self._transport = _transport(self._recording, self._speed)
-        self._client = _client(self._transport)
+        self._transport = ReplayTransport(self._recording, self._speed)
+        self._client = replay_client(self._transport)
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]

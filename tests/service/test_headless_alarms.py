@@ -9,7 +9,7 @@ import pytest
 
 from hud_tui.cli import watch as sentries
 from hud_tui.cli.watch import AlarmPrinter
-from hud_tui.client.replay import replay_client
+from hud_tui.client.replay import ReplayTransport, replay_client
 from hud_tui.config import config_dir
 from hud_tui.errors import HudAlarm
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
@@ -27,7 +27,7 @@ from tests.service.headless import Command, commands
 EASY = "[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\ncritical = 3e-9\nwarmup = 0\nhold = 1\n"
 """Limits that the toy engine's groups are beyond from the first step on."""
 RUN = ("run", "arith", "-y", "--group-size", "2", "--steps")
-RUN = [one.name for one in fields(Thresholds) if one.name in DETECTORS]
+EVALUATED = [one.name for one in fields(Thresholds) if one.name in DETECTORS]
 """The detectors that evaluate rows, in the order of their tables."""
 
 
@@ -65,12 +65,12 @@ async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
 ) -> None:
     status = (await hud("status")).data
     assert status["alarms"] == []
-    assert names(status["skipped"]) == RUN
+    assert names(status["skipped"]) == EVALUATED
     assert {"name": "entropy_collapse", "needs": "entropy"} in status["skipped"]
     written(config, EASY)
     assert (await hud(*RUN, "2", "--follow")).code == 0
     status = (await hud("status")).data
-    assert names(status["skipped"]) != RUN
+    assert names(status["skipped"]) != EVALUATED
     [alarm] = [one for one in status["alarms"] if one["name"] == "zero_variance"]
     assert (alarm["active"], alarm["onset"]) == (True, 1)
     assert alarm["level"] in ("warn", "critical")
@@ -208,7 +208,9 @@ async def test_the_same_events_leave_the_same_tree_headless_in_the_app_and_repla
         printer.process(event)
         run = run.fold(event)
         moments.append(Moment(0.0, "m", event))
-        async with aclosing(replay_client(Recording((), tuple(moments)), 1.0)) as client:
+        async with aclosing(
+            replay_client(ReplayTransport(Recording((), tuple(moments)), 1.0))
+        ) as client:
             rows = await client.checkpoints("m")
         assert [row.id for row in rows if row.is_active] == [head]
         for tree in (printer.run.tree, run.tree):

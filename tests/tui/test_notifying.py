@@ -149,7 +149,7 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     monkeypatch.setattr(workspace, "post_webhook", fails)
     now = 0.0
     transport = ReplayTransport(demo("zero-variance"), 100.0, lambda: now)
-    settings = replay_client(demo("healthy"), 1.0).settings
+    settings = replay_client(ReplayTransport(demo("healthy"), 1.0)).settings
 
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
         return HudClient(settings, transport)
