@@ -1,0 +1,95 @@
+"""The house: how many rooms there are, how large, what hangs on what, and the ways through it."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "hud_tui").rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
+WAYS = {
+    "From a step to a pixel": 12,
+    "From `H` to the verified head": 10,
+    "`hud-tui --headless status`": 10,
+}
+"""Sections of docs/architecture.md, and most functions that a reader has to open."""
+ROW = re.compile(r"^\| `([\w.]+)` \| ([\w/]+\.py) \|", re.MULTILINE)
+
+
+def imports(tree: ast.AST, inside: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every import, and whether it is in a function."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, inside
+        else:
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from imports(node, inside or function)
+
+
+def needed(name: str) -> set[str]:
+    """Our modules that a module imports: plainly, for types only, or in a function."""
+    found = set()
+    for node, _ in imports(TREES[name]):
+        if isinstance(node, ast.ImportFrom) and (node.module or "") in FILES:
+            full = {f"{node.module}.{one.name}" for one in node.names}
+            found |= {one if one in FILES else str(node.module) for one in full}
+    return found - {name}
+
+
+def test_no_file_is_too_long_for_one_idea() -> None:
+    sizes = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
+    assert {name: size for name, size in sizes.items() if size > 950} == {}
+
+
+def test_imports_stand_at_the_top_unless_start_up_needs_it() -> None:
+    lazy = [name for name, tree in TREES.items() for _, inside in imports(tree) if inside]
+    assert len(lazy) <= 30, Counter(lazy)
+    typed = [name for name, path in FILES.items() if "\nif TYPE_CHECKING:" in path.read_text()]
+    assert len(typed) <= 20, typed
+
+
+def test_no_module_needs_itself_by_way_of_others() -> None:
+    """Counting what is imported for types, and in functions."""
+    graph = {name: needed(name) for name in FILES}
+    while free := {name for name, needs in graph.items() if not needs & graph.keys()}:
+        graph = {name: needs for name, needs in graph.items() if name not in free}
+    leads = {need for needs in graph.values() for need in needs}
+    assert {name for name in graph if name in leads} == set()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_ways_name_functions_that_are_there(way: str) -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    section = text.split(f"## {way}\n", 1)[1].split("\n## ", 1)[0]
+    steps = ROW.findall(section)
+    assert 5 <= len(steps) <= WAYS[way]
+    for function, file in steps:
+        found: Any = import_module("hud_tui." + file.removesuffix(".py").replace("/", "."))
+        for name in function.split("."):
+            found = getattr(found, name)
+        assert found.__module__ == "hud_tui." + file.removesuffix(".py").replace("/", ".")
+
+
+def test_the_headless_status_loads_forty_of_our_modules() -> None:
+    code = """import contextlib, io, os, sys
+os.environ["HUD_API_KEY"] = "k"
+for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
+    os.environ[f"HUD_{name}_URL"] = "http://127.0.0.1:9"
+from hud_tui.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    assert main(["--headless", "status"]) == 3
+print(*(name for name in sys.modules if name.partition(".")[0] == "hud_tui"))"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(done.stdout.split()) <= 40, done.stdout
