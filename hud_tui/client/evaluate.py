@@ -19,7 +19,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from hud_tui.audit_log import Change
-from hud_tui.client.signal import NOT_SAMPLED, sample
+from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.evaluation import sum_up
@@ -176,6 +176,8 @@ class Evaluations:
             raise HudUsage("this service samples checkpoints, not what a model started from", hint)
         tasks, split = _split(read_rows(body.tasks), body.split)
         asked = body.parameters
+        if (count := len(tasks) * asked.samples) > MOST:
+            raise HudUsage(f"{count} rollouts", f"at most {MOST}: lower --samples")
         evaluation = EvaluationJob(
             id=(id_ := str(uuid4())),
             model_id=model.id,

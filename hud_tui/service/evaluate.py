@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from hud_tui.rl.evaluation import sum_up
 from hud_tui.rl.text import one_line
@@ -40,10 +40,13 @@ from hud_tui.service.store.jobs import End, Stopped, failed
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import EvaluationJob, EvaluationParameters, SubmitEvaluation
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Keep = Callable[[Db, EvaluationJob], object]
 """Keeps an answer, in the transaction of what was done."""
+MOST = 100_000
+"""Rollouts of one evaluation."""
 AT_ONCE = 64
 """Rollouts in a part."""
 STOP_S = 10
@@ -79,6 +82,8 @@ class Evaluator:
         rows, name = await self._rows(model, body)
         planned, split = _split(await self._plan(model, rows), body.split)
         asked = self._filled(model, body.parameters)
+        if (count := len(planned) * asked.samples) > MOST:
+            raise bad_field("parameters.samples", f"{count} rollouts: at most {MOST} in one")
         of = node.name if node else "base"
         new = NewEvaluation(
             id=new_id(),
@@ -176,7 +181,7 @@ class Evaluator:
 
     async def _outcome(self, work: "Work") -> End:
         try:
-            await unless_stopped(work.stopping, self._turn.acquire())
+            await self._take_turn(work)
         except Stopped:
             return evaluations.stopped(work.ends_as)
         try:
@@ -192,6 +197,16 @@ class Evaluator:
         finally:
             self._turn.release()
         return End("succeeded")
+
+    async def _take_turn(self, work: "Work") -> None:
+        """Wait until nobody else samples. Raises Stopped, with the turn given back."""
+        turn = asyncio.ensure_future(self._turn.acquire())
+        try:
+            await unless_stopped(work.stopping, _of(turn))
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # it came as the stop did
+                self._turn.release()
+            raise
 
     async def _until_written(self, work: "Work", end: End) -> None:
         """Write down how it ended, as often as it takes: a full disk may be emptied."""
@@ -323,7 +338,7 @@ class Work:
         await self._parts.store.write(evaluations.advance, self.id, rows)
 
 
-async def _of(coming: "asyncio.Future[Sequence[Sampled]]") -> Sequence[Sampled]:
+async def _of(coming: "asyncio.Future[T]") -> T:
     return await coming
 
 

@@ -17,6 +17,8 @@ from hud_tui.service.engines.base import Datum, EngineError, EngineLost, Sampled
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.managed_run import EVALUATION_SEED
 from hud_tui.service.service import Service
+from hud_tui.service.store import models
+from hud_tui.wire import SubmitEvaluation
 from tests.conftest import Served, calling, ended, fork, submit, tasks_of, until
 from tests.service.calls import Json, step, tree
 from tests.service.clients import over_socket
@@ -275,6 +277,27 @@ async def test_one_is_sampled_at_a_time_and_the_others_wait(
     assert (await over(http, second))["done"] == 0
     watched.open.set()
     assert (await over(http, first))["status"] == "succeeded"
+
+
+async def test_one_that_is_cancelled_at_once_gives_its_turn_back(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    row = await service.parts.store.read(models.find, model["id"])
+    body = SubmitEvaluation(tasks=await tasks_of(http))
+    begun = await service.evaluator.submit(row, body, lambda db, status: None)
+    assert await service.evaluator.cancel(begun.id)
+    assert (await over(http, {"id": begun.id}))["status"] == "cancelled"
+    assert (await over(http, await evaluate(http, model)))["status"] == "succeeded"
+
+
+async def test_more_rollouts_than_anybody_waits_for_are_refused(http: httpx.AsyncClient) -> None:
+    model, row = await fork(http), (await tasks_of(http))[0]
+    tasks = [{**row, "slug": f"t{number}", "columns": {}} for number in range(400)]
+    body = {"tasks": tasks, "parameters": {"samples": 256}}
+    answer = await http.post(f"/v1/models/{model['id']}/evaluations", json=body)
+    assert answer.status_code == 422
+    assert "102400 rollouts" in answer.text
 
 
 async def test_cancelled_and_resumed_it_samples_nothing_twice(
