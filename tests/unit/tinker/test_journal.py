@@ -38,10 +38,11 @@ def test_a_journal_keeps_intents_until_they_are_settled(tmp_path: Path) -> None:
     journal = Journal(path)
     journal.intend(first)
     journal.intend(second)
-    assert journal.left == []
+    assert journal.take_left() == []
     with path.open("a") as file:
         file.write('{"run": "cut o')
     later = Journal(path)
-    assert later.left == [first, second]
+    assert later.take_left() == [first, second]
+    assert later.take_left() == []
     later.settle([first])
-    assert Journal(path).left == [second]
+    assert Journal(path).take_left() == [second]

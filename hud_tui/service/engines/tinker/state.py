@@ -33,8 +33,12 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Takes over what an earlier process left in the file."""
         self._path = path
-        self.left = _read(path)
-        """Intents of earlier processes."""
+        self._left = _read(path)
+
+    def take_left(self) -> list[Intent]:
+        """Intents of earlier processes; they are given once."""
+        left, self._left = self._left, []
+        return left
 
     def intend(self, intent: Intent) -> None:
         """Write it down, fsynced. Raises OSError."""

@@ -122,7 +122,7 @@ class Worker:
 
     async def do_tidy(self, request: dict[str, Any]) -> None:
         """Delete what earlier processes saved and no checkpoint points to."""
-        left, self._journal.left = self._journal.left, []
+        left = self._journal.take_left()
         try:
             counted = await asyncio.to_thread(states, Path(request["checkpoints"]))
         except (OSError, EngineError) as error:
