@@ -6,6 +6,7 @@ the tasks are solved, which is success, or the rewards do not distinguish the po
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -17,6 +18,8 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.alarms.monitor import DetectorSet
+from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.evaluation import sum_up
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
@@ -47,13 +50,14 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
-from hud_tui.service.store import checkpoints, evaluations, jobs
+from hud_tui.service.store import checkpoints, evaluations, jobs, runs
 from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.db import Store
 from hud_tui.service.store.evaluations import Kept
 from hud_tui.service.store.jobs import Solved, Stopped, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
-from hud_tui.wire import EvaluationParameters, Group, JobParameters
+from hud_tui.wire import Checkpoint, EvaluationParameters, Group, JobParameters
 
 T = TypeVar("T")
 IN_A_ROW = 20
@@ -535,6 +539,48 @@ LOST_IN_A_ROW = 3
 EVALUATED_AT_ONCE = 256
 """Rollouts of its evaluations that the engine is asked for together."""
 
+CAUGHT_UP = 100
+"""Steps that the detectors read together; of a resumed run so many more after every step."""
+
+
+class RunAlarms:
+    """The detectors over one run's own steps, for the table of all runs.
+
+    Reads each step once, by the usual thresholds, and writes down what holds when it changes.
+    """
+
+    def __init__(self, store: Store, run_id: str, steps: int) -> None:
+        """
+        Args:
+            store: Has the run's steps.
+            run_id: Whose.
+            steps: How many it is to take.
+        """
+        self._store, self._run_id = store, run_id
+        self._detectors = DetectorSet(steps=steps)
+        self._told: runs.Alarms | None = None
+
+    async def follow(self) -> None:
+        """Read the steps that are new. What goes wrong here is logged, and is no run's end."""
+        try:
+            await self._follow()
+        except (ValueError, ArithmeticError, LookupError, TypeError, sqlite3.Error):
+            log.exception("the alarms of run %s could not be told", self._run_id)
+
+    async def _follow(self) -> None:
+        read = len(self._detectors)
+        for body in await self._store.read(runs.bodies, self._run_id, read, CAUGHT_UP):
+            node = Checkpoint.model_validate_json(body)
+            self._detectors.read(row_of(len(self._detectors), node))
+        active = self._detectors.report().active
+        worst = max(active, key=lambda alarm: alarm.level.rank, default=None)
+        told = runs.Alarms(0, None, None)
+        if worst is not None:
+            told = runs.Alarms(len(active), str(worst.level), worst.title)
+        if told != self._told:
+            await self._store.write(runs.alarmed, self._run_id, told)
+            self._told = told
+
 
 class Run:
     def __init__(
@@ -571,6 +617,7 @@ class Run:
         self._attempt = attempt
         self._solved = solved
         self._flats = ZeroVarianceStreak()
+        self._alarms = RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
 
     def stop(self, ends_as: str) -> None:
@@ -594,6 +641,7 @@ class Run:
             if self._step and self._step % self._plan.parameters.get("eval_every", inf) == 0:
                 await self._evaluate()
             await self._persist(self._iterate, f"step {self._step + 1}")
+            await self._alarms.follow()
         await self._evaluate()
         if self._solved is not None:
             raise Solved(self._solved)

@@ -11,6 +11,7 @@ from hud_tui.client.runs import Budget, RunList
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.run_overlay import overlay
 from hud_tui.rl.runs import MOST_POINTS, RunRow
+from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.service.store import runs
@@ -81,6 +82,30 @@ async def test_a_run_begins_at_the_head_even_if_that_is_set_back(http: httpx.Asy
     await set_head(http, model["id"], nodes[0]["id"])
     await ended(http, await submit(http, model["id"], steps=1))
     assert [row["start"] for row in await listed(http)] == ["step-000001", None]
+
+
+async def test_the_alarms_of_a_run_s_own_steps_are_in_its_row(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = managed_run._extra
+
+    def spoilt(rollouts: Any) -> dict[str, float]:
+        return {**step(rollouts), "errored_share": 0.9}
+
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=2))
+    monkeypatch.setattr(managed_run, "_extra", spoilt)
+    job_id = await submit(http, model["id"], steps=25)
+    await ended(http, job_id)
+    spoilt_run, healthy = await listed(http)
+    assert spoilt_run["alarms"] >= 1
+    assert (spoilt_run["alarm"], spoilt_run["alarm_title"]) == ("critical", "errored rollouts")
+    assert (healthy["alarms"], healthy["alarm"]) == (0, None)
+    told = managed_run.RunAlarms(service.parts.store, job_id, 25)
+    await told.follow()
+    assert (await http.get(f"/v1/runs/{job_id}")).json()["alarms"] == spoilt_run["alarms"], (
+        "a run that is resumed reads its steps again, and says the same"
+    )
 
 
 async def test_only_what_has_changed_is_sent_again(
@@ -187,7 +212,7 @@ async def test_runs_of_an_older_version_are_counted_at_the_first_start(
     await service.parts.store.write(forget)
     assert await listed(http) == []
     await service.parts.store.write(runs.backfill)
-    left_out = {"revision", "stepped_at", "busy_s", "rollouts", "no_gradient", "taskset"}
+    left_out = {"alarms", "revision", "stepped_at", "busy_s", "rollouts", "no_gradient", "taskset"}
     for row, was in zip(await listed(http), before, strict=True):
         assert {k: v for k, v in row.items() if k not in left_out} == {
             k: v for k, v in was.items() if k not in left_out

@@ -102,6 +102,31 @@ def wasted(db: Db, run_id: str, rollouts: int) -> None:
     db.execute(query, {"n": rollouts, "id": run_id})
 
 
+@dataclass(frozen=True)
+class Alarms:
+    """Those that hold over a run's steps."""
+
+    count: int
+    worst: str | None
+    """info, warn or critical."""
+    title: str | None
+    """Of the worst."""
+
+
+def alarmed(db: Db, run_id: str, alarms: Alarms) -> None:
+    """What the detectors say of a run now."""
+    db.execute(
+        f"UPDATE run SET alarms = ?, alarm = ?, alarm_title = ?, revision = {NEXT} WHERE id = ?",
+        (alarms.count, alarms.worst, alarms.title, run_id),
+    )
+
+
+def bodies(db: Db, run_id: str, after: int, limit: int) -> list[str]:
+    """A run's checkpoints as the wire's JSON, in order, without the first so many."""
+    query = "SELECT body FROM checkpoint WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"
+    return [row["body"] for row in db.execute(query, (run_id, limit, after))]
+
+
 NEXT = "(SELECT coalesce(max(revision), 0) + 1 FROM run)"
 
 
