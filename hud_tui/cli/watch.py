@@ -43,7 +43,7 @@ class Listener:
         """The next event.
 
         Raises:
-            HudUnreachable: The service is gone; the run may go on.
+            HudUnreachable: The service does not answer; the run may continue.
         """
         waiting = asyncio.ensure_future(anext(events))
         try:
@@ -165,7 +165,7 @@ class Follower:
         """Returns 0 if the run succeeded, else 1.
 
         Raises:
-            HudUnreachable: The service is gone; the run may go on.
+            HudUnreachable: The service does not answer; the run may continue.
             HudAlarm: An alarm of level ``--fail-on``; the run continues.
         """
         async with aclosing(aiter(self._feed)) as events:

@@ -170,7 +170,7 @@ class RunList:
         since, offset, revision = self._revision, 0, None
         while True:
             page = await self._client.run_page(since, offset)
-            if page.revision < since:  # another database: begin anew
+            if page.revision < since:  # another database: start over
                 self._known, self._series = {}, {}
                 changed, since, offset, revision = {}, 0, 0, None
                 continue

@@ -129,7 +129,7 @@ async def sample(
 
     Raises:
         HudUnauthorized: The key may not.
-        HudUnreachable: The service is gone.
+        HudUnreachable: The service does not answer.
     """
     sampling = _Sampling(client, chosen, asked, job_id or str(uuid4()), name)
     try:

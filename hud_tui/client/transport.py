@@ -146,7 +146,7 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
     if settled is not None and settled.state == "done":
         return parse(kind, json.dumps(settled.reply).encode(), "its answer")
     if settled is not None:
-        never = HudUnreachable(f"{error.message}; not done", "try again")
+        never = HudUnreachable(f"{error.message}; it was not done", "try again")
         never.outcome = "not_done"
         raise never from error
     for wait_s in LOOKS_S if lookup.look is not _nothing else ():

@@ -228,8 +228,8 @@ def _flat(lists: Iterable[Iterable[str]]) -> list[str]:
 
 # A lock file's text with another ``primary_dataset``; nothing else changes, not even by a space.
 #
-# Only that block is written anew, by ruamel.yaml, which keeps the comments within it. A file
-# that is one flow mapping (JSON) is written anew as a whole.
+# Only that block is rewritten, by ruamel.yaml, which keeps the comments within it. A file
+# that is one flow mapping (JSON) is rewritten as a whole.
 
 
 KEY = "primary_dataset"

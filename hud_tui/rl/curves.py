@@ -307,7 +307,7 @@ class Curve:
 
 
 class Curves:
-    """The curves of one series; a series that grew another way starts them anew."""
+    """The curves of one series; recomputed if the series changed otherwise than by growing."""
 
     def __init__(self) -> None:
         self._curves: dict[str, Curve] = {}

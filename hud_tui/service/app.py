@@ -465,7 +465,7 @@ def serve(
 
 @contextlib.contextmanager
 def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
-    """What writes the data directory's service.json, which is gone when the service is.
+    """Write the data directory's service.json, and remove it when the service stops.
 
     Raises:
         CannotServe: What lies there is not ours, or it cannot be written.

@@ -71,8 +71,8 @@ class Evaluator:
             keep: Written in the same transaction.
 
         Raises:
-            Refused: 404, no such checkpoint; 410, its weights are gone; 422, tasks that cannot be
-                rolled out, or none in the split.
+            Refused: 404, no such checkpoint; 410, its weights were deleted; 422, tasks that
+                cannot be rolled out, or none in the split.
         """
         store, wanted = self._parts.store, body.checkpoint_id
         node = None
@@ -104,7 +104,7 @@ class Evaluator:
         """Go on with one that ended before its last rollout; what is made is not made again.
 
         Raises:
-            Refused: 404; 409, it has succeeded or goes on; 410, the weights are gone.
+            Refused: 404; 409, it has succeeded or goes on; 410, the weights were deleted.
         """
         store = self._parts.store
         row = await store.read(evaluations.get, evaluation_id)
@@ -254,7 +254,7 @@ class Work:
 
         Raises:
             Stopped: It was asked to end.
-            Refused: The checkpoint's weights are gone.
+            Refused: The checkpoint's weights were deleted.
             EngineError: The engine failed, or stopped too often.
         """
         await self._parts.store.write(evaluations.start, self.id)

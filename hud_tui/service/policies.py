@@ -35,7 +35,7 @@ from hud_tui.service.store.traces import digest
 # Weights: a checkpoint's file is loaded only with the checksum that it was saved with.
 #
 # A file that is missing or another one makes its checkpoint `damaged`: its row says so, and what
-# would load it is refused. It is looked at anew each time, so putting the file back is enough.
+# would load it is refused. It is checked again each time, so restoring the file is enough.
 
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Weights:
         return Refused(
             410,
             f"{row.name} of {row.model} is damaged: {problem}. Restore the file from a backup"
-            f" and try again, {others if near else 'or fork its base anew'}",
+            f" and try again, {others if near else 'or fork its base again'}",
         )
 
 

@@ -101,7 +101,7 @@ class Session:
 
         Raises:
             Refused: 422, the engine does not take this loss or config.
-            EngineLost: All gradients are gone.
+            EngineLost: All gradients are lost.
         """
         datums, count = batch.all_datums(), len(batch.datums())
         policy, start = await self._open(), perf_counter()
@@ -213,7 +213,7 @@ class Session:
 
         Raises:
             Refused: 409, nothing was accumulated; gradients that wait still do.
-            EngineLost: All gradients are gone; no step was taken.
+            EngineLost: All gradients are lost; no step was taken.
         """
         self._accumulated.refuse_empty()
         policy, start = await self._open(), perf_counter()
@@ -348,7 +348,7 @@ class Session:
         self._forget()
 
     def _forget(self) -> None:
-        """The open policy is gone, or will be, and the gradients in it."""
+        """Discard the open policy and its gradients."""
         self._policy = self._node = None
         self._accumulated = Accumulated()
         self._forwards.clear()

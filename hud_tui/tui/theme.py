@@ -177,6 +177,7 @@ _TWINS = {
     "⟩": ")",
     "�": "?",
     "≈": "~",
+    "‖": "|",
 }
 BRAILLE = 0x2800
 """The empty braille cell; the eight low bits of a cell's code are its dots."""

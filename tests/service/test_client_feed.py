@@ -341,6 +341,6 @@ async def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch)
         async with aclosing(aiter(feed)) as events:
             await anext(events)
             waiting = asyncio.ensure_future(anext(events))
-            await until(lambda: "without an end" in feed.trouble)
+            await until(lambda: "does not end" in feed.trouble)
             waiting.cancel()
             await asyncio.wait([waiting])

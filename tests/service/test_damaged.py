@@ -88,7 +88,7 @@ async def test_it_is_refused_until_its_file_is_back(
     said = detail(refused)
     assert "step-000001 of arith-rl is damaged" in said
     assert _file(data, first).name in said
-    assert f"choose a checkpoint that is whole: {second['name']}" in said
+    assert f"choose an intact checkpoint: {second['name']}" in said
     rows = await tree(http, model["id"])
     assert [row["state"] for row in rows] == ["damaged", "full", "full"]
     assert [row["is_active"] for row in rows] == [False, False, True]

@@ -44,7 +44,7 @@ def said(findings: dict[str, str], words: str) -> str:
 
 async def test_one_that_is_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, findings = doctor(capsys)
-    assert (code, said(findings, "belong together")) == (0, "ok")
+    assert (code, said(findings, "database and checkpoints match")) == (0, "ok")
 
 
 async def test_one_that_would_not_start(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +52,7 @@ async def test_one_that_would_not_start(data: Path, capsys: pytest.CaptureFixtur
     before = contents(data)
     code, findings = doctor(capsys)
     assert (code, said(findings, "would not start")) == (1, "failure")
-    assert said(findings, "the database is empty → Nothing was changed. Put back the") == "failure"
+    assert said(findings, "the database is empty → Nothing was changed. Restore the") == "failure"
     assert contents(data) == before
 
 

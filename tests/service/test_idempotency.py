@@ -144,7 +144,7 @@ async def test_what_was_settled_first_is_never_done(http: httpx.AsyncClient) -> 
     assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
     assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
     late = await ask(http, model, "forward-backward", await batch(http, model))
-    assert (late.status_code, "given up" in detail(late)) == (409, True)
+    assert (late.status_code, "abandoned" in detail(late)) == (409, True)
 
 
 async def test_a_run_is_submitted_once(http: httpx.AsyncClient) -> None:
@@ -237,7 +237,7 @@ async def test_a_run_is_cancelled_and_resumed_once(http: httpx.AsyncClient) -> N
     assert (await settle_of_job(http, job_id, "again"))["reply"] == resumed
     assert (await settle_of_job(http, job_id, "new"))["state"] == "never"
     refused = await http.post(path, json=body, headers={"Idempotency-Key": "new"})
-    assert (refused.status_code, "given up" in detail(refused)) == (409, True)
+    assert (refused.status_code, "abandoned" in detail(refused)) == (409, True)
     await http.post(path, json=body)
     assert (await ended(http, job_id))["status"] == "cancelled"
 
@@ -263,7 +263,7 @@ async def test_what_was_settled_first_is_never_forked_nor_set(http: httpx.AsyncC
     path = f"/v2/models/{model['id']}/head"
     set_late = await http.put(path, json={"checkpoint_id": first}, headers=headers)
     assert (late.status_code, set_late.status_code) == (409, 409)
-    assert "given up" in detail(late)
+    assert "abandoned" in detail(late)
 
 
 async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: Path) -> None:

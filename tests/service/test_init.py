@@ -52,7 +52,7 @@ async def test_from_the_service_to_a_file_of_one_s_choice(hud: Command, tmp_path
     [
         ([], "either ENV or --show"),
         (["arith", "--show", "x"], "either ENV or --show"),
-        (["nowhere"], "no environment is called nowhere"),
+        (["nowhere"], "no environment named nowhere"),
         (["./empty"], "has no hud.lock.yaml"),
         (["--show", "nothing.yaml"], "No such file"),
         (["--show", "hud.lock.yaml"], "not a configuration"),
@@ -92,7 +92,7 @@ async def test_people_are_told_what_was_written(
     assert main(["init", "."]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("wrote configs/text_2048.yaml: 2 actions\n")
-    assert "! move: its parameters are not known" in out
+    assert "! move: unknown parameters" in out
     assert "not-to-be-shown" not in out + err + (tmp_path / "configs/text_2048.yaml").read_text()
 
 

@@ -187,7 +187,7 @@ async def test_what_no_engine_has_is_refused_by_name(
         name,
         "unsupported_parameter",
     )
-    assert error["message"].startswith(f"{name} is not supported by the toy engine: leave it out")
+    assert error["message"].startswith(f"{name} is not supported by the toy engine: remove it")
     assert (await http.post("/v1/chat/completions", json={**body, name: neutral})).is_success
 
 

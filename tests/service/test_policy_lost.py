@@ -85,7 +85,7 @@ async def test_a_state_that_is_gone_is_shown_as_expired(
     assert (answer.status_code, "no longer has" in detail(answer)) == (410, True)
     assert [row["state"] for row in await tree(http, model["id"])] == ["full", "expired"]
     refused = await set_head(http, model["id"], lost["checkpoint_id"])
-    assert (refused.status_code, "by the server that had them" in detail(refused)) == (410, True)
+    assert (refused.status_code, "by the server that stored them" in detail(refused)) == (410, True)
     assert (await set_head(http, model["id"], kept["checkpoint_id"])).status_code == 200
     third = await step(http, model)
     rows = await tree(http, model["id"])

@@ -97,7 +97,7 @@ async def test_two_environments_of_one_name_are_ambiguous() -> None:
     both = page({"id": "r-1", "name": "my-env"}, {"id": "r-2", "name": "My Env"})
     answers = {**GOOD, "/environments/My_Env/mcp-config": 404, "/v2/registry": both}
     [(level, message)] = of("environments", await findings(answers))
-    assert (level, message) == ("failure", "2 environments are called My_Env")
+    assert (level, message) == ("failure", "2 environments are named My_Env")
 
 
 async def test_a_missing_environment_says_what_may_be_meant() -> None:

@@ -88,7 +88,7 @@ async def test_the_environment_and_the_config_file_say_it_too(
     (tmp_path / "config.toml").write_text("[safety]\nread_onyl = true\n")
     broken = await hud(*fork)
     assert (broken.code, broken.error["type"]) == (2, "usage")
-    assert "safety.read_onyl: not known" in broken.error["message"]
+    assert "safety.read_onyl: unknown setting" in broken.error["message"]
     (tmp_path / "config.toml").unlink()
     assert (await hud(*fork)).code == 0
 

@@ -68,7 +68,7 @@ async def test_every_rollout_is_asked_for_under_a_trace_of_its_own(size: int) ->
 @pytest.mark.parametrize(
     ("gateway", "says"),
     [
-        (Gateway(0), "no answer"),
+        (Gateway(0), "no choice"),
         (Gateway(1, token_ids=None), "no token ids"),
         (Gateway(1, prompt_token_ids=None), "no token ids"),
         (Gateway(1, logprobs={"content": [{}]}), "logprobs cannot be read"),

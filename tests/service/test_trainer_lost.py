@@ -208,7 +208,7 @@ async def test_a_call_that_arrives_after_it_was_settled_is_refused(
         await (passed(trainer) if call != "optim-step" else trainer.optim_step(learning_rate=0.1))
     assert (await trainer.resume()).landed is False
     late = await line.deliver()
-    assert (late.status_code, "given up" in late.text) == (409, True)
+    assert (late.status_code, "abandoned" in late.text) == (409, True)
     await trainer.optim_step(learning_rate=0.1)
     assert [node.num_datums for node in await trainer.checkpoints()] == [2, 2]
 
@@ -264,7 +264,7 @@ async def test_a_lost_set_head(
     line.lose("head", where)
     with pytest.raises(HudUnreachable) as error:
         await trainer.set_head(first)
-    assert "which checkpoint is the head" in error.value.hint
+    assert "returns the head" in error.value.hint
     found = await trainer.resume()
     assert (found.landed, found.call) == (landed, "set_head")
     assert found.checkpoint is not None

@@ -7,7 +7,7 @@ is rough for few of them: 0 of 8 solved is compatible with a pass rate of 1 in 2
 
 Source: Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), section 4.1 (group-relative
 advantages); Yu et al. 2025 (DAPO, arXiv:2503.14476), section 3.2 (groups that are all right
-or all wrong have zero gradient, and are sampled anew).
+or all wrong have zero gradient, and are sampled again).
 """
 
 from collections import Counter

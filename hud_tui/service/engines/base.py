@@ -35,11 +35,11 @@ class EngineRefused(EngineError):
 
 
 class EngineLost(EngineError):
-    """The engine stopped: every handle and every accumulated gradient is gone."""
+    """The engine stopped: all handles and accumulated gradients are lost."""
 
 
 class PolicyLost(EngineLost):
-    """One policy is gone with its gradients; the others stand. Its handle is still to be closed."""
+    """One policy is lost with its gradients, others are not. Its handle must still be closed."""
 
 
 class NotFinite(EngineError):

@@ -29,7 +29,7 @@ class Node:
     """What is kept of it: full, weights or expired; damaged, where its file is not whole."""
 
     def refuse_expired(self) -> None:
-        """Raises Refused, 410, where its weights are gone."""
+        """Raises Refused, 410, if its weights were deleted."""
         if self.state == "expired":
             raise Refused(
                 410,

@@ -380,7 +380,7 @@ class Server:
         return self._sampling
 
     def renew_sampling(self) -> None:
-        """The samplers' session may be gone: the next one gets another."""
+        """Discard the sampler session, which may be lost; the next sampler opens another."""
         self._sampling = None
 
     async def has(self, run: str, name: str) -> bool:

@@ -168,7 +168,7 @@ async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
             stdout.write(frame(reply))
             stdout.flush()
         except BrokenPipeError:
-            os._exit(0)  # the service is gone, and a closed pipe cannot be flushed at exit
+            os._exit(0)  # the service has exited, and a closed pipe cannot be flushed
 
     worker, tasks = Worker(send, directory), dict[int, asyncio.Task[None]]()
 

@@ -274,7 +274,7 @@ class Dispatch:
                 _settle([call], [next(rows) for _ in range(_rows(call))])
 
     async def _bury(self, lost: EngineLost | None = None) -> None:
-        """Let go of the worker and of all who wait for it; the next request starts anew."""
+        """Stop the worker and fail all waiting calls; the next request starts another worker."""
         worker, self._worker = self._worker, None
         _settle(self._queue, lost or EngineLost(LOST))
         self._queue.clear()

@@ -73,7 +73,7 @@ from hud_tui.storage import write_atomic
 
 
 DENSE = 0.75
-"""Rows are packed anew when fewer than this share of them is still being written."""
+"""Share of active rows below which the batch is compacted."""
 
 
 @dataclass
@@ -570,7 +570,7 @@ def main() -> None:
             stdout.write(answer)
             stdout.flush()
         except BrokenPipeError:
-            os._exit(0)  # the service is gone, and a closed pipe cannot be flushed at exit
+            os._exit(0)  # the service has exited, and a closed pipe cannot be flushed
 
 
 if __name__ == "__main__":
