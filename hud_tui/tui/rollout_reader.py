@@ -307,11 +307,11 @@ def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
 
 
 def attempt_heading(attempt: int, attempts: int) -> Content:
-    """Which sampling of the step, e.g. ``attempt 2 of 3: no spread, sampled again``."""
+    """Which sampling of the step, e.g. ``attempt 2 of 3: zero variance, sampled again``."""
     title = Content.styled(f"attempt {attempt} of {attempts}", "bold $foreground")
     if attempt == attempts:
         return title
-    return title + Content.styled(": no spread, sampled again", "$text-muted")
+    return title + Content.styled(": zero variance, sampled again", "$text-muted")
 
 
 def group_heading(group: RolloutGroup) -> Content:
@@ -322,7 +322,7 @@ def group_heading(group: RolloutGroup) -> Content:
     if group.heldout:
         parts.append(Content("  held out: evaluated, not trained on"))
     elif group.compared and group.rewards and not group.has_signal:
-        parts.append(Content("  no spread: teaches nothing"))
+        parts.append(Content("  zero variance: no gradient"))
     return Content("").join(parts)
 
 
@@ -514,7 +514,7 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
         yield 2, Content(f"mean {short(fmean(rewards))}")
     flat = sum(group.compared and bool(group.rewards) and not group.has_signal for group in trained)
     if flat:
-        yield 5, Content(f"{flat} of {len(trained)} groups teach nothing")
+        yield 5, Content(f"{flat} of {len(trained)} groups without gradient")
 
 
 def _steps(part: Part, job: Job) -> str:

@@ -209,17 +209,17 @@ def eighth(share: float) -> str:
     return EIGHTHS[min(8, max(1, round(share * 8)))]
 
 
-def mark_glyph(spread: float, teaches: bool, all_solved: bool, widest: float) -> str:
+def mark_glyph(std: float, has_signal: bool, all_solved: bool, widest: float) -> str:
     """A group in one cell: as high as its std; a zero-variance group has its own glyph.
 
     Args:
-        spread: Of its rewards.
-        teaches: Whether it has any.
-        all_solved: Of a flat group, whether it was solved every time.
-        widest: The spread of a full cell.
+        std: Standard deviation of its rewards.
+        has_signal: Whether its rewards differ.
+        all_solved: Whether a zero-variance group is solved.
+        widest: The std of a full cell.
     """
-    if teaches:
-        return eighth(max(0.01, spread / widest))
+    if has_signal:
+        return eighth(max(0.01, std / widest))
     return ALL_SOLVED if all_solved else ALL_FAILED
 
 

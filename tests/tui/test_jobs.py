@@ -268,7 +268,7 @@ async def test_a_run_without_spread_shows_what_it_sampled_and_why_it_failed(
         of = f" of {part.attempts}"
         attempts = [heading for heading in headings(flown) if heading.startswith("attempt")]
         assert attempts[0] == f"attempt {part.attempts}{of}"
-        assert attempts[-1] == f"attempt 1{of}: no spread, sampled again"
+        assert attempts[-1] == f"attempt 1{of}: zero variance, sampled again"
         assert len(attempts) == part.attempts
         assert "zero variance" in flown.said("#jobs-reason")
 

@@ -210,9 +210,9 @@ async def test_o_sorts_the_groups() -> None:
         await pilot.press("o")
         assert grid.order is Order.SIGNAL
         assert "signal first" in text_of(grid)
-        assert "all bad" not in text_of(grid).splitlines()[2]
+        assert "all failed" not in text_of(grid).splitlines()[2]
         await pilot.press("tab", "down", "down", "j", "pagedown")
-        assert "┄ all bad" in text_of(grid)
+        assert "┄ all failed" in text_of(grid)
 
 
 async def test_groups_are_shown_as_rollouts_arrive() -> None:
@@ -428,10 +428,10 @@ async def test_a_first_step_that_failed_is_not_said_to_be_sampled() -> None:
     async with stage.run_test(size=(80, 24)) as pilot:
         chart = stage.live.query_one(FocusChart)
         assert "The first step is being sampled." in text_of(chart)
-        stage.play(failed(begun, "no spread", 0))
+        stage.play(failed(begun, "zero variance", 0))
         await pilot.pause()
         assert "No steps: the run ended before its first step." in text_of(chart)
-        assert "failed: no spread" in reason_of(stage)
+        assert "failed: zero variance" in reason_of(stage)
 
 
 async def test_what_a_lost_connection_says_is_shown_in_full() -> None:

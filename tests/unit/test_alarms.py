@@ -150,11 +150,11 @@ def test_what_looks_bad_and_is_not_trips_nothing(name: str) -> None:
 
 
 HARMFUL: dict[str, tuple[Change, str]] = {
-    "residue is no spread": (
+    "residue is zero variance": (
         lambda n: dict.fromkeys(FLAT, nan) | {"reward_std": 1e-7},
         "zero_variance",
     ),
-    "tinker's shares of all good and all bad": (
+    "tinker's shares of solved and failed groups": (
         lambda n: {
             "frac_reward_zero_std": nan,
             "frac_groups_all_solved": 0.1,

@@ -140,4 +140,4 @@ def test_attempts_at_a_step_are_told_apart_the_last_one_first() -> None:
     assert [(group.attempt, group.has_signal) for group in groups] == [(2, True), (1, False)]
     headings = [row.cells[0].plain for row in trace_rows(groups, "") if row.heading]
     assert headings[0] == "attempt 2 of 2"
-    assert headings[2] == "attempt 1 of 2: no spread, sampled again"
+    assert headings[2] == "attempt 1 of 2: zero variance, sampled again"

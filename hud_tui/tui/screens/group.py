@@ -192,8 +192,8 @@ def facts(group: Group, name: str) -> Content:
     stats = group_stats(group.rewards)
     low, high = min(0.0, *group.rewards, 0.0), max(1.0, *group.rewards, 1.0)
     drawn = bars(group.rewards, low, high, Segment("·"))
-    verdict = "all good" if stats.all_solved else "all bad" if stats.all_failed else ""
-    told = f"{verdict}: every advantage is 0, so it taught nothing" if verdict else ""
+    verdict = "all solved" if stats.all_solved else "all failed" if stats.all_failed else ""
+    told = f"{verdict}: every advantage is 0, no gradient" if verdict else ""
     return Content.assemble(
         *whose,
         f"{short(stats.mean)} ± {short(stats.std)}  ",

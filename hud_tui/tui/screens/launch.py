@@ -347,7 +347,7 @@ class LaunchScreen(HudScreen):
         if dead:
             self._show(self.draft.trial.toggled(dead))
         else:
-            said = keyed("no task is known to teach nothing: {launch.try} tries them")
+            said = keyed("no task without signal is known: {launch.try} samples them")
             self.notify(said, severity="warning", markup=False)
 
     @on(RowList.Titled, "#tasks")

@@ -119,8 +119,8 @@ def verdict(row: GroupRow) -> str:
     if not row.whole:
         return f"{len(row.rewards)} of {row.size}"
     if row.stats.all_solved:
-        return f"{ALL_SOLVED} all good"
-    return f"{ALL_FAILED} all bad" if row.stats.all_failed else ""
+        return f"{ALL_SOLVED} all solved"
+    return f"{ALL_FAILED} all failed" if row.stats.all_failed else ""
 
 
 def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
@@ -156,7 +156,7 @@ def _strip_room(width: int) -> int:
 MARGIN = 1
 """Cells at either side."""
 LEGENDS = (
-    f"colour mean · height std · {ALL_SOLVED} all good · {ALL_FAILED} all bad",
+    f"colour mean · height std · {ALL_SOLVED} all solved · {ALL_FAILED} all failed",
     f"colour mean, height std, {ALL_SOLVED} {ALL_FAILED} none",
 )
 """What the field's cells mean; the longest that has room."""
