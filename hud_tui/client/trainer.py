@@ -267,7 +267,14 @@ LOOKS_S = (0.5, 1.0, 2.0)
 class TrainingSession:
     """Base of `TrainingClient`: everything except the training calls."""
 
-    def __init__(self, model: str, client: HudClient | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        client: HudClient | None = None,
+        *,
+        name: str | None = None,
+        steps: int | None = None,
+    ) -> None:
         """
         Writes go to this machine's command log (``hud-tui log``), unless the client already has
         an observer.
@@ -275,6 +282,9 @@ class TrainingSession:
         Args:
             model: Its id, name or slug.
             client: A service, which stays open; None for HUD by its settings (HUD_API_KEY …).
+            name: Name of the loop's job; None for ``loop on MODEL``.
+            steps: Optimizer steps that the loop will take, so that the embedded service can tell
+                when it ends; leave it out on HUD.
 
         Raises:
             HudNoKey: Neither a client nor a key.
@@ -283,7 +293,7 @@ class TrainingSession:
         self.client = client or HudClient(read_settings())
         if not self.client.is_observed:
             self.client = self.client.observed(CommandLog(read_paths().state, "python").add)
-        self.reports = Reports(self.client)
+        self.reports = Reports(self.client, name, steps)
         """The loop's job and its ungraded rollouts."""
         self._is_own = client is None
         self._entry: Model | None = None

@@ -292,8 +292,17 @@ log = logging.getLogger(__name__)
 class Reports:
     """The loop's job, and its rollouts that are not graded yet."""
 
-    def __init__(self, client: HudClient) -> None:
+    def __init__(
+        self, client: HudClient, name: str | None = None, steps: int | None = None
+    ) -> None:
+        """
+        Args:
+            client: Of the service.
+            name: Name of the job; None for ``loop on MODEL``.
+            steps: How many steps it says that the loop takes; None says nothing.
+        """
         self.job_id = uuid4().hex
+        self._name, self._steps = name, steps
         self._client = client
         self._entered = False
         self._open: set[str] = set()
@@ -309,7 +318,8 @@ class Reports:
         """
         if not self._entered:
             self._entered = True
-            entered = JobEnter(name=f"loop on {model}", group=len(group))
+            name = self._name or f"loop on {model}"
+            entered = JobEnter(name=name, group=len(group), steps=self._steps)
             await _quietly(self._client.enter_job(self.job_id, entered))
         body = TraceEnter(job_id=self.job_id, group_id=group_id, task_slug=task_slug, model=model)
         await asyncio.gather(*(_quietly(self._client.enter_trace(id_, body)) for id_ in group))

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import httpx
 
 from hud_tui.client import TrainingClient
+from hud_tui.client.runs import RunList
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from tests.conftest import fork
@@ -103,6 +104,23 @@ async def test_a_loop_of_our_client(http: httpx.AsyncClient, service: Service) -
         assert {trace.trace_id for trace in traces} <= rows.keys()
         turn = (await client.trace_events(traces[0].trace_id)).events[1]
         assert turn.tokens
+
+
+async def test_a_loop_that_says_its_name_and_its_steps_has_an_end_in_sight(
+    service: Service,
+) -> None:
+    async with in_process(service) as client:
+        model = await fork_of(client)
+        async with TrainingClient(model.id, client, name="sums", steps=10) as trainer:
+            for _ in range(2):
+                group = await trainer.sample(QUESTION, group_size=2, seed=1)
+                group[0].reward, group[1].reward = 1.0, 0.0
+                await trainer.step(group, learning_rate=0.1, group_size=2)
+            open_ = await trainer.sample(QUESTION, group_size=1)
+            [row] = await RunList(client).read()
+            assert (row.name, row.step, row.steps, row.reward) == ("sums", 2, 10, 0.5)
+            assert (row.active, row.eta_s is not None) == (True, True)
+            assert open_
 
 
 async def test_rollouts_train_by_their_ids_alone(service: Service) -> None:
