@@ -109,7 +109,7 @@ async def test_siblings_show_reward_and_advantage_side_by_side(served: Served) -
 
 
 async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> None:
-    async with jobs_of(served) as flown:
+    async with jobs_of(served, steps=1, group_size=4, tasks_per_step=3) as flown:
         await opened(flown)
         keys = keys_of(flown)
         await flown.press("enter")
