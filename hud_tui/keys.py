@@ -367,7 +367,7 @@ LOG = (
 
 
 VIEWS = ("models", "launch", "live", "checkpoints", "jobs", "alarms")
-"""The views, in the order of their keys 1 … 6."""
+"""The views, in the order of their keys, from 1."""
 
 EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from hud_tui.keys import VIEWS
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.groups import Order
@@ -134,12 +135,21 @@ Runs = Annotated[tuple[tuple[Line, Line], ...], Field(max_length=200)]
 """The ids of the oldest and the newest checkpoint of each."""
 
 
+def _known(view: str) -> str:
+    if view not in VIEWS:
+        raise ValueError(f"expected one of {', '.join(VIEWS)}")
+    return view
+
+
+View = Annotated[str, AfterValidator(_known)]
+
+
 @dataclass(frozen=True)
 class Layout:
     model: Line = ""
     """Id of the model selected last; empty where none was."""
     model_name: Line = ""
-    view: Literal["models", "launch", "live", "checkpoints", "jobs", "alarms"] = "live"
+    view: View = "live"
     models_filter: Line = ""
     jobs_filter: Line = ""
     tree_filter: Line = ""
