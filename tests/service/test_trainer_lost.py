@@ -231,7 +231,7 @@ async def test_a_head_that_arrives_after_it_was_given_up_is_refused(
 ) -> None:
     first, second = await stepped(trainer), await stepped(trainer)
     line.lose("head", "late")
-    with pytest.raises(HudUnreachable, match="it was not done") as error:
+    with pytest.raises(HudUnreachable, match="not done") as error:
         await trainer.set_head(first)
     assert error.value.outcome == "not_done"
     assert (await line.deliver()).status_code == 409
