@@ -508,7 +508,8 @@ class RunRecord(Response):
     busy_s: float | None = None
     """Seconds that a managed run has spent on its steps; of a loop, from first to newest."""
     reward_first: float | None = None
-    """Mean of the mean rewards of its first five steps, of rollouts that they were trained on."""
+    """Mean of the mean rewards of its first five steps, of rollouts that they were trained on; of a
+    run of fewer than ten, of its first half."""
     reward_last: float | None = None
     """The same of its newest five."""
     points: list[float] = Field(default_factory=list)

@@ -1,7 +1,7 @@
 """The command line: its commands and flags, and which function and view each command has."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -23,8 +23,27 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str | None = None, **more: Any) -> None:
         super().__init__(prog, allow_abbrev=False, **more)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; ``--sort -reward`` and ``--columns -age`` are values, not flags."""
+        return super().parse_args(None if args is None else joined(args), namespace)
+
     def error(self, message: str) -> NoReturn:
         raise HudUsage(message, f"see {self.prog} --help")
+
+
+SIGNED = frozenset({"--sort", "--columns"})
+"""Flags whose value may begin with a dash."""
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """The command line with such a value in one word with its flag."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] in SIGNED and word[:1] == "-" and word[:2] != "--":
+            found[-1] = f"{found[-1]}={word}"
+        else:
+            found.append(word)
+    return found
 
 
 Add = Callable[..., Parser]

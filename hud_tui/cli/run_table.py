@@ -29,7 +29,7 @@ from hud_tui.rl.runs import (
 )
 from hud_tui.rl.text import one_line
 
-WIDEST = 32
+WIDEST = 40
 """Characters of a cell."""
 KIND = "runs"
 
@@ -181,7 +181,7 @@ def _print(
 
 def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
     now = time()
-    lines = [[one_line(column.text(row, now), WIDEST) for column in chosen] for row in rows]
+    lines = [[_cell(column.text(row, now)) for column in chosen] for row in rows]
     _print_table([column.title for column in chosen], lines, [column.number for column in chosen])
 
 
@@ -189,12 +189,17 @@ def _print_differences(rows: Sequence[RunRow]) -> None:
     """A row a setting that is not the same in all, a column a run."""
     told = differences(rows)
     print()
-    names = [one_line(row.name or row.id[:8], WIDEST) for row in rows]
+    names = [_cell(row.name or row.id[:8]) for row in rows]
     values = zip(*(each for _, each in told.rows), strict=True)
     lines = [[key, *column] for key, column in zip(told.keys, values, strict=True)]
     _print_table(["differs in", *names], lines, [False] * (1 + len(rows)))
     if not told.keys:
         print("nothing: they were given the same")
+
+
+def _cell(text: str) -> str:
+    line = one_line(text, 1000)
+    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
 
 
 def _print_table(

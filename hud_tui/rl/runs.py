@@ -149,6 +149,12 @@ ENDS = 5
 MOST_POINTS = 32
 
 
+def ends_of(steps: int) -> int:
+    """How many steps the reward at a run's beginning, and at its end, is the mean of: `ENDS`; of a
+    run of fewer than two times so many, the first and the last half."""
+    return min(ENDS, max(1, steps // 2))
+
+
 def row_of_job(
     job: Job,
     model: Model | None,
@@ -199,6 +205,7 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
     if not steps:
         return replace(row, whole=True)
     rewards = [r for r in map(_reward, steps) if r is not None]
+    ends = ends_of(len(rewards))
     times = [at for at in (seconds(node.created_at) for node in steps) if at is not None]
     newest = steps[-1]
     heldout = next((h for h in map(_heldout, reversed(steps)) if h is not None), None)
@@ -212,8 +219,8 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
         start=one_line(parent.name or parent.id, 100) if parent is not None else row.start,
         loss=one_line(newest.loss_fn or row.loss, 40),
         lr=row.lr if row.lr is not None else newest.learning_rate,
-        reward_first=fmean(rewards[:ENDS]) if rewards else None,
-        reward=fmean(rewards[-ENDS:]) if rewards else None,
+        reward_first=fmean(rewards[:ends]) if rewards else None,
+        reward=fmean(rewards[-ends:]) if rewards else None,
         points=tuple(thinned(rewards)),
         heldout=evaluation.mean_reward if evaluation is not None else heldout,
         evaluation=evaluation,

@@ -46,6 +46,8 @@ async def test_the_table_is_a_document(hud: Command, two: list[str]) -> None:
     rows = (await hud("runs", "--sort", "lr", "--limit", "1", "--columns", "model,lr")).data
     assert rows["runs"] == [{"id": two[1], "model": "slow", "lr": 0.1}]
     assert rows["left_off"] == 1
+    best = (await hud("runs", "--sort", "-lr", "--columns", "-age,+id")).data["runs"]
+    assert ([row["lr"] for row in best], "age" in best[0]) == ([0.3, 0.1], False)
     some = (await hud("runs", "--filter", "lr>.2 is:ended fast")).data
     assert [row["id"] for row in some["runs"]] == two[:1]
     groups = (await hud("runs", "--group", "differs")).data["groups"]

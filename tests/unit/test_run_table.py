@@ -18,6 +18,7 @@ from hud_tui.rl.runs import (
     column,
     columns,
     differences,
+    ends_of,
     evaluation_said,
     group_rows,
     parse_filter,
@@ -245,9 +246,14 @@ def test_hud_s_words_become_the_same_row() -> None:
     ]
     row = row_of_job(job, model, None, steps, parent)
     assert (row.start, row.lr, row.loss, row.tokens) == ("step-000007", 1e-4, "ppo", 300)
-    assert (row.reward_first, row.points) == (pytest.approx(0.2), (0.1, 0.2, 0.3))
+    assert (row.reward_first, row.points) == (pytest.approx(0.1), (0.1, 0.2, 0.3))
     assert (row.no_gradient, row.duration_s, row.eta_s) == (0.5, 180.0, 420.0)
     assert row.whole
+
+
+@pytest.mark.parametrize(("steps", "ends"), [(0, 1), (1, 1), (3, 1), (8, 4), (10, 5), (999, 5)])
+def test_the_ends_of_a_short_run_do_not_overlap(steps: int, ends: int) -> None:
+    assert ends_of(steps) == ends
 
 
 def test_groups_are_settings_and_their_repetitions() -> None:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from hud_tui.events import RolloutDone
 from hud_tui.rl.run import reason
+from hud_tui.rl.runs import ends_of
 from hud_tui.rl.text import seconds
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import About, EngineError, Tokenizer
@@ -445,6 +446,7 @@ def _keys(text: str) -> list[str]:
 
 def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> dict[str, Any]:
     """One row as the wire has it (`hud_tui.wire.RunRecord`)."""
+    ends = ends_of(row["steps"])
     rewards = orjson.loads(row["rewards"])
     points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
     managed, slug = row["kind"] == "training", row["slug"]
@@ -473,8 +475,8 @@ def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> d
         "stepped_at": row["last_at"],
         "finished_at": row["finished_at"],
         "busy_s": busy,
-        "reward_first": _mean(rewards.get("first", [])),
-        "reward_last": _mean(rewards.get("last", [])),
+        "reward_first": _mean(rewards.get("first", [])[:ends]),
+        "reward_last": _mean(rewards.get("last", [])[-ends:]),
         "points": [*points, part[0] / part[1]] if part[1] else points,
         "stride": rewards.get("stride", 1),
         "heldout": _heldout(row),
