@@ -428,10 +428,10 @@ async def test_a_first_step_that_failed_is_not_said_to_be_sampled() -> None:
     async with stage.run_test(size=(80, 24)) as pilot:
         chart = stage.live.query_one(FocusChart)
         assert "The first step is being sampled." in text_of(chart)
-        stage.play(failed(begun, "zero variance", 0))
+        stage.play(failed(begun, "disk full", 0))
         await pilot.pause()
         assert "No steps: the run ended before its first step." in text_of(chart)
-        assert "failed: zero variance" in reason_of(stage)
+        assert "failed: disk full" in reason_of(stage)
 
 
 async def test_what_a_lost_connection_says_is_shown_in_full() -> None:

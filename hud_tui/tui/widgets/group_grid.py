@@ -41,13 +41,13 @@ from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward
 from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
 
-# The groups of one step: a row a task with its rewards, and how the task fared before.
+# The groups of one step: one row per task, its rewards, and its history.
 
 
 BINS = 10
-VERDICT = 10
+VERDICT = 12
 NUMBERS = 17
-"""Cells of ``mean ± spread`` and the space after it."""
+"""Cells of ``mean ± std`` and the space after it."""
 NARROW = 58
 """Cells across below which there is no room for the verdict."""
 LEAST_STRIP = 10
@@ -463,7 +463,7 @@ class GroupGrid(LinesView):
         name = one_line(self.groups.name, 40)
         held = [keyed("pinned, {live.leave} unpins")] if self.pinned is not None else []
         by = f"sampled by {one_line(self.groups.sampler, 24)}"
-        return [name, *held, self.groups.summary, *idle, str(self.order), by]
+        return [name, *held, self.groups.summary, str(self.order), *idle, by]
 
     @property
     def slugs(self) -> list[str]:
