@@ -160,38 +160,40 @@ def seen(app: HudApp) -> list[Region]:
     return [region.intersection(clip) for region, clip in places]
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-@pytest.mark.parametrize(
-    ("view", "key", "box"),
-    [
-        ("4", "u", "#dialog"),
-        ("4", "n", "#dialog"),
-        ("4", "v", "#panel"),
-        ("3", "m", "#charts"),
-        ("3", "v", "#overlays"),
-        ("3", "question_mark", "#help"),
-    ],
+OVER = (
+    ("4", "b", "#dialog"),
+    ("4", "e", "#dialog"),
+    ("4", "V", "#panel"),
+    ("3", "a", "#charts"),
+    ("3", "c", "#overlays"),
+    ("3", "question_mark", "#help"),
 )
-async def test_a_notice_covers_nothing_of_a_dialog(
-    size: tuple[int, int], view: str, key: str, box: str
-) -> None:
+"""A view, the key of a dialog, and the dialog's box."""
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_a_notice_covers_nothing_of_a_dialog(size: tuple[int, int]) -> None:
     app = still(StillClient(chain(60)))
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
-        await pilot.press(view)
-        await until(lambda: app.shown_view is not None and app.shown_view.focused is not None)
-        await pilot.press(key)
-        await until(lambda: app.screen.is_modal and bool(app.screen.query(box)))
-        app.say("something happened")
-        app.say("a long word " * 16)
-        await until(lambda: any(region.area for region in seen(app)))
-        await until(lambda: len(app.screen.query(Toast)) == 2)
-        inside = app.screen.query_one(box).region
-        assert inside.area > 0
-        assert not any(region.overlaps(inside) for region in seen(app) if region.area)
-        assert any(region.area for region in seen(app))
-        assert all(app.screen.region.contains_region(region) for region in seen(app))
-        assert all(inside.contains_region(one.region) for one in app.screen.query(Button))
+        for view, key, box in OVER:
+            app.clear_notifications()
+            await pilot.press(view)
+            await until(lambda: app.shown_view is not None and app.shown_view.focused is not None)
+            await pilot.press(key)
+            await until(lambda box=box: app.screen.is_modal and bool(app.screen.query(box)))  # type: ignore[misc]
+            app.say("something happened")
+            app.say("a long word " * 16)
+            await until(lambda: any(region.area for region in seen(app)))
+            await until(lambda: len(app.screen.query(Toast)) == 2)
+            inside = app.screen.query_one(box).region
+            assert inside.area > 0
+            assert not any(region.overlaps(inside) for region in seen(app) if region.area)
+            assert any(region.area for region in seen(app))
+            assert all(app.screen.region.contains_region(region) for region in seen(app))
+            assert all(inside.contains_region(one.region) for one in app.screen.query(Button))
+            await pilot.press("escape")
+            await until(lambda: not app.screen.is_modal)
 
 
 @pytest.mark.parametrize("size", SIZES)
