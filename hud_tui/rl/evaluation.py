@@ -22,7 +22,7 @@ from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 LEVEL = 0.95
 """Of all intervals."""
 RESAMPLES = 2000
-DRAWS = 1_000_000
+DRAWS = 100_000
 """Tasks that are drawn for one interval at most; of very many tasks, fewer resamples do."""
 FEWEST = 500
 SEED = 20210707

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from time import perf_counter
@@ -49,6 +50,8 @@ MOST = 100_000
 """Rollouts of one evaluation."""
 AT_ONCE = 64
 """Rollouts in a part."""
+AHEAD = 1
+"""Parts that wait at the engine beside the one under way, so that it never waits for the store."""
 STOP_S = 10
 """Longest wait for an evaluation to end after it was asked to."""
 RETRY_S = (0.5, 30.0)
@@ -306,8 +309,7 @@ class Work:
     async def _sampled(
         self, handle: Handle, missing: Sequence[Planned]
     ) -> AsyncGenerator[tuple[Sequence[Planned], Sequence[Sampled], float], None]:
-        """Parts as they are sampled, and in how many seconds; the next one is asked for before
-        the one before it is handed on, so that the engine never waits for the store."""
+        """Parts as they are sampled, and in how many seconds."""
         context = self._parts.base(self._model).context
         parts = in_turns(missing, self._asked.samples, AT_ONCE)
         engine, asked = self._parts.engine, self._asked
@@ -315,18 +317,19 @@ class Work:
         async def sample(tasks: Sequence[Planned]) -> Sequence[Sampled]:
             return await engine.sample(handle, evaluation_requests(tasks, asked, context))
 
-        coming = asyncio.ensure_future(sample(parts[0]))
+        coming: deque[asyncio.Future[Sequence[Sampled]]] = deque()
         try:
-            for number, tasks in enumerate(parts, 1):
+            for number, tasks in enumerate(parts):
+                while len(coming) <= AHEAD and number + len(coming) < len(parts):
+                    coming.append(asyncio.ensure_future(sample(parts[number + len(coming)])))
                 start = perf_counter()
-                sampled = await unless_stopped(self.stopping, _of(coming))
-                seconds = perf_counter() - start
-                if number < len(parts):
-                    coming = asyncio.ensure_future(sample(parts[number]))
-                yield tasks, sampled, seconds
+                sampled = await unless_stopped(self.stopping, _of(coming[0]))
+                coming.popleft()
+                yield tasks, sampled, perf_counter() - start
         finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+            for one in coming:
+                one.cancel()
+            await asyncio.gather(*coming, return_exceptions=True)
 
     def _name(self, slug: str, j: int) -> str:
         return rollout_id(self.id, slug, j)
