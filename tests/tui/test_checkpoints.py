@@ -190,7 +190,7 @@ async def test_a_service_that_keeps_keys_says_that_it_did_not_happen(served: Ser
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "refused: the head is step-000006" in note(flown))
-        assert "it was not done" in "".join(n.message for n in flown.app._notifications)
+        assert "not done" in "".join(n.message for n in flown.app._notifications)
         assert await flown.head(model_id) == "step-000006"
 
 

@@ -355,7 +355,7 @@ async def test_a_lost_answer_is_looked_up_and_never_repeated(served: Served, los
             await app.until_view("live")
             await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
         else:
-            await app.until_notice("it was not done")
+            await app.until_notice("not done")
             assert isinstance(app.screen, LaunchScreen)
         assert app.net.sent == [f"POST {JOBS}"]
 
