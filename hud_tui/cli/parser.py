@@ -653,7 +653,7 @@ COMMANDS = {
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_sweep, "sweep:sweep"),
-    "runs": Command(_runs, "run_table:runs"),
+    "runs": Command(_runs, "jobs:runs"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),
     "traces": Command(_traces, "jobs:traces", "jobs"),

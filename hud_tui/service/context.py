@@ -6,10 +6,10 @@ from pathlib import Path
 from secrets import token_hex
 from weakref import WeakValueDictionary
 
+from hud_tui.service.data_dir import Retention
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
 from hud_tui.service.http import Refused
 from hud_tui.service.policies import Policies, Temperatures, Weights
-from hud_tui.service.retention import Retention
 from hud_tui.service.session import Session
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.db import Store

@@ -6,11 +6,10 @@ from types import TracebackType
 
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.service.context import ServiceContext
-from hud_tui.service.data_dir import mark, prepare, tidy
+from hud_tui.service.data_dir import DEFAULT_BYTES, mark, prepare, tidy
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.environments import TASKSETS
 from hud_tui.service.evaluate import Evaluator
-from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.runner import Hosted, Runner
 from hud_tui.service.store import evaluations, jobs, models, runs, traces
 from hud_tui.service.store import models as model_store

@@ -5,10 +5,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hud_tui.service.data_dir import DEFAULT_BYTES
 from hud_tui.service.engines.base import About, Adam, Datum
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
 from hud_tui.service.policies import size_of
-from hud_tui.service.retention import DEFAULT_BYTES
 from hud_tui.service.service import Service
 from tests.conftest import Served, ended, fork, submit, tasks_of
 from tests.service.calls import detail, saved_steps
@@ -63,7 +63,7 @@ async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyP
     assert disk is not None
     assert disk.free_bytes is not None
     size = disk.checkpoint_bytes
-    monkeypatch.setattr("hud_tui.service.retention.free_bytes", lambda data_dir: 3 * size)
+    monkeypatch.setattr("hud_tui.service.data_dir.free_bytes", lambda data_dir: 3 * size)
     async with at_a_terminal(served, "run", "arith", "--steps", "7") as terminal:
         asked = await terminal.prompt()
         assert "7 checkpoints of" in asked
@@ -78,7 +78,7 @@ async def test_a_run_that_has_no_room_at_all_is_refused(
 ) -> None:
     model = await fork(http)
     await ended(http, await submit(http, model["id"], steps=1))
-    monkeypatch.setattr("hud_tui.service.retention.free_bytes", lambda data_dir: 10)
+    monkeypatch.setattr("hud_tui.service.data_dir.free_bytes", lambda data_dir: 10)
     body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
     answer = await http.post("/v1/training/jobs", json={**body, "config": {"parameters": {}}})
     assert answer.status_code == 507

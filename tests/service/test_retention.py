@@ -276,7 +276,7 @@ async def test_a_crash_while_thinning_leaves_a_whole_tree(
         model = await fork(http)
         await steps(http, model, 2)
     with monkeypatch.context() as crash:
-        crash.setattr("hud_tui.service.retention.shutil.rmtree", lambda *a, **k: None)
+        crash.setattr("hud_tui.service.data_dir.shutil.rmtree", lambda *a, **k: None)
         if when == "before the row":
             crash.setattr("hud_tui.service.store.checkpoints.slimmed", _fail)
         async with Service(tmp_path, ToyEngine(), 0) as service:
