@@ -72,7 +72,7 @@ async def test_h_sets_the_head_and_the_service_agrees(served: Served) -> None:
         assert "step-000004" in said
         assert "Rolls back 2 steps" in said
         assert await flown.head(model_id) == "step-000004"
-        assert "head is step-000004 · verified · z undoes" in note(flown)
+        assert "head is step-000004 · verified · u undo" in note(flown)
         assert flown.view.run.head is not None
         assert flown.view.run.head.name == "step-000004"
         assert len(flown.net.sent) == 1
@@ -200,7 +200,7 @@ async def test_a_service_that_keeps_keys_says_that_it_happened(served: Served) -
         await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
-        await flown.until(lambda: "head is step-000005 · verified · z undoes" in note(flown))
+        await flown.until(lambda: "head is step-000005 · verified · u undo" in note(flown))
         assert len(flown.net.sent) == 1
         assert await flown.head(model_id) == "step-000005"
 
@@ -223,7 +223,7 @@ async def test_no_answer_but_it_did_happen(served: Served) -> None:
         await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
-        said = "no answer, but head is step-000005 · verified · z undoes"
+        said = "no answer, but head is step-000005 · verified · u undo"
         await flown.until(lambda: said in note(flown))
         assert len(flown.net.sent) == 1
         flown.net.lose = ""
@@ -388,7 +388,7 @@ async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: 
 async def test_a_pin_is_asked_for_and_shown_and_taken_off(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         await flown.press("down", "p")
-        assert "step-000005 is then kept" in await flown.until_dialog()
+        assert "step-000005 keeps its full state" in await flown.until_dialog()
         await flown.press("enter")
         await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
         assert flown.net.sent == []
@@ -535,7 +535,7 @@ async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
 
 async def test_details_fit_their_pane_from_the_first_and_grow_older(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        await flown.until(lambda: "of its step" in details_of(flown))
+        await flown.until(lambda: "training batch" in details_of(flown))
         pane = flown.view.query_one(CheckpointDetails)
         assert all(line.cell_length <= pane.width for line in pane.lines)
         now = flown.app.clock()

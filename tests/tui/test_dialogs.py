@@ -35,7 +35,7 @@ async def test_the_fork_s_dialog_shows_its_buttons_and_the_slug(
         await app.press("F")
         await app.until_dialog()
         await app.press("ctrl+u", *"My Own 2")
-        await app.until(lambda: "call it my-own-2" in " ".join(drawn(app).split()))
+        await app.until(lambda: "slug: my-own-2" in " ".join(drawn(app).split()))
         for label in ("Cancel", "Fork  (enter)"):
             assert label in drawn(app)
         await app.press("enter")
@@ -57,7 +57,7 @@ async def test_y_leaves_the_run_training(served: Served, size: tuple[int, int]) 
         assert labels(app) == ["Stay", "Cancel run", "Keep training  (y)"]
         for label in labels(app):
             assert label in drawn(app)
-        assert "esc leaves" in drawn(app)
+        assert "esc cancel" in drawn(app)
         await app.press("y")
         await app.until(lambda: app.app._exit)
     assert await status(served, job_id) == "running"

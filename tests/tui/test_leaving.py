@@ -16,10 +16,10 @@ from tests.tui.cockpit import Cockpit, cockpit
 from tests.tui.conftest import caller
 
 OVER: list[tuple[str, tuple[str, ...], tuple[str, ...], type[Screen[object]]]] = [
-    ("live", ("g",), ("enter",), GroupScreen),
-    ("live", (), ("v",), OverlayList),
+    ("live", ("tab",), ("enter",), GroupScreen),
+    ("live", (), ("c",), OverlayList),
     ("checkpoints", ("G", "up"), ("H",), HeadDialog),
-    ("checkpoints", ("G", "up"), ("s",), TryPanel),
+    ("checkpoints", ("G", "up"), ("T",), TryPanel),
     ("models", ("F",), (*"late", "enter"), InputDialog),
 ]
 """The view, the keys to what loads, those that make it load, and what then lies over the view."""

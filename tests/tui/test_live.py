@@ -259,8 +259,8 @@ async def test_events_are_read_in_peace_while_others_arrive() -> None:
 @pytest.mark.parametrize(
     ("freshness", "said"),
     [
-        (LIVE, "↻ stream, last event 0 s ago"),
-        (Liveness(State.LIVE, "poll", 3.0), "↻ poll, last event 3 s ago"),
+        (LIVE, "↻ stream, 0 s ago"),
+        (Liveness(State.LIVE, "poll", 3.0), "↻ poll, 3 s ago"),
         (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
         (Liveness(State.LIVE, "stream", 0.0, behind_s=40.0), "⚠ stream, 40 s behind"),
         (Liveness(State.LIVE, "poll", 1.0, reading="reading 1 MB"), "↻ reading 1 MB"),

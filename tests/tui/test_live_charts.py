@@ -168,7 +168,7 @@ async def test_outliers_leave_the_chart_and_are_counted() -> None:
         stage.live.focus_key = "one spike"
         chart = stage.live.query_one(FocusChart)
         await pilot.press("O")
-        assert "clipped: 1 column beyond" in text_of(chart)
+        assert "outliers clipped: 1 column" in text_of(chart)
         assert "1.0M" not in text_of(chart)
         await pilot.press("O", "v")
         assert not stage.live.chart_view.envelope

@@ -123,7 +123,7 @@ async def test_waste_is_summed_up_worst_task_first(size: tuple[int, int]) -> Non
         if size[0] >= 80:
             assert "no gradient from 32% of 5.8k rollouts, 32% of 29k tokens" in text
             assert "480 of 480" in text
-            assert f"{ALL_SOLVED} good  {ALL_FAILED} bad" in text
+            assert f"{ALL_SOLVED} solved  {ALL_FAILED} failed" in text
         assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")
         assert all(strip.cell_length == grid.width for strip in grid.shown)
 
@@ -257,7 +257,7 @@ async def test_a_rollout_that_cannot_be_read_says_so() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab", "enter")
         screen = await opened(stage)
-        assert "It cannot be read: no" in text_of(screen.columns)
+        assert "Cannot be read: no" in text_of(screen.columns)
         await pilot.press("escape")
 
 
@@ -345,7 +345,7 @@ async def test_a_task_of_the_step_that_is_sampled_is_no_other_step_s() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab", *["down"] * 8, "enter")
         screen = await group_screen(stage)
-        assert "step 6  no rollout yet" in facts_of(screen)
+        assert "step 6  no rollouts yet" in facts_of(screen)
         await pilot.press("y", "right", "escape")
 
 
@@ -369,7 +369,7 @@ async def test_a_cursor_that_was_moved_stays_in_its_step(again: tuple[str]) -> N
         await pilot.press("down")
         stage.play(runs.run_of(7))
         await until(lambda: groups_of(stage).run is stage.scene)
-        assert "step-000006 · pinned, esc follows" in text_of(groups_of(stage))
+        assert "step-000006 · pinned, esc unpins" in text_of(groups_of(stage))
         await pilot.press("enter")
         screen = await opened(stage)
         assert "add-06  step-000006" in facts_of(screen)

@@ -32,18 +32,18 @@ STEPS = ("LaunchScreen", "steps")
 SEARCH = ("HelpScreen", "help-search")
 CASES = {
     "filter": ("4/ste", [*TREE, *[FILTER] * 3], "ste"),
-    "note": ("4nkeep\rn", [*TREE, *[FIELD] * 5, TREE[1]], "keep"),
-    "fork": ("4Bx1", [*TREE, *[FIELD] * 2], "x1"),
-    "roll back": ("4un/a", [*TREE, ("HeadDialog", "cancel"), TREE[1], FILTER], "a"),
+    "note": ("4ekeep\re", [*TREE, *[FIELD] * 5, TREE[1]], "keep"),
+    "fork": ("4Fx1", [*TREE, *[FIELD] * 2], "x1"),
+    "roll back": ("4bn/a", [*TREE, ("HeadDialog", "cancel"), TREE[1], FILTER], "a"),
     "form": ("2e60", [TREE[0], ("LaunchScreen", "tasksets"), STEPS, STEPS], "60"),
     "help": ("4?name, or\rx", [*TREE, *[SEARCH] * 9, FILTER], "x"),
     "protect": ("PParith", [TREE[0]] * 2 + [FIELD] * 5, "arith"),
-    "export": ("4en/b", [*TREE, ("ChoiceDialog", "svg"), TREE[1], FILTER], "b"),
+    "export": ("4\x05n/b", [*TREE, ("ChoiceDialog", "svg"), TREE[1], FILTER], "b"),
     "reset": ("4\x0cn/c", [*TREE, ("ConfirmDialog", "cancel"), TREE[1], FILTER], "c"),
     "json": ("J/k", [TREE[0], ("JsonScreen", "json"), ("JsonScreen", "json-search")], "k"),
 }  # fmt: skip
 
-QUICK = ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4u\r\r\ru\x1b", "\x10a\x1b[6~"]
+QUICK = ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4b\r\r\rb\x1b", "\x10a\x1b[6~"]
 
 
 @pytest.fixture

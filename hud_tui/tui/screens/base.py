@@ -188,7 +188,7 @@ class OfflineLine(Static):
 
 
 def offline_said(at: float | None, now: float) -> str:
-    """E.g. ``offline, as of 14:02, 12 min ago · nothing can be changed``, in local time."""
+    """E.g. ``offline, as of 14:02, 12 min ago · read-only``, in local time."""
     if at is None:
         return "offline: nothing has been read yet"
     then, today = datetime.fromtimestamp(at), datetime.fromtimestamp(now)

@@ -219,7 +219,7 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
             text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
             return Content.styled(text, "bold $warning")
         case State.LIVE:
-            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, last event {age} ago"
+            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, {age} ago"
             text = f"↻ {freshness.arriving}" if freshness.arriving else heard
             return Content.styled(text, "$text-muted")
         case State.STALLED:

@@ -149,7 +149,7 @@ def _metrics(change: HeadChange, compared: int) -> list[Compared]:
     keys = [key for key in ranked(list(change.deltas)) if key not in LEFT_OUT]
     return [
         (
-            one_line(metric(key).title, 15),
+            Content(one_line(metric(key).title, 200)).truncate(15, ellipsis=True).plain,
             short(before.get(key)),
             short(after[key]),
             signed(change.deltas[key]),

@@ -127,8 +127,9 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
     yield _line("created", f"{age(node.created_at, now)} ago{job}")
     if node.state is not None:
-        pinned = "   ◆ pinned" if node.pinned else ""
-        yield _line("state", f"{STATES.get(node.state, one_line(node.state, 20))}{pinned}")
+        state = STATES.get(node.state, one_line(node.state, 20))
+        pinned = f"◆ pinned, {node.state} state" if node.state in STATES else f"◆ pinned, {state}"
+        yield _line("state", pinned if node.pinned else state)
 
 
 def _scored(mean: float | None, rollouts: int | None) -> str:
@@ -207,12 +208,16 @@ def _table(
     yield Content.styled(f"{name:<{METRIC}}{'value' if keys else '':>7}   {said}", "$text-muted")
     for key in keys:
         delta = signed(change(beside[key], shown[key])) if key in beside else ""
-        title = one_line(metric(key).title, METRIC - 1)
+        title = _fitted(metric(key).title, METRIC - 1)
         yield Content.assemble(
             (f"{title:<{METRIC}}", "$text-muted"),
             f"{short(shown[key]):>7}",
             (f"   {delta}", "$text-muted"),
         )
+
+
+def _fitted(text: str, cells: int) -> str:
+    return Content(one_line(text, 200)).truncate(cells, ellipsis=True).plain
 
 
 def _groups(run: Run, position: int) -> Iterator[Content]:
