@@ -13,7 +13,7 @@ from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.output import confirm, emit, plain, require_consent, tell
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
-from hud_tui.client.sweep import SweepFiles
+from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.runs import (

@@ -14,7 +14,7 @@ from hud_tui.cli.parser import parameters, swept
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
 from hud_tui.client.runs import RunList
-from hud_tui.client.sweep import SweepDriver, SweepFiles, cancel, refreshed, revived
+from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, revived
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.names import is_shared
@@ -189,7 +189,7 @@ async def _work(
         return await _resume(client, args, found, files)
     found = await refreshed(client, found)
     if args.cancel:
-        found = await cancel(client, found, files)
+        found = await cancel_sweep(client, found, files)
     _show(args, found)
     return 0
 

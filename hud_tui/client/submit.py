@@ -1,13 +1,36 @@
-"""Submitting a run once, and finding the outcome if the answer is lost."""
+"""Submitting: one run once, finding the outcome if the answer is lost; and sweeps of several.
+
+A sweep is driven from here, at most so many runs at once, and kept in a file, to be gone on with:
+the service knows runs only, so this works on HUD as on the embedded service. What is about to be
+sent is written down before it is, so that a sweep whose process was ended goes on where it was:
+no fork is made twice, and no run is submitted twice.
+"""
 
 import asyncio
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudError, HudUnclear
+from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
+from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep
 from hud_tui.rl.tasks.legacy import fill_rows
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import one_line
 from hud_tui.settings import every_variable
-from hud_tui.wire import JobDataset, JobStatus, SubmitJob
+from hud_tui.storage import change_atomic, read_regular
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, JobStatus, SubmitJob
+
+# One run.
+
 
 LOOKS, LOOK_S = 3, 1.0
 """Attempts to find a lost submission, and seconds between them."""
@@ -70,3 +93,267 @@ async def _look(client: HudClient, model_id: str, lost: Submission, failure: Hud
             return after
     failure.hint = "the service shows no new run of this model: check again before you resubmit"
     raise failure
+
+
+# Sweeps.
+
+
+LOCAL_S, HUD_S = 0.5, 10.0
+"""Between two looks at the runs that are under way."""
+MOST_BYTES = 4_000_000
+"""Of the largest file that is read."""
+FOLDER = "sweeps"
+FORKING, SUBMITTING, REFUSED = "forking", "submitting", "refused"
+
+
+class SweepFiles:
+    """The sweeps that were begun on this machine, a file each."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / FOLDER
+
+    def all(self) -> list[Sweep]:
+        """Newest first; a file that makes no sense is left out."""
+        found = []
+        for file in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
+            try:
+                found.append(Sweep.model_validate_json(read_regular(file, MOST_BYTES)))
+            except (OSError, ValueError, ValidationError):
+                continue
+        return sorted(found, key=lambda sweep: -sweep.created_at)
+
+    def find(self, ref: str) -> Sweep:
+        """One by its name, its id or how that begins.
+
+        Raises:
+            HudUsage: There is none; the hint lists those there are.
+        """
+        known = self.all()
+        wanted = ref.strip().casefold()
+        exact = [s for s in known if wanted in (s.id, s.name.casefold())]
+        found = exact or [s for s in known if len(wanted) >= 4 and s.id.startswith(wanted)]
+        if found:
+            return found[0]
+        names = ", ".join(sweep.name for sweep in known[:5]) or "none was begun here"
+        raise HudUsage(f"no sweep is called {one_line(ref, 60)}", f"there are: {names}")
+
+    def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
+        """Write a sweep down; it is cancelled as soon as any process has said so.
+
+        Args:
+            sweep: As it is now.
+            cancelled: Say whether it is; None leaves what the file says.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        file, kept = self._file(sweep.id), sweep
+
+        def change() -> str:
+            nonlocal kept
+            flag = self._cancelled(file) if cancelled is None else cancelled
+            kept = sweep.model_copy(update={"cancelled": flag})
+            return kept.model_dump_json()
+
+        change_atomic(file, change)
+        return kept
+
+    def names(self) -> Mapping[str, str]:
+        """The sweep's name by the id of each job that is part of one."""
+        return {m.job_id: s.name for s in self.all() for m in s.members if m.job_id}
+
+    @contextmanager
+    def driving(self, sweep: Sweep) -> Iterator[None]:
+        """Be the only one that drives a sweep.
+
+        Raises:
+            HudUsage: Another process does.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(self._file(sweep.id).with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                hint = f"wait for it, or end it: hud-tui sweep {sweep.name} --cancel -y"
+                raise HudUsage(f"another process drives {sweep.name}", hint) from error
+            yield
+        finally:
+            os.close(lock)
+
+    def _file(self, id_: str) -> Path:
+        plain = id_ if id_.isalnum() else sha256(id_.encode()).hexdigest()
+        return self._folder / f"{plain[:64]}.json"
+
+    def _cancelled(self, file: Path) -> bool:
+        try:
+            return bool(json.loads(read_regular(file, MOST_BYTES)).get("cancelled"))
+        except (OSError, ValueError, AttributeError):
+            return False
+
+
+class SweepDriver:
+    """Takes a sweep to its end, as far as it is let."""
+
+    def __init__(
+        self,
+        client: HudClient,
+        sweep: Sweep,
+        tasks: Sequence[Task],
+        files: SweepFiles,
+        tell: Callable[[Sweep, Member], None] = lambda sweep, member: None,
+        poll_s: float | None = None,
+    ) -> None:
+        """
+        Args:
+            client: Of the service.
+            sweep: As it is now.
+            tasks: What all of its runs are trained on.
+            files: Where it is kept.
+            tell: Told of each member that has changed.
+            poll_s: Between two looks; None takes what the service bears.
+        """
+        self.sweep = sweep
+        self._client, self._files, self._tell = client, files, tell
+        self._rows = [task.row() for task in tasks]
+        local = client.settings.local or "sweep" in sweep.parameters  # only this service has it
+        self._poll_s = poll_s if poll_s is not None else LOCAL_S if local else HUD_S
+
+    async def run(self, follow: bool) -> Sweep:
+        """Start what waits, never more than `at_once` at the same time.
+
+        Args:
+            follow: Stay until all have ended; else until the last one has begun.
+
+        Returns:
+            The sweep as it is then; cancelled where somebody said so.
+
+        Raises:
+            HudError: The service cannot be asked, or nobody knows what became of a request; the
+                sweep can be gone on with.
+        """
+        with self._files.driving(self.sweep):
+            self.sweep = self._files.keep(self.sweep)
+            while not self.sweep.cancelled:
+                await self._look()
+                await self._start_some()
+                begun = all(m.ended or m.running for m in self.sweep.members)
+                done = all(m.ended for m in self.sweep.members)
+                if done or (begun and not follow):
+                    break
+                await asyncio.sleep(self._poll_s)
+                self.sweep = self._files.keep(self.sweep)
+        return self.sweep
+
+    async def _look(self) -> None:
+        """Ask how the runs that are under way are getting on."""
+        for place, member in enumerate(self.sweep.members):
+            if member.running:
+                status = await self._client.known_job(member.job_id)
+                if status is not None and status.status != member.status:
+                    self._set(place, status=status.status, error=_why(status.error))
+
+    async def _start_some(self) -> None:
+        for place, member in enumerate(self.sweep.members):
+            free = self.sweep.at_once - sum(m.running for m in self.sweep.members)
+            if free < 1 or self.sweep.cancelled:
+                return
+            if not member.ended and not member.running:
+                await self._start(place)
+
+    async def _start(self, place: int) -> None:
+        """Fork, and submit; or resume what was stopped."""
+        try:
+            if not self.sweep.members[place].model_id:
+                await self._fork(place)
+            await self._submit(place)
+        except HudUnclear:
+            raise
+        except HudRefused as error:
+            self._set(place, status=REFUSED, error=one_line(error.message, 300))
+
+    async def _fork(self, place: int) -> None:
+        member = self.sweep.members[place]
+        found = None
+        if member.status == FORKING:  # it may have been made before this process was ended
+            models = await self._client.models()
+            found = next((m for m in models if member.name in (m.name, m.model_name)), None)
+        self._set(place, status=FORKING)
+        if found is None:
+            sweep = self.sweep
+            found = await self._client.fork(sweep.model_id, member.name, sweep.checkpoint_id)
+        self._set(place, model_id=found.id)
+
+    async def _submit(self, place: int) -> None:
+        member = self.sweep.members[place]
+        if member.job_id:
+            status = await self._client.resume_job(member.job_id)
+            self._set(place, status=status.status, error="")
+            return
+        found = None
+        if member.status == SUBMITTING:
+            found = await self._client.known_job(member.model_id)
+        self._set(place, status=SUBMITTING)
+        job_id = found.id if found is not None and found.id else None
+        if job_id is None:
+            job_id = (await submit(self._client, self._body(member))).job_id
+        self._set(place, job_id=job_id, status="queued", error="")
+
+    def _body(self, member: Member) -> SubmitJob:
+        given = {**self.sweep.parameters, **member.differs}
+        return SubmitJob(
+            model_id=member.model_id,
+            dataset=JobDataset(tasks=self._rows),
+            config=JobConfig(parameters=JobParameters(**given)),
+        )
+
+    def _set(self, place: int, **changed: str) -> None:
+        """A member changed: write it down, and say so."""
+        member = self.sweep.members[place].model_copy(update=changed)
+        self.sweep = self._files.keep(self.sweep.with_member(place, member))
+        self._tell(self.sweep, member)
+
+
+async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sweep:
+    """Stop the runs of a sweep, and begin no further one.
+
+    Raises:
+        HudError: One could not be stopped; those before it were.
+    """
+    sweep = files.keep(sweep, cancelled=True)
+    for place, member in enumerate(sweep.members):
+        if member.running:
+            await client.cancel_job(member.job_id)
+            status = await client.known_job(member.job_id)
+            now = status.status if status is not None else "cancelled"
+            sweep = sweep.with_member(place, member.model_copy(update={"status": now}))
+    return files.keep(sweep)
+
+
+def revived(sweep: Sweep) -> Sweep:
+    """As it is to go on: what was stopped or refused waits again."""
+    members = tuple(
+        m.model_copy(update={"status": WAITING, "error": ""}) if m.status in AGAIN else m
+        for m in sweep.members
+    )
+    return sweep.model_copy(update={"members": members, "cancelled": False})
+
+
+async def refreshed(client: HudClient, sweep: Sweep) -> Sweep:
+    """With the status of each run as the service has it now."""
+    for place, member in enumerate(sweep.members):
+        if member.job_id and member.status not in ("succeeded", REFUSED, WAITING):
+            try:
+                status = await client.known_job(member.job_id)
+            except HudNotFound:
+                continue
+            if status is not None:
+                now = {"status": status.status, "error": _why(status.error)}
+                sweep = sweep.with_member(place, member.model_copy(update=now))
+    return sweep
+
+
+def _why(error: Any) -> str:
+    if error is None:
+        return ""
+    return one_line(error if isinstance(error, str) else error.message or error.code or "", 300)

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from time import strftime, time
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich.console import RenderableType
 from textual import work
@@ -39,10 +39,12 @@ from textual.worker import WorkerFailed
 from hud_tui import __version__
 from hud_tui.config import Config, ReadOnly
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
-from hud_tui.rl.text import WHOLE, clean, one_line
+from hud_tui.keys import VIEWS as VIEW_NAMES
+from hud_tui.keys import keyed, of_view
+from hud_tui.rl.text import WHOLE, clean, one_line, size
 from hud_tui.settings import Start
-from hud_tui.storage import JsonStore
-from hud_tui.tui.clipboard import Clipboard, Copied, copying_keys
+from hud_tui.storage import JsonStore, write_atomic
+from hud_tui.terminal import copy_advice, this_terminal
 from hud_tui.tui.keys import (
     ActionCommands,
     Doable,
@@ -95,6 +97,94 @@ def load_views() -> None:
     for name in VIEWS:
         view_class(name)
     import_module("plotext")
+
+
+# What is copied goes to the terminal's clipboard.
+
+
+MOST_COPIED = 74_994
+"""Bytes of UTF-8: in base64, with the 8 bytes around it, a sequence of 100 000.
+
+Source: 100 000 bytes for the whole sequence are hterm's limit (its osc52.sh), and the least of
+the usual terminals'; tmux drops what is above 1 MiB (INPUT_BUF_DEFAULT_SIZE), kitty 8 MiB.
+"""
+COPIED_FILE = "copied.txt"
+"""In the state directory: the last text that was too large."""
+SHOWN = 48
+"""Characters of a text that the notice repeats."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The notice for a copy."""
+
+    text: str
+    timeout: float
+    """Seconds the notice is shown."""
+    severity: Literal["information", "warning"] = "information"
+
+
+class Clipboard:
+    """Copies text by OSC 52, whole or not at all, and reports it.
+
+    A terminal never says whether it took it: what is too large for most of them is written to a
+    file instead, and where one is known not to take any, that is said.
+    """
+
+    def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
+        """
+        Args:
+            store: In its directory, what is too large is written to a file.
+            advice: What to do for this terminal to take copies, empty where it may take them;
+                None asks the environment, and tmux where that runs.
+        """
+        self._store, self._advice = store, advice or _advice
+        self._advised: str | None = None
+
+    def fits(self, text: str) -> bool:
+        """Whether every common terminal accepts this much."""
+        return len(text.encode()) <= MOST_COPIED
+
+    async def said_of(self, text: str) -> Copied:
+        """The notice for a text that was sent to the terminal."""
+        if self._advised is None:
+            self._advised = await to_thread(self._advice)
+        began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
+        count = size(len(text.encode()))
+        if self._advised:
+            said = f"copied {count} (OSC 52; the terminal may block it): {began}\n→ {self._advised}"
+            return Copied(said, 8, "warning")
+        return Copied(f"copied {count}: {began}", 2)
+
+    async def write_to_file(self, text: str) -> Copied:
+        """Write a text too large for OSC 52 to a file; returns the notice."""
+        said = f"Not copied: {size(len(text.encode()))} is over the {size(MOST_COPIED)} "
+        said += "that every terminal takes."
+        directory = self._store.directory
+        file = None if directory is None else directory / COPIED_FILE
+        try:
+            if file is not None:
+                await to_thread(write_atomic, file, text)
+        except OSError as error:
+            said += f" Writing it to a file failed: {one_line(error, 200)}"
+        else:
+            where = f"The whole text is in {one_line(file, 400)}"
+            said += f"\n{where if file else keyed('{models.export} exports to a file')}"
+        return Copied(said, 15, "warning")
+
+
+def copying_keys() -> set[str]:
+    """The keys in use that copy, in any view."""
+    used = (action for view in (*VIEW_NAMES, "app", "group") for action in of_view(view))
+    copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
+    return {key for keys in copying for key in keys}
+
+
+def _advice() -> str:
+    return copy_advice(this_terminal())
+
+
+# The app.
 
 
 class HudApp(App[None]):

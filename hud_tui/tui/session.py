@@ -22,14 +22,15 @@ from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import Event, HeadMoved, JobChanged, TreeRead
 from hud_tui.keys import keyed
-from hud_tui.last_known import (
+from hud_tui.notebook import (
     LastKnown,
+    Notebook,
     file_of,
+    notebook_file,
     read_last_known,
     scope_of,
     write_last_known,
 )
-from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import own

@@ -19,8 +19,7 @@ from hud_tui.cli.main import main
 from hud_tui.client.replay import player
 from hud_tui.config import read_config
 from hud_tui.errors import HudError
-from hud_tui.last_known import read_last_known, scope_of
-from hud_tui.notebook import Notebook
+from hud_tui.notebook import Notebook, read_last_known, scope_of
 from hud_tui.storage import JsonStore
 from hud_tui.tui.layout import read_layout
 

@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from hud_tui.client import submit, transport
-from hud_tui.client import sweep as sweep_module
+from hud_tui.client import submit as sweep_module
 from hud_tui.client.client import HudClient
-from hud_tui.client.sweep import SweepDriver, SweepFiles, cancel, refreshed, revived
+from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, revived
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.rl.sweep import Member, Sweep, members_of
 from hud_tui.rl.tasks.formats import read_rows
@@ -94,7 +94,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
         await until(lambda: sum(member.running for member in driver.sweep.members) == 2)
         with pytest.raises(HudUsage, match="another process drives"):
             await SweepDriver(client, sweep, tasks, files).run(follow=False)
-        stopped = await cancel(client, files.find("s"), files)
+        stopped = await cancel_sweep(client, files.find("s"), files)
         assert (await running).cancelled, "who drives it ends by itself"
         assert [member.status for member in stopped.members] == [
             "cancelled",

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.tui.app import Options
-from hud_tui.tui.clipboard import COPIED_FILE, MOST_BYTES
+from hud_tui.tui.app import COPIED_FILE, MOST_COPIED, Options
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage
@@ -77,12 +76,12 @@ async def test_the_terminal_gets_the_text_whole_and_harmless(
 
 async def test_the_largest_sequence_has_100_000_bytes(tmp_path: Path) -> None:
     terminal = Terminal(lambda: tmp_path)
-    assert (await terminal.copied("x" * MOST_BYTES)).startswith("copied 75 kB: xxx")
+    assert (await terminal.copied("x" * MOST_COPIED)).startswith("copied 75 kB: xxx")
     assert [len(one.encode()) for one in terminal.sent] == [100_000]
     assert not (tmp_path / COPIED_FILE).exists()
 
 
-@pytest.mark.parametrize("text", ["x" * (MOST_BYTES + 1), "é" * 40_000 + "\x1b[2J\n"])
+@pytest.mark.parametrize("text", ["x" * (MOST_COPIED + 1), "é" * 40_000 + "\x1b[2J\n"])
 async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, text: str) -> None:
     state = tmp_path / "state"
     terminal = Terminal(lambda: state)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.last_known import SALT, scope_of
+from hud_tui.notebook import SALT, scope_of
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp

@@ -14,7 +14,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
-from hud_tui.last_known import file_of, read_last_known, scope_of
+from hud_tui.notebook import file_of, read_last_known, scope_of
 from hud_tui.settings import Settings, Start
 from hud_tui.tui.app import HudApp
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until

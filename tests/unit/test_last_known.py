@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hud_tui.last_known import (
+from hud_tui.notebook import (
     MOST_FILES,
     MOST_GROUPED,
     MOST_NODES,

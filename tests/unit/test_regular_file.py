@@ -17,11 +17,10 @@ from hud_tui.client.replay import read_file
 from hud_tui.config import CONFIG_NAME as CONFIG
 from hud_tui.config import read_config
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.last_known import read_last_known
 from hud_tui.legacy.dataset import read_parquet
 from hud_tui.legacy.lock_file import LOCK_NAME as LOCK
 from hud_tui.legacy.lock_file import load_lock, read_bounded, replace_file
-from hud_tui.notebook import Notebook
+from hud_tui.notebook import Notebook, read_last_known
 from hud_tui.rl.head import Move
 from hud_tui.settings import every_variable, read_variables
 from hud_tui.storage import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.errors import HudUsage
-from hud_tui.last_known import BYTES, DIGITS, SALT, scope_of
+from hud_tui.notebook import BYTES, DIGITS, SALT, scope_of
 
 URL, KEY = "https://api.hud.ai", "hud-secret-key-1234"
 
