@@ -355,7 +355,9 @@ async def test_a_rollout_is_searched(served: Served) -> None:
         await one_rollout(flown)
         pane = screen(flown).browser.pane
         await flown.press("n")
-        await flown.until(lambda: any("/ begins" in n.message for n in flown.app._notifications))
+        await flown.until(
+            lambda: any("/ starts one" in n.message for n in flown.app._notifications)
+        )
         await flown.press("slash", *"TOKEN")
         await flown.until(lambda: "1 of 1 found" in flown.said("#jobs-title"))
         await flown.press(*["backspace"] * 4, "enter")

@@ -69,7 +69,7 @@ async def test_the_followed_model_is_shown_from_any_view(served: Served) -> None
         await app.press("down", "a")
         assert "model_name" in keys(app)
         await app.press("/", *"nowhere to be found", "enter")
-        await app.until_notice("nothing has")
+        await app.until_notice("no match for")
         await app.press("end", "q")
         await app.until_view("models")
 

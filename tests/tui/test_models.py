@@ -98,7 +98,7 @@ async def test_the_cursor_stays_on_its_model_when_others_come(served: Served) ->
 async def test_enter_follows_a_model_with_steps_to_live(served: Served) -> None:
     async with catalog(served, "one", "two") as app:
         await app.press("down")
-        await app.until(lambda: "follows one" in app.said("#note"))
+        await app.until(lambda: "selects one" in app.said("#note"))
         await app.press("enter")
         await app.until_view("live")
         assert run_of(app.app).model is not None
@@ -126,9 +126,9 @@ async def test_a_taken_name_is_said_in_the_dialog(served: Served) -> None:
         await app.press("F")
         await app.until_dialog()
         await app.press(*"ONE")
-        await app.until(lambda: "already" in app.said("#dialog-problem"))
+        await app.until(lambda: "a model with this name exists" in app.said("#dialog-problem"))
         await app.press("enter")
-        assert "already" in app.said("#dialog-problem")
+        assert "a model with this name exists" in app.said("#dialog-problem")
         assert app.net.sent == []
         await app.press("escape")
         await app.until_view("models")
