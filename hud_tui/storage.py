@@ -553,7 +553,7 @@ class Directory:
     free_bytes: int | None
 
     def __str__(self) -> str:
-        used = f"{size(self.used_bytes)} used" if self.exists else "not made yet"
+        used = f"{size(self.used_bytes)} used" if self.exists else "not created yet"
         return f"{self.kind:18} {self.path}  {used}, {size(self.free_bytes)} free"
 
 

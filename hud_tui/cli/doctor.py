@@ -21,7 +21,7 @@ from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.local_service import look_into
 from hud_tui.rl.progress import kept_for
-from hud_tui.rl.text import one_line, size
+from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import alive, named
 from hud_tui.settings import Paths, Place, Settings, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
@@ -36,7 +36,7 @@ PACKAGES = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlet
 OPTIONAL = {
     "tinker": "not installed; only the tinker engine needs it",
     "datasets": "not installed; only convert needs it: pip install 'hud-tui[hf]'",
-    "hud": "not installed; the official SDK and CLI, which nothing here needs",
+    "hud": "not installed; the official SDK and CLI, not required",
 }
 NO_TINKER = "the tinker engine is not set up (TINKER_API_KEY, TINKER_BASE_URL); tiny needs neither"
 LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
@@ -206,12 +206,12 @@ def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
     if missing:
         yield Finding("failure", f"not installed: {missing}", "pip install hud-tui again", 1)
     elif supported:
-        yield Finding("ok", f"hud-tui {found['hud-tui']} is whole")
+        yield Finding("ok", f"hud-tui {found['hud-tui']} is completely installed")
 
 
 def check_terminal(found: Terminal) -> Iterator[Finding]:
     """What keeps the app from drawing or copying as it should."""
-    here, pipe = "the app can draw and copy here", "not a terminal: only --headless works"
+    here, pipe = "the app can draw and copy here", "stdout is not a terminal: the app needs one"
     problems = [Finding("warning", said, fix) for said, fix in shortcomings(found)]
     if found.term == "dumb":
         problems[0] = replace(problems[0], level="failure", code=1)
@@ -226,7 +226,7 @@ def check_config(environ: Mapping[str, str]) -> Finding:
     except HudUsage as error:
         return _failed(error)
     keys = f"; {changed} actions have other keys" if changed else ""
-    said = "can be used" + keys if file.exists() else "is not there: all is as it comes"
+    said = "can be used" + keys if file.exists() else "does not exist: the defaults apply"
     return Finding("ok", f"{one_line(file, 400)} {said}")
 
 
@@ -251,7 +251,7 @@ def check_directories(
     elif free is not None and free < enough:
         said = f"{size(free)} free for checkpoints, which may take {size(limit)}"
         problems.append(Finding("warning", said, f"{fix}; or lower HUD_TUI_MAX_DISK"))
-    yield from problems or [Finding("ok", "there is room, and it can be written to")]
+    yield from problems or [Finding("ok", "the directories are writable and the disk has space")]
 
 
 def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
@@ -266,7 +266,7 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
     if not found:
         return None, Finding("ok", "the embedded service is not running")
     fix = f"hud-tui --local starts it again; its log is {paths.service_log}"
-    return None, Finding("warning", "the embedded service ended without a word", fix)
+    return None, Finding("warning", "the embedded service ended unexpectedly", fix)
 
 
 def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
@@ -297,5 +297,6 @@ def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         yield "", name
         yield from lines or [("off", "none: the embedded service is not running")]
     levels = [one.level for one in report["findings"]]
-    wrong = f"{levels.count('failure')} to correct, {levels.count('warning')} to look at"
-    yield "", wrong if {"failure", "warning"} & {*levels} else "all well"
+    failures, warnings = levels.count("failure"), levels.count("warning")
+    counts = f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}"
+    yield "", counts if failures or warnings else "no problems"

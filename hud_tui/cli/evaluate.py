@@ -145,7 +145,7 @@ class _Command:
             found = best_known(known, checkpoint.id if checkpoint else None)
             if found is None:
                 hint = f"evaluate it first: hud-tui eval -m {model.model_name} --checkpoint {ref}"
-                raise HudUsage(f"{label(checkpoint)} has no evaluation that is over", hint)
+                raise HudUsage(f"{label(checkpoint)} has no finished evaluation", hint)
         return await self._evaluations.get(found.id)
 
     async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:

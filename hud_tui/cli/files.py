@@ -377,7 +377,7 @@ def keys(args: argparse.Namespace) -> int:
     keymap = read_config(directory).keys
     views = dict.fromkeys(action.view for action in ACTIONS)
     if args.view is not None and args.view not in views:
-        raise HudUsage(f"no view is called {args.view}", f"there are {', '.join(views)}")
+        raise HudUsage(f"no view named {args.view}", f"known: {', '.join(views)}")
     found = [with_keys(one, keymap) for one in ACTIONS if args.view in (None, one.view)]
     if args.headless:
         rows = [_key_document(one, one.id in keymap) for one in found]

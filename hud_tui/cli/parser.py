@@ -410,7 +410,7 @@ def _run(add: Add) -> None:
     parser.add_argument("--max-tokens", type=whole, metavar="N", help="of one answer")
     parser.add_argument("--seed", type=whole, metavar="N")
     _evaluated(parser)
-    about = "of a sweep (values with commas between): runs at the same time, each on a fork; 2"
+    about = "of a sweep (comma-separated values): concurrent runs, each on its own fork; 2"
     parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
     about = "check, and say what would be sent and what it costs; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
@@ -466,7 +466,7 @@ def _config(text: str) -> dict[str, float]:
 
 def _eval(add: Add) -> None:
     parser = add(
-        "what a checkpoint scores on tasks: mean reward and pass@k with their intervals",
+        "evaluate checkpoints: mean reward and pass@k with confidence intervals",
         "eval arith -m arith-rl",
         "eval arith -m arith-rl --checkpoint base --checkpoint head --samples 8",
         "--headless eval -m arith-rl --checkpoint best --fail-under .8",
@@ -484,11 +484,11 @@ def _eval(add: Add) -> None:
     )
     parser.add_argument("--checkpoint", action="append", metavar="ID", help=about)
     parser.add_argument("--samples", type=whole_number, metavar="K", help="rollouts per task; 4")
-    about = "default: the held-out tasks, or all where there are none"
+    about = "default: heldout, or all if no task is held out"
     parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
     parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
     parser.add_argument("--temperature", type=finite_number, metavar="X", help="1")
-    about = "0; the same seed draws the same luck for every checkpoint"
+    about = "0; with the same seed, checkpoints get the same random numbers"
     parser.add_argument("--seed", type=whole_number, metavar="N", help=about)
     about = "the reward from which on a rollout counts as solved; 1"
     parser.add_argument("--solved-at", type=finite_number, metavar="X", help=about)
@@ -500,14 +500,14 @@ def _eval(add: Add) -> None:
     )
     parser.add_argument("--fail-if-worse-than", metavar="ID", help=about)
     which = parser.add_mutually_exclusive_group()
-    about = "go on with an evaluation that was cancelled or interrupted; nothing is sampled twice"
+    about = "resume a cancelled or interrupted evaluation; nothing is sampled twice"
     which.add_argument("--resume", metavar="ID", help=about)
     which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
 
 
 def _runs(add: Add) -> None:
     parser = add(
-        "all runs of all models and forks, a loop's of your own too; or some of them side by side",
+        "list runs of all models, custom training loops included; or compare some of them",
         "runs",
         "runs --filter 'lr:3e-4 reward>.8 state:running mixed' --sort -reward",
         "runs --group differs --columns +tokens,-age",
@@ -515,36 +515,36 @@ def _runs(add: Add) -> None:
         "runs 3f2a --name 'lower lr' -y",
         "--headless --local runs --sort -heldout --limit 5",
     )
-    about = "by id, how that begins, name, or a model (its newest); several: what differs"
+    about = "id or a prefix of it, name, or model (its newest run); several: what differs"
     parser.add_argument("run", nargs="*", metavar="RUN", help=about)
-    about = "with commas; +KEY adds to the usual ones, -KEY takes away; a parameter is param.NAME"
+    about = "comma-separated; +KEY adds to the default, -KEY removes; param.NAME is a parameter"
     parser.add_argument("--columns", metavar="KEYS", help=about)
-    about = "by columns with commas, -KEY greatest first; default: newest first"
+    about = "columns, comma-separated; -KEY is descending; default: newest first"
     parser.add_argument("--sort", metavar="KEYS", help=about)
-    about = "words, KEY>X, KEY:A..B, is:running, is:alarm, !TERM …, with spaces: all must hold"
+    about = "space-separated, all must hold: a word, KEY>X, KEY:A..B, is:running, is:alarm, !TERM"
     parser.add_argument("--filter", metavar="TERMS", help=about)
     about = "by columns, e.g. sweep or model; differs: by whatever differs but the seed"
     parser.add_argument("--group", metavar="KEYS", help=about)
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="rows; 50")
-    parser.add_argument("--name", metavar="TEXT", help="what to call one run")
-    parser.add_argument("--note", metavar="TEXT", help="what to remember of one, on this machine")
+    parser.add_argument("--name", metavar="TEXT", help="rename one run")
+    parser.add_argument("--note", metavar="TEXT", help="note on one run, kept on this machine")
     consent(parser)
 
 
 def _sweep(add: Add) -> None:
     parser = add(
-        "the sweeps that were begun here; one of them, to cancel it or to go on with it",
+        "list the sweeps of this machine; show, cancel or resume one",
         "sweep",
         "sweep arith-rl-sweep",
         "sweep arith-rl-sweep --cancel -y",
         "--headless --local sweep arith-rl-sweep --resume -y",
     )
-    about = "by name or id; hud-tui run … --lr 1e-4,3e-4 begins one"
+    about = "by name or id; hud-tui run … --lr 1e-4,3e-4 starts one"
     parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=about)
     which = parser.add_mutually_exclusive_group()
-    about = "stop its runs, and begin no further one"
+    about = "cancel its runs, and start no others"
     which.add_argument("--cancel", action="store_true", help=about)
-    about = "begin what waits, and go on with what was stopped"
+    about = "start waiting runs, and resume cancelled or interrupted ones"
     which.add_argument("--resume", action="store_true", help=about)
     parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
     parser.add_argument("--at-once", type=whole_number, metavar="N", help="from now on")
@@ -678,7 +678,7 @@ EXIT_CODES = """\
 exit codes with --headless:
   0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
   5 preflight failed   6 an alarm or an evaluation, as --fail-… says
-  130 interrupted"""
+  7 unknown whether a write was done   130 interrupted   141 stdout was closed"""
 
 
 def build_parser() -> Parser:

@@ -183,7 +183,7 @@ async def _work(
         raise HudUsage(f"{found.name} was begun on {where}", "connect to that service")
     if args.cancel or args.resume:
         require_consent(args, client)
-        what = "cancel" if args.cancel else "go on with"
+        what = "cancel" if args.cancel else "resume"
         await confirm(args, f"{what} {found.name}, {len(found.members)} runs?")
     if args.resume:
         return await _resume(client, args, found, files)

@@ -166,10 +166,12 @@ def read_file(path: Path) -> Recording:
                 raise HudUsage(what, "replay a shorter one")
             return read_recording(iter(partial(text.readline, MOST_LINE + 1), ""), name)
     except OSError as error:
-        raise HudUsage(f"{name}: {error.strerror or error}", "name a file of --record") from error
+        raise HudUsage(
+            f"{name}: {error.strerror or error}", "give a file that --record wrote"
+        ) from error
     except ValueError as error:
         what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else one_line(error)
-        raise HudUsage(f"{name}: {what}", "name a file of --record") from error
+        raise HudUsage(f"{name}: {what}", "give a file that --record wrote") from error
 
 
 class ReplayTransport(httpx.AsyncBaseTransport):

@@ -134,8 +134,8 @@ class SweepFiles:
         found = exact or [s for s in known if len(wanted) >= 4 and s.id.startswith(wanted)]
         if found:
             return found[0]
-        names = ", ".join(sweep.name for sweep in known[:5]) or "none was begun here"
-        raise HudUsage(f"no sweep is called {one_line(ref, 60)}", f"there are: {names}")
+        names = ", ".join(sweep.name for sweep in known[:5]) or "none was started on this machine"
+        raise HudUsage(f"no sweep named {one_line(ref, 60)}", f"known: {names}")
 
     def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
         """Write a sweep down; it is cancelled as soon as any process has said so.

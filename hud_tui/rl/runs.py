@@ -302,7 +302,7 @@ def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
     if newest is not None:
         return newest
     known = {text: None for row in rows for text in (row.name, row.model) if text}
-    raise HudUsage(f"no run is called {one_line(name)}", close_names(name, known))
+    raise HudUsage(f"no run named {one_line(name)}", close_names(name, known))
 
 
 # Columns.
@@ -473,7 +473,7 @@ def column(key: str) -> Column:
     if key.startswith(PARAMETER) and len(key) > len(PARAMETER):
         return _parameter(key)
     hint = f"{close_names(key, COLUMNS)} A parameter is {PARAMETER}NAME."
-    raise HudUsage(f"no column is called {one_line(key, 40)}", hint)
+    raise HudUsage(f"no column named {one_line(key, 40)}", hint)
 
 
 def columns(text: str) -> list[Column]:

@@ -177,7 +177,7 @@ class SweepSize:
     steps: int | None
     """Optimizer steps of all runs; None where the service decides, as the two below."""
     rollouts: int | None
-    """To train on; held-out ones come on top."""
+    """To train on; held-out ones are not counted."""
     tokens: int | None
     """Generated at most: every rollout as long as it may be."""
     seconds: float | None = None
@@ -192,7 +192,7 @@ class SweepSize:
         if self.steps is not None:
             parts.append(counted(self.steps, "step"))
         if self.rollouts is not None:
-            parts.append(f"{spaced(self.rollouts)} rollouts (held-out ones come on top)")
+            parts.append(f"{spaced(self.rollouts)} training rollouts")
         if self.tokens is not None:
             parts.append(f"at most {spaced(self.tokens)} tokens")
         if self.rollouts is None:
@@ -200,7 +200,7 @@ class SweepSize:
         elif self.seconds is None:
             parts.append("time unknown: nothing like it was run here yet")
         else:
-            parts.append(f"about {_minutes(self.seconds)}, as {self.basis} went")
+            parts.append(f"about {_minutes(self.seconds)}, judging by {self.basis}")
         return " · ".join(parts)
 
 

@@ -111,7 +111,7 @@ async def test_people_get_a_table(
     assert served.api_key not in out
     assert "HTTP 200" in out
     assert "→ chmod 600 .env" in out
-    assert out.endswith("0 to correct, 1 to look at\n")
+    assert out.endswith("0 failures, 1 warning\n")
     assert "\x1b" not in out
 
 

@@ -99,12 +99,12 @@ async def test_the_table_as_text(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--columns", "rewrad"), "no column is called rewrad"),
-        (("--sort", "nothing"), "no column is called nothing"),
+        (("--columns", "rewrad"), "no column named rewrad"),
+        (("--sort", "nothing"), "no column named nothing"),
         (("--filter", "rewrad>1"), "no run has rewrad"),
-        (("--group", "nothing"), "no column is called nothing"),
+        (("--group", "nothing"), "no column named nothing"),
         (("--limit", "0"), "expected 1 or more"),
-        (("nope",), "no run is called nope"),
+        (("nope",), "no run named nope"),
         (("--name", "x", "-y"), "for one run"),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_file_that_makes_no_sense_is_no_sweep(tmp_path: Path) -> None:
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "x.json").write_text("{")
     assert SweepFiles(tmp_path).all() == []
-    with pytest.raises(HudUsage, match="no sweep is called x"):
+    with pytest.raises(HudUsage, match="no sweep named x"):
         SweepFiles(tmp_path).find("x")
 
 
@@ -194,7 +194,7 @@ async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> N
     assert len({row["model"] for row in table["runs"]}) == 4
     again = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--dry-run")
     assert again.data["name"] == "arith-rl-sweep-2"
-    assert "as arith on" in again.err
+    assert "judging by arith on" in again.err
 
 
 async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:

@@ -76,7 +76,7 @@ def test_the_size_counts_what_every_run_does() -> None:
     assert (size.runs, size.steps) == (4, 40)
     assert size.rollouts == 10 * 4 * (8 + 16 + 8 + 16)
     assert size.tokens == 20 * (size.rollouts or 0)
-    assert "4 runs, 2 at once · 40 steps · 1 920 rollouts" in size.said
+    assert "4 runs, 2 at once · 40 steps · 1 920 training rollouts" in size.said
     assert "time unknown" in size.said
 
 
@@ -100,7 +100,7 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     assert paced_like([row, own], MODEL, "mixed") is own
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)
-    assert "about 3 min, as before went" in size.said
+    assert "about 3 min, judging by before" in size.said
 
 
 def test_hud_decides_how_long_a_run_is() -> None:
