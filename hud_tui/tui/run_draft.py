@@ -33,6 +33,8 @@ from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
 # What a submission sends, and all of it in words, to be agreed to.
 
 
+NAMES = {"loss_fn": "loss", "reasoning_effort": "effort"}
+"""Parameters that the form calls by a shorter name than the wire does."""
 LABEL = 18
 
 
@@ -59,7 +61,7 @@ def what_is_sent(
     lines = [
         _line("model", one_line(model.model_name, 60)),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
-        *(_line(key.replace("_", " "), write(value)) for key, value in values.items()),
+        *(_line(NAMES.get(key, key.replace("_", " ")), write(values[key])) for key in values),
     ]
     if size is not None:
         lines.append(_line("rollouts", spaced(size.rollouts) + about(size)))
@@ -271,7 +273,7 @@ class Draft:
 
     def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:
         held, out = sum(task.heldout for task in self.chosen), len(self.tasks) - len(self.chosen)
-        apart = f" · {held} tasks held out" if held else ""
+        apart = f" · {held} held out" if held else ""
         apart += f" · {out} left out" if out else ""
         if size is None:
             return [f"{len(self.chosen)} tasks · HUD decides how many rollouts"]

@@ -448,7 +448,7 @@ async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_def
         await app.until(lambda: view(app).query_one("#reasoning_effort", Picker).value == "medium")
         await app.press("ctrl+s")
         shown = await app.until_dialog()
-        assert "reasoning effort  medium" in shown
+        assert "effort            medium" in shown
         assert "HUD defines reasoning_effort only; it may refuse or ignore steps" in shown
         assert app.net.sent == []
         await app.press("y")

@@ -69,7 +69,7 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
         assert "low signal: 1 of 3 tasks" in said(app, "#findings")
         await app.press("D")
         await app.until(lambda: slugs(app) == ["even", "✘ dead", "✘ easy"])
-        assert "signal: 1 of 1 task " in said(app, "#findings")
+        assert "1 of 1 task with signal at" in said(app, "#findings")
         assert "2 left out" in said(app, "#summary")
         await app.press("o")
         await app.until(lambda: slugs(app) == ["✘ dead", "even", "✘ easy"])

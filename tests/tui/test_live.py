@@ -144,7 +144,10 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("f")
         before = [text_of(pane) for pane in stage.live.query(LinesView)]
-        stage.play(newer(stage.scene, 4))
+        stage.play(newer(stage.scene, 1))
+        await pilot.pause()
+        assert "⏸ frozen at step-000030 · 1 step behind" in status_of(stage)
+        stage.play(newer(stage.scene, 3))
         await pilot.pause()
         assert [text_of(pane) for pane in stage.live.query(LinesView)] == before
         assert "⏸ frozen at step-000030 · 4 steps behind" in status_of(stage)

@@ -142,7 +142,7 @@ def test_the_verdict_is_of_the_groups_with_gradient(tasks: list[TaskSignal], lev
 def test_dead_tasks_are_named() -> None:
     finding = check_signal([EVEN, DEAD, SOLVED, EVEN, EVEN], SIZE)
     assert finding.where == "dead, s"
-    assert finding.message.startswith("signal: 3 of 5 tasks at group size 8; 60% of groups")
+    assert finding.message.startswith("3 of 5 tasks with signal at group size 8; 60% of groups")
     assert [one.slug for one in with_signal([EVEN, DEAD], 8)] == ["even"]
 
 

@@ -32,6 +32,7 @@ from hud_tui.rl.alarms.statistics import (
     theil_sen,
 )
 from hud_tui.rl.alarms.thresholds import Collapse, Limits, Plateau
+from hud_tui.rl.metrics import title
 
 _PART = re.compile(r"^(?:rewards?|reward_component|critic/rewards)/([^/]{1,80})(?:/(mean|std))?$")
 _WHOLE = frozenset({"total", "mean", "std", "min", "max"})
@@ -165,7 +166,7 @@ class RewardCollapse(Detector[Collapse]):
         return near + 1 if near < episode.raised else episode.onset
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        name = f"{self.NEEDS} EMA({self.WEIGHT:g})"
+        name = f"{title(self.NEEDS)} EMA({self.WEIGHT:g})"
         return (
             Evidence(name, self._ema.value, self._peak - self._need),
             Evidence("peak", self._peak),

@@ -221,9 +221,10 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size) -> Finding:
         return Finding("signal", "failure", message, fix=fix)
     group, able = size.group_size, with_signal(seen, size.group_size)
     share = expected_share(seen, group)
+    low, good = ("", " with signal") if share >= GOOD else ("low signal: ", "")
     message = (
-        f"{'signal' if share >= GOOD else 'low signal'}: {len(able)} of {count(len(seen), 'task')}"
-        f" at group size {group}; {share:.0%} of groups expected to have a gradient"
+        f"{low}{len(able)} of {count(len(seen), 'task')}{good} at group size {group};"
+        f" {share:.0%} of groups expected to have a gradient"
     )
     dead = names([task.slug for task in seen if task not in able])
     if not able:

@@ -58,7 +58,7 @@ COLUMNS = (
     Column("rewards", BINS),
     Column("mean", 5, right=True, rank=1),
     Column("std", 6, right=True),
-    Column("flat", 5, right=True, rank=2),
+    Column("P(no signal)", 12, right=True, rank=2),
     Column("cut", 5, right=True, rank=4),
     Column("tokens", 6, right=True, rank=5),
     Column("verdict", 9),

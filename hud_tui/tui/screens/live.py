@@ -26,7 +26,7 @@ from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
 from hud_tui.rl.progress import Liveness, State, progress, step_seconds
 from hud_tui.rl.run import Entry, Run, trouble
-from hud_tui.rl.text import LIMIT, one_line
+from hud_tui.rl.text import LIMIT, counted, one_line
 from hud_tui.tui.job_actions import RESUMABLE, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
@@ -233,7 +233,7 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
 
 def _held(run: Run, frozen: Run) -> Content:
     steps = run.series.length - frozen.series.length
-    late = f" · {steps} steps behind" if steps > 0 else ""
+    late = f" · {counted(steps, 'step')} behind" if steps > 0 else ""
     if frozen.head is not None and run.tree.find(frozen.head.id) is not None:
         left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
         late = f" · now at {one_line(label(run.head), 24)}" if left else late
