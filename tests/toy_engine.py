@@ -243,7 +243,7 @@ class ToyEngine:
         return str(path)
 
     def flatten(self, solved: bool = False) -> None:
-        """From now on a policy has one answer to a prompt, wrong or right: no group has spread."""
+        """From now on a policy has one answer to a prompt, wrong or right: zero variance."""
 
         def only(prompt: Sequence[int]) -> list[list[int]]:
             said = self._right.get(tuple(prompt), "7") if solved else "no"

@@ -32,7 +32,7 @@ from hud_tui.rl.evaluation import (
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import SUCCEEDED
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import (
     Checkpoint,
     Estimate,
@@ -273,9 +273,9 @@ def _comparison(before: EvaluationJob, after: EvaluationJob, found: Difference) 
         "samples": found.samples,
         "reward": found.reward,
         "solved": found.solved,
-        "better": [_change(change) for change in found.better],
-        "worse": [_change(change) for change in found.worse],
-        "said": found.sentences(called(before), called(after)),
+        "improved": [_change(change) for change in found.better],
+        "regressed": [_change(change) for change in found.worse],
+        "summary": found.sentences(called(before), called(after)),
     }
 
 
@@ -362,21 +362,21 @@ def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
     for gate in gates:
         verdict = "passed" if gate["passed"] else "failed"
         lines += ["", f"--{gate['gate']}: {verdict}"]
-        if "said" in gate:
+        if "summary" in gate:
             lines += _comparison_lines(plain(gate))
     return [*lines, ""]
 
 
 def _comparison_lines(found: dict[str, Any]) -> list[str]:
-    lines = list(found["said"])
-    for kind, name in (("better", "improve"), ("worse", "regress")):
+    lines = list(found["summary"])
+    for kind in ("improved", "regressed"):
         changes = found[kind]
         if changes:
             rows = [
                 (c["task_slug"], short(c["before"]), "→", short(c["after"]))
                 for c in changes[:LISTED]
             ]
-            lines += ["", f"{len(changes)} tasks {name}", *_table(rows)]
+            lines += ["", f"{counted(len(changes), 'task')} {kind}", *_table(rows)]
     return [*lines, ""]
 
 

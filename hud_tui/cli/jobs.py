@@ -97,11 +97,11 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     else:
         rows = await client.job_traces(job_id, args.step)
         total, shown = len(rows), rows[-limit:]
-    left_off = max(0, total - limit)
-    _print_traces(job_id, args.step, total, left_off, shown, left_off)
-    if left_off:
+    omitted = max(0, total - limit)
+    _print_traces(job_id, args.step, total, omitted, shown, omitted)
+    if omitted:
         more = "--limit N, --step N, or --all for one document per page"
-        tell(f"{left_off:,} older rollouts omitted; for more: {more}")
+        tell(f"{omitted:,} older rollouts omitted; for more: {more}")
     return 0
 
 
@@ -133,9 +133,9 @@ async def _pages(client: HudClient, job_id: str, offset: int) -> AsyncIterator[l
 
 
 def _print_traces(
-    job_id: str, step: int | None, total: int, offset: int, page: list[Trace], left_off: int = 0
+    job_id: str, step: int | None, total: int, offset: int, page: list[Trace], omitted: int = 0
 ) -> None:
-    place = {"total": total, "offset": offset, "left_off": left_off}
+    place = {"total": total, "offset": offset, "omitted": omitted}
     emit("traces", {"job_id": job_id, "step": step, **place, "traces": page})
 
 
@@ -247,7 +247,7 @@ def _document(
     document: dict[str, Any] = {
         "total": len(table.rows),
         "matched": len(found),
-        "left_off": len(found) - len(shown),
+        "omitted": len(found) - len(shown),
         "source": table.said,
         "runs": [row(one) for one in shown],
     }

@@ -99,8 +99,8 @@ def alarm_document(alarm: Alarm) -> dict[str, Any]:
 
 def report_documents(report: Report) -> dict[str, Any]:
     """All alarms, and the detectors without their metric."""
-    skipped = [{"name": one.name, "needs": one.needs} for one in report.skipped]
-    return {"alarms": [alarm_document(alarm) for alarm in report.alarms], "skipped": skipped}
+    missing = [{"name": one.name, "needs": one.needs} for one in report.skipped]
+    return {"alarms": [alarm_document(alarm) for alarm in report.alarms], "not_evaluated": missing}
 
 
 def alarm_report(

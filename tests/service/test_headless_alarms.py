@@ -65,12 +65,12 @@ async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
 ) -> None:
     status = (await hud("status")).data
     assert status["alarms"] == []
-    assert names(status["skipped"]) == EVALUATED
-    assert {"name": "entropy_collapse", "needs": "entropy"} in status["skipped"]
+    assert names(status["not_evaluated"]) == EVALUATED
+    assert {"name": "entropy_collapse", "needs": "entropy"} in status["not_evaluated"]
     written(config, EASY)
     assert (await hud(*RUN, "2", "--follow")).code == 0
     status = (await hud("status")).data
-    assert names(status["skipped"]) != EVALUATED
+    assert names(status["not_evaluated"]) != EVALUATED
     [alarm] = [one for one in status["alarms"] if one["name"] == "zero_variance"]
     assert (alarm["active"], alarm["onset"]) == (True, 1)
     assert alarm["level"] in ("warn", "critical")

@@ -112,13 +112,13 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     assert [page["data"]["offset"] for page in whole.documents[:2]] == [0, 7]
     newest = await hud("traces", job_id)
     assert [trace["id"] for trace in newest.data["traces"]] == ids[-10:]
-    assert newest.data["left_off"] == newest.data["offset"] == len(ids) - 10
+    assert newest.data["omitted"] == newest.data["offset"] == len(ids) - 10
     assert f"{len(ids) - 10} older rollouts omitted" in newest.err
     last = await hud("traces", job_id, "--limit", "1")
     assert [trace["id"] for trace in last.data["traces"]] == ids[-1:]
     step = await hud("traces", job_id, "--step", "1", "--limit", "1000")
     assert {trace["step"] for trace in step.data["traces"]} == {1}
-    assert (step.data["total"], step.data["left_off"], step.err) == (
+    assert (step.data["total"], step.data["omitted"], step.err) == (
         len(step.data["traces"]), 0, "",
     )  # fmt: skip
     pages = await hud("traces", job_id, "--step", "1", "--all")

@@ -84,7 +84,7 @@ async def test_several_checkpoints_are_compared_with_the_first(
     assert (compared["tasks"], compared["samples"]) == (HELDOUT, [2, 2])
     means = [one["evaluation"]["result"]["mean_reward"] for one in (first, best)]
     assert compared["reward"]["value"] == pytest.approx(means[1] - means[0])
-    assert "36 tasks × 2" in compared["said"][0]
+    assert "36 tasks × 2" in compared["summary"][0]
 
 
 async def test_without_a_source_the_latest_run_s_tasks_are_taken(hud: Command) -> None:
@@ -131,7 +131,7 @@ async def test_what_is_worse_beyond_chance_fails_the_gate(
     [gate] = worse.data["gates"]
     assert (worse.code, gate["passed"]) == (6, False)
     assert gate["reward"]["high"] < 0
-    assert gate["worse"]
+    assert gate["regressed"]
     assert "step-000002 solves" in worse.err
 
 
@@ -174,6 +174,24 @@ async def test_as_text(
     listing = ["eval", "-m", "arith-rl", "--list"]
     code, out, _ = await asyncio.to_thread(said, lambda: main(listing), capsys)
     assert [line.split()[1] for line in out.splitlines()] == ["checkpoint", "base", "step-000002"]
+
+
+async def test_a_single_task_is_counted_in_the_singular(
+    hud: Command,
+    trained: list[Json],
+    engine: ToyEngine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = tmp_path / "one.json"
+    row = {"env": {"name": "arith"}, "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
+    source.write_text(json.dumps([row]))
+    evaluate = ["eval", str(source), "-m", "arith-rl", "--split", "all", "--samples", "8"]
+    assert (await hud(*evaluate, "--checkpoint", "base")).code == 0
+    engine.flatten()
+    words = [*evaluate, "--fail-if-worse-than", "base"]
+    _, out, _ = await asyncio.to_thread(said, lambda: main(words), capsys)
+    assert "1 task regressed" in out.splitlines()
 
 
 async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(

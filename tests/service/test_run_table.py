@@ -35,7 +35,7 @@ async def test_the_table_is_a_document(hud: Command, two: list[str]) -> None:
     found = await hud("runs")
     assert (found.code, found.kind) == (0, "runs")
     data = found.data
-    assert (data["total"], data["matched"], data["left_off"], data["source"]) == (2, 2, 0, "list")
+    assert (data["total"], data["matched"], data["omitted"], data["source"]) == (2, 2, 0, "list")
     assert [row["id"] for row in data["runs"]] == two
     fast = data["runs"][0]
     assert (fast["model"], fast["lr"], fast["step"], fast["status"]) == (
@@ -45,7 +45,7 @@ async def test_the_table_is_a_document(hud: Command, two: list[str]) -> None:
     assert fast["evaluation"]["num_tasks"] == 36
     rows = (await hud("runs", "--sort", "lr", "--limit", "1", "--columns", "model,lr")).data
     assert rows["runs"] == [{"id": two[1], "model": "slow", "lr": 0.1}]
-    assert rows["left_off"] == 1
+    assert rows["omitted"] == 1
     best = (await hud("runs", "--sort", "-lr", "--columns", "-age,+id")).data["runs"]
     assert ([row["lr"] for row in best], "age" in best[0]) == ([0.3, 0.1], False)
     some = (await hud("runs", "--filter", "lr>.2 is:ended fast")).data
