@@ -138,7 +138,7 @@ async def _drive(
     try:
         ended = await driver.run(follow)
     except asyncio.CancelledError:
-        tell(f"{sweep.name}: its runs go on; begin the others with {_again(client, sweep)}")
+        tell(f"{sweep.name}: its runs continue; start the others with {_again(client, sweep)}")
         raise
     if headless:
         emit(KIND, _document(ended))
@@ -180,7 +180,7 @@ async def _work(
 ) -> int:
     if found.service != client.settings.api_url and not client.settings.local:
         where = one_line(found.service, 100)
-        raise HudUsage(f"{found.name} was begun on {where}", "connect to that service")
+        raise HudUsage(f"{found.name} was started on {where}", "connect to that service")
     if args.cancel or args.resume:
         require_consent(args, client)
         what = "cancel" if args.cancel else "resume"
@@ -199,13 +199,17 @@ async def _resume(
 ) -> int:
     tasks, _ = await load_source(client, found.source)
     if digest([task.row() for task in tasks]) != found.digest:
-        what = f"{one_line(found.source, 200)} has other tasks than when {found.name} was begun"
-        raise HudUsage(what, "put them back, or begin another sweep")
+        what = f"{one_line(found.source, 200)} has other tasks than when {found.name} was started"
+        raise HudUsage(what, "put them back, or start another sweep")
     going = revived(await refreshed(client, found))
     at_once = _at_once(args)
     if at_once is not None:
         going = going.model_copy(update={"at_once": at_once})
-    files.keep(going, cancelled=False)
+    kept = files.keep(going, cancelled=False)
+    if all(member.ended for member in kept.members):
+        tell(f"nothing to resume: every run of {kept.name} has ended")
+        _show(args, kept)
+        return 0
     return await _drive(client, going, tasks, files, args.follow, args.headless)
 
 
@@ -218,7 +222,7 @@ def _list(args: argparse.Namespace, known: Sequence[Sweep]) -> int:
         when = age(one.created_at, time())
         print(one_line(f"{one.name}  {one.status}  {ended}  {one.model}  {when}", 200))
     if not known:
-        print("no sweep was begun here: hud-tui run … --lr 1e-4,3e-4 begins one")
+        print("no sweeps on this machine; start one: hud-tui run … --lr 1e-4,3e-4")
     return 0
 
 

@@ -315,11 +315,13 @@ class SweepDriver:
 
 
 async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sweep:
-    """Stop the runs of a sweep, and begin no further one.
+    """Stop the runs of a sweep, and begin no further one; unchanged if all of them have ended.
 
     Raises:
         HudError: One could not be stopped; those before it were.
     """
+    if all(member.ended for member in sweep.members):
+        return sweep
     sweep = files.keep(sweep, cancelled=True)
     for place, member in enumerate(sweep.members):
         if member.running:

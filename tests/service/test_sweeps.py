@@ -238,3 +238,14 @@ async def test_a_sweep_s_tasks_must_be_those_it_was_begun_with(
     assert "has other tasks" in changed.error["message"]
     shown = await hud("sweep", "arith-rl-sweep")
     assert shown.data["status"] == "succeeded"
+
+
+async def test_a_sweep_that_has_ended_is_neither_cancelled_nor_resumed(hud: Command) -> None:
+    flags = ("--steps", "1", "--tasks-per-step", "2", "--group-size", "2", "--seed", "0,1")
+    assert (await hud("run", "arith", "-m", "arith-rl", *flags, "-y", "--follow")).code == 0
+    for flag in ("--cancel", "--resume"):
+        again = await hud("sweep", "arith-rl-sweep", flag, "-y")
+        assert (again.code, again.data["status"], again.data["cancelled"]) == (
+            0, "succeeded", False,
+        )  # fmt: skip
+    assert "nothing to resume" in again.err
