@@ -633,10 +633,15 @@ class Matches:
             self._served = set(tree.lineage(tree.head))
         self.tree = tree
 
+    def has(self, position: int) -> bool:
+        """Whether a checkpoint passes the filter."""
+        place = bisect_left(self._found, position)
+        return self._found[place : place + 1] == [position]
+
     def _test(self, tree: Tree, position: int) -> None:
         """Add a checkpoint to the rows, or remove it."""
         place = bisect_left(self._found, position)
-        there, kept = self._found[place : place + 1] == [position], self.keep(tree, position)
+        there, kept = self.has(position), self.keep(tree, position)
         if kept and not there:
             self._found.insert(place, position)
         elif there and not kept:

@@ -135,7 +135,7 @@ def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
 
 
 def _skipped(one: Skipped) -> Row:
-    title = Content.styled(one.name.replace("_", " "), "$text-muted")
+    title = Content.styled(one.title, "$text-muted")
     said = Content.styled(one.summary, "$text-muted")
     return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
 

@@ -326,6 +326,13 @@ async def test_the_best_is_in_sight_and_jumped_to(served: Served) -> None:
         await flown.until(lambda: under_cursor(flown) == "step-000025")
         await flown.press("apostrophe")
         assert under_cursor(flown) == "step-000004"
+        await flown.press("slash", *"000025", "enter")
+        assert under_cursor(flown) == "step-000025"
+        await flown.press("asterisk")
+        assert under_cursor(flown) == "step-000004", "a filter does not keep it from the best"
+        assert len(tree(flown).rows) > 1
+        await flown.press("slash", *"none such", "enter")
+        assert not flown.view.can("open"), "there is no row"
 
 
 async def test_movement_keys(served: Served) -> None:

@@ -88,7 +88,7 @@ RUN = Run(
         finished_at=1.7e9 + 3725,
     ),
     loaded=True,
-    alarms=Report((ALARM,), (Skipped("kl", HOSTILE),), 40),
+    alarms=Report((ALARM,), (Skipped("kl", "KL", HOSTILE),), 40),
 )
 KEPT = Kept("HUD local", {"c5": HOSTILE}, (Move("c2", "c1", ours=False, at=1.7e9),))
 

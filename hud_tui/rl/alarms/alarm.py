@@ -86,6 +86,7 @@ class Skipped:
     """A detector without its data."""
 
     name: str
+    title: str
     needs: str
     """The metric that is not reported."""
 

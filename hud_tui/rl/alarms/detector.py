@@ -288,7 +288,7 @@ class Detector(ABC, Generic[T]):
 
     def skipped(self) -> Skipped | None:
         """The metric it lacks, if it never saw it; else None."""
-        return None if self.gate.seen else Skipped(self.NAME, self.NEEDS)
+        return None if self.gate.seen else Skipped(self.NAME, self.TITLE, self.NEEDS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
         place = max(0, episode.onset - of_weights(self.READS.key))

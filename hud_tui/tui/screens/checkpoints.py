@@ -588,6 +588,8 @@ class CheckpointsScreen(HudScreen):
                 return bool(self.marked)
             case "leave":
                 return bool(self.filter_field.value)
+            case "open":
+                return bool(len(self.tree_list.rows))
         return True
 
     def on_mount(self) -> None:
@@ -630,7 +632,7 @@ class CheckpointsScreen(HudScreen):
         if best is None:
             self.warn("No checkpoint has a reward yet.")
         else:
-            self.tree_list.go(best)
+            self._go(best)
 
     def action_jump(self) -> None:
         """To the head; from there to the best checkpoint, then to the newest alarm's onset."""
@@ -642,7 +644,16 @@ class CheckpointsScreen(HudScreen):
         here = (
             -1 if self.at.folded or self.at.position not in stops else stops.index(self.at.position)
         )
-        self.tree_list.go(stops[(here + 1) % len(stops)])
+        self._go(stops[(here + 1) % len(stops)])
+
+    def _go(self, position: int) -> None:
+        """Put the cursor on a checkpoint; a filter that hides it is cleared."""
+        cursor = self.tree_list.cursor
+        if cursor.matches is not None and not cursor.matches.has(position):
+            self.filter_field.value = ""
+            self._filter()
+            self.filter_field.display = False
+        self.tree_list.go(position)
 
     def action_copy(self) -> None:
         """Copy the checkpoint's id."""
