@@ -205,7 +205,7 @@ def test_the_command_refuses_what_the_app_would(
 ) -> None:
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
     assert main(["keys", "nowhere"]) == 2
-    assert "there are panel" in capsys.readouterr().err
+    assert "known: panel" in capsys.readouterr().err
     (tmp_path / "config.toml").write_text("[keys]\nlive.folow = 'x'\n")
     assert main(["--headless", "keys"]) == 2
     assert "did you mean live.follow" in json.loads(capsys.readouterr().out)["error"]["message"]
