@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from pydantic_core import ErrorDetails
 
-    from hud_tui.rl.alarms.notify import Notify
+    from hud_tui.rl.alarms.alarm import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
 
 
@@ -128,7 +128,7 @@ class Config:
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """Reader of each table; a reader raises `BadTuning`."""
-    from hud_tui.rl.alarms.notify import Notify
+    from hud_tui.rl.alarms.alarm import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds  # 30 ms that only a file need pay
 
     usual: dict[str, Any] = {

@@ -62,7 +62,7 @@ from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThemeCommands, ThinUpdat
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.client.replay import Recorder
-    from hud_tui.rl.alarms.notify import Notify
+    from hud_tui.rl.alarms.alarm import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.tui.screens.base import HudScreen
     from hud_tui.tui.workspace import Workspace

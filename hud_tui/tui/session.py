@@ -11,6 +11,7 @@ from asyncio import sleep, to_thread
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import floor
 from pathlib import Path
 from time import monotonic, time
@@ -31,7 +32,8 @@ from hud_tui.notebook import (
     scope_of,
     write_last_known,
 )
-from hud_tui.rl.alarms.alarm import Alarm
+from hud_tui.rl.alarms.alarm import Alarm, Level, Report
+from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import own
 from hud_tui.rl.head import Journal, Move
@@ -41,7 +43,6 @@ from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
-from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.layout import Layout
 from hud_tui.wire import Job, JobStatus, Model
 
@@ -573,3 +574,125 @@ def _model_of(job: Job, models: list[Model]) -> Model | None:
     """The model that a managed run trains, where it is in the catalog."""
     wanted = job_model_id(job)
     return next((model for model in models if model.id == wanted), None)
+
+
+# Alarms: the detectors of the followed run, and what the user acknowledged and snoozed, kept in a
+# JSON file for each model.
+
+
+SNOOZE = 100
+"""Steps for which a snoozed detector raises no alarm."""
+MOST_ACKNOWLEDGED = 500
+"""Acknowledged alarms that are remembered, the newest."""
+EXPECTED = {list: "a list of alarms' ids", dict: "an object, {…}"}
+
+
+class AlarmBook:
+    """Acknowledged alarms and snoozed detectors of one model."""
+
+    def __init__(self, store: JsonStore, model_id: str) -> None:
+        self._store = store
+        self._name = f"alarms-{sha256(model_id.encode()).hexdigest()[:16]}"
+        kept = store.read(self._name)
+        seen, snoozed = kept.get("acknowledged"), kept.get("snoozed")
+        for name, kind in (("acknowledged", list), ("snoozed", dict)):
+            if not isinstance(kept.get(name, kind()), kind):
+                store.leave(self._name, f"{name}: expected {EXPECTED[kind]}")
+        ids = seen if isinstance(seen, list) else []
+        steps = snoozed if isinstance(snoozed, dict) else {}
+        self._seen = dict.fromkeys(id_ for id_ in ids[-MOST_ACKNOWLEDGED:] if isinstance(id_, str))
+        self._until = {name: n for name, n in steps.items() if type(n) is int}
+
+    def quiet(self, report: Report) -> frozenset[str]:
+        """Ids of the report's alarms that are acknowledged or snoozed now."""
+        return frozenset(
+            alarm.id
+            for alarm in report.alarms
+            if alarm.id in self._seen or self.snoozed_until(alarm.name) > report.steps
+        )
+
+    def is_acknowledged(self, alarm: Alarm) -> bool:
+        return alarm.id in self._seen
+
+    def snoozed_until(self, name: str) -> int:
+        """The step count at which a detector raises alarms again; 0 where it is not snoozed."""
+        return self._until.get(name, 0)
+
+    def acknowledge(self, alarm: Alarm) -> bool:
+        """Toggle whether an alarm is acknowledged; returns whether it is now."""
+        if alarm.id in self._seen:
+            del self._seen[alarm.id]
+        else:
+            self._seen[alarm.id] = None
+        self._keep()
+        return alarm.id in self._seen
+
+    def snooze(self, alarm: Alarm, steps: int) -> int:
+        """Snooze an alarm's detector after so many steps, or wake it; until when, 0 for awake."""
+        if self.snoozed_until(alarm.name) > steps:
+            del self._until[alarm.name]
+        else:
+            self._until[alarm.name] = steps + SNOOZE
+        self._keep()
+        return self.snoozed_until(alarm.name)
+
+    def _keep(self) -> None:
+        values = {"acknowledged": list(self._seen)[-MOST_ACKNOWLEDGED:], "snoozed": self._until}
+        self._store.write(self._name, values)
+
+
+SLICE = 100
+"""Steps judged at a time: about 5 ms."""
+
+
+class AlarmWatch:
+    """Detectors of one model's run, with what the user acknowledged and snoozed."""
+
+    def __init__(self, thresholds: Thresholds | None, book: AlarmBook) -> None:
+        self.book = book
+        self.report = Report()
+        self._monitor = AlarmMonitor(thresholds)
+        self._silent_s: float | None = None
+        self._loaded = False
+        self._told: dict[str, Level] | None = None
+        """Alarms already announced; None until the run was read for the first time."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are steps left to be judged."""
+        return self._monitor.behind > 0
+
+    def look(self, run: Run, silent_s: float | None) -> Report:
+        """Judge the next slice; the same report where nothing is new.
+
+        Args:
+            run: As it is now.
+            silent_s: Whole seconds since its last event; None where it does not train.
+        """
+        self._loaded = run.loaded
+        fresh = self._monitor.follow(run.tree, run.job, SLICE)
+        if fresh or silent_s != self._silent_s:
+            self._silent_s = silent_s
+            self.renew()
+        return self.report
+
+    def renew(self) -> None:
+        """Make the report anew: a step was evaluated, or the user acknowledged or snoozed."""
+        report = self._monitor.report(self._silent_s)
+        report = replace(report, quiet=self.book.quiet(report))
+        if report != self.report:
+            self.report = report
+
+    def news(self) -> list[Alarm]:
+        """Alarms raised or worse since the last call; those of the first reading are none."""
+        if self.behind or not self._loaded:
+            return []
+        found = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]
+        told, self._told = self._told, {alarm.id: alarm.level for alarm in found}
+        if told is None:
+            return []
+        return [
+            alarm
+            for alarm in found
+            if alarm.id not in told or alarm.level.rank > told[alarm.id].rank
+        ]

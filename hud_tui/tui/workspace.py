@@ -23,8 +23,7 @@ from hud_tui.client.transport import post_webhook
 from hud_tui.errors import HudError
 from hud_tui.events import TreeRead
 from hud_tui.keys import keyed
-from hud_tui.rl.alarms.alarm import Alarm, Level
-from hud_tui.rl.alarms.notify import Notifier, Notify
+from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.head import Move, named
 from hud_tui.rl.run import Run

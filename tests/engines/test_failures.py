@@ -15,7 +15,7 @@ import pytest
 from hud_tui.service.engines.base import EngineError, EngineLost, PolicyLost, StateGone
 from hud_tui.service.engines.tinker import link
 from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tinker.state import read
+from hud_tui.service.engines.tinker.link import read_pointer
 from hud_tui.service.service import Service
 from tests.conftest import calling, fork, submit, until
 from tests.engines.conftest import Trial, on
@@ -66,7 +66,7 @@ async def test_a_run_that_the_server_forgot_is_opened_again(
     await engine.forward_backward(handle, datums, "ppo")
     saved = await trial.step(handle)
     after = await trial.logprobs(handle, datums)
-    run = str(read(Path(saved.state_path)).state_path).split("/")[2]
+    run = str(read_pointer(Path(saved.state_path)).state_path).split("/")[2]
     await asyncio.to_thread(post, server, "unload_model", {"model_id": run})
     with pytest.raises(PolicyLost, match="lost the training run"):
         await until(lambda: _passed(engine, handle, datums))
@@ -102,7 +102,7 @@ async def test_a_state_that_was_deleted_is_said_to_be_gone(
     datums = await trial.datums(handle)
     await engine.forward_backward(handle, datums, "ppo")
     saved = await trial.step(handle)
-    _, _, run, kind, name = str(read(Path(saved.state_path)).state_path).split("/")
+    _, _, run, kind, name = str(read_pointer(Path(saved.state_path)).state_path).split("/")
     place = f"training_runs/{run}/checkpoints/{kind}/{name}"
     await asyncio.to_thread(post, server, place, {}, "DELETE")
     back = await engine.open(Path(saved.state_path))
@@ -137,7 +137,7 @@ async def test_what_a_crash_left_on_the_server_is_deleted(
     for _ in range(2):
         await engine.forward_backward(handle, datums, "ppo")
         steps.append(Path((await trial.step(handle)).state_path))
-    kept, orphan = (str(read(path).state_path) for path in steps)
+    kept, orphan = (str(read_pointer(path).state_path) for path in steps)
     run = kept.split("/")[2]
     steps[1].unlink()  # as if the service had been killed before it was in the tree
     await engine.stop()

@@ -14,7 +14,7 @@ import pytest
 
 from hud_tui.service import runner
 from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tinker.state import states
+from hud_tui.service.engines.tinker.link import pointed_states
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from hud_tui.settings import Options
@@ -164,7 +164,7 @@ async def test_a_run_that_the_server_lost_is_opened_again_and_said_to_have_been(
     model = await fork(http)
     job = await begin(http, model, steps=6)
     await reach(http, job, 1)
-    run = states(tmp_path / "data" / "checkpoints").pop().split("/")[2]
+    run = pointed_states(tmp_path / "data" / "checkpoints").pop().split("/")[2]
     await asyncio.to_thread(post, skyrl, "unload_model", {"model_id": run})
     await reach(http, job, 6)
     notes = await said(service, model["id"], "note")

@@ -13,9 +13,8 @@ from hud_tui.client.replay import ReplayTransport, replay_client
 from hud_tui.client.transport import MOST_WEBHOOK_BYTES, post_webhook
 from hud_tui.config import read_table
 from hud_tui.errors import BadTuning
-from hud_tui.rl.alarms.alarm import Level
+from hud_tui.rl.alarms.alarm import Level, Notifier, Notify
 from hud_tui.rl.alarms.demos import demo
-from hud_tui.rl.alarms.notify import Notifier, Notify
 from hud_tui.settings import Start
 from hud_tui.tui import workspace
 from hud_tui.tui.app import HudApp, Options

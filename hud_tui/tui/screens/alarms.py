@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from textual import on, work
@@ -13,15 +13,16 @@ from textual.widgets import Static
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.alarms.alarm import Alarm
+from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
 from hud_tui.rl.export import Sheet, alarms_sheet
 from hud_tui.rl.head import HeadMove, Outcome, name, to_before
+from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
-from hud_tui.tui.alarms import COLUMNS, LEFT, alarm_rows, alarm_text, plain_text
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.set_head import steer
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.session import AlarmBook
+from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})
 """Actions that need an alarm under the cursor."""
@@ -162,3 +163,116 @@ class AlarmsScreen(HudScreen):
     def _say(self, became: Outcome) -> None:
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         self.note.update(Content.styled(f"{mark} {became.text}", style))
+
+
+# Rows of the list, and the text of one alarm.
+
+
+COLUMNS = (
+    Column("", 1),
+    Column("level", 8),
+    Column("alarm", 27),
+    Column("since", 7, right=True),
+    Column("until", 7, right=True, rank=2),
+    Column("evidence", rank=0),
+)
+STYLES = {Level.CRITICAL: "bold $error", Level.WARN: "$warning", Level.INFO: "$text-muted"}
+LEFT, SKIPPED = "left:", "skipped:"
+"""Prefix of the keys of those rows."""
+
+
+def alarm_rows(report: Report, book: AlarmBook) -> list[Row]:
+    """Active alarms, ended ones, those of abandoned lineages; detectors not evaluated."""
+    over = [alarm for alarm in report.alarms if not alarm.active]
+    rows = [_row(alarm, report, book) for alarm in report.active]
+    rows += _part("over", [_row(alarm, report, book) for alarm in over])
+    left = [_row(alarm, report, book, LEFT) for alarm in report.left]
+    rows += _part("on steps no longer in the head's lineage", left)
+    return rows + _part("not evaluated", [_skipped(one) for one in report.skipped])
+
+
+def _part(title: str, rows: Sequence[Row]) -> list[Row]:
+    if not rows:
+        return []
+    return [Row(f"heading:{title}", (Content(title),), heading=True), *rows]
+
+
+def _row(alarm: Alarm, report: Report, book: AlarmBook, kind: str = "") -> Row:
+    ended = "" if alarm.ended is None else str(alarm.ended)
+    style = STYLES[alarm.level] if alarm.active and alarm.id not in report.quiet else "$text-muted"
+    return Row(
+        kind + alarm.id,
+        (
+            Content.styled(_mark(alarm, report, book), style),
+            Content.styled(alarm.level, style),
+            Content.styled(alarm.title, style),
+            Content(str(alarm.onset)),
+            Content("now" if alarm.active else ended),
+            Content.styled(alarm.summary, "$text-muted"),
+        ),
+    )
+
+
+def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
+    """✔ for an acknowledged alarm, ⏸ for a snoozed detector, ⚑ for an active alarm."""
+    if book.is_acknowledged(alarm):
+        return "✔"
+    if book.snoozed_until(alarm.name) > report.steps:
+        return "⏸"
+    return "⚑" if alarm.active else " "
+
+
+def _skipped(one: Skipped) -> Row:
+    title = Content.styled(one.title, "$text-muted")
+    said = Content.styled(one.summary, "$text-muted")
+    return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
+
+
+def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> Iterator[Content]:
+    """All that is known of one alarm, a paragraph a piece of content.
+
+    Args:
+        alarm: One of the report's.
+        report: Of the run.
+        book: What the user acknowledged and snoozed.
+        training: Whether the run goes on.
+    """
+    since = f"since step {alarm.onset}{_seen(alarm)}"
+    state = "now" if alarm.active else f"until step {alarm.ended}" if alarm.ended else "left"
+    yield Content.assemble(
+        (alarm.title, "bold"),
+        (f"  {alarm.level}", STYLES[alarm.level]),
+        (f"  {since}, detected at step {alarm.raised}, {state}", "$text-muted"),
+    )
+    for one in alarm.evidence:
+        limit = "" if one.limit is None else f"limit {short(one.limit)}"
+        yield Content.assemble(
+            (f"  {one.name:<30}", "$text-muted"), f"{short(one.value):<9}", (limit, "$text-muted")
+        )
+    yield Content(alarm.meaning)
+    yield Content.assemble(("→ ", "$accent"), alarm.advice)
+    if said := _answered(alarm, report, book, training):
+        yield Content.styled(said, "$text-muted")
+
+
+def _seen(alarm: Alarm) -> str:
+    """The step whose metrics show the alarm, where that is not its onset."""
+    return f" (seen at {alarm.shown})" if alarm.shown != alarm.onset else ""
+
+
+def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> str:
+    """Whether the user acknowledged it or snoozed its detector."""
+    until = book.snoozed_until(alarm.name)
+    words = ["acknowledged"] if book.is_acknowledged(alarm) else []
+    if until > report.steps:
+        going = f"snoozed for {until - report.steps} more steps"
+        words.append(going if training else f"snoozed until step {until}")
+    return ", ".join(words)
+
+
+def plain_text(alarm: Alarm) -> str:
+    """One alarm as plain text, for the clipboard."""
+    return (
+        f"{alarm.level}: {alarm.title} since step {alarm.onset}{_seen(alarm)}\n{alarm.summary}\n"
+        f"{alarm.meaning}\n{alarm.advice}\n"
+    )

@@ -5,32 +5,38 @@ from pathlib import Path
 import pytest
 
 from hud_tui.service.engines.base import EngineError
-from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, read, states, write
+from hud_tui.service.engines.tinker.link import (
+    Pointer,
+    pointed_states,
+    read_pointer,
+    write_pointer,
+)
+from hud_tui.service.engines.tinker.worker import Intent, Journal
 
 HERE = Pointer("http://t", "local/q", "/models/q", 8, "tinker://run/weights/n1", "tinker://run/n1")
 
 
 def test_a_pointer_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    path = write(tmp_path, HERE)
-    assert read(path) == HERE
+    path = write_pointer(tmp_path, HERE)
+    assert read_pointer(path) == HERE
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_what_is_no_pointer_is_no_state(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="no such state"):
-        read(tmp_path / "missing.json")
+        read_pointer(tmp_path / "missing.json")
     (tmp_path / "half.json").write_text('{"url": "http')
     with pytest.raises(EngineError, match="not whole"):
-        read(tmp_path / "half.json")
+        read_pointer(tmp_path / "half.json")
 
 
 def test_states_are_those_that_checkpoints_point_to(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    write(tmp_path / "one", HERE)
+    write_pointer(tmp_path / "one", HERE)
     (tmp_path / "empty").mkdir()
-    assert states(tmp_path) == {"tinker://run/weights/n1"}
+    assert pointed_states(tmp_path) == {"tinker://run/weights/n1"}
     with pytest.raises(OSError, match="nowhere"):
-        states(tmp_path / "nowhere")
+        pointed_states(tmp_path / "nowhere")
 
 
 def test_a_journal_keeps_intents_until_they_are_settled(tmp_path: Path) -> None:

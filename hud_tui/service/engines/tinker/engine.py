@@ -28,9 +28,14 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
-from hud_tui.service.engines.tinker import state as pointers
-from hud_tui.service.engines.tinker.link import LOST, RETURN_S, Link
-from hud_tui.service.engines.tinker.state import Pointer
+from hud_tui.service.engines.tinker.link import (
+    LOST,
+    RETURN_S,
+    Link,
+    Pointer,
+    read_pointer,
+    write_pointer,
+)
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, load
 from hud_tui.settings import Options
 from hud_tui.storage import read_regular, write_atomic
@@ -214,7 +219,7 @@ class Connection:
         url = self._options.url
         if isinstance(source, str):
             return Pointer(url, source, self.model(source), self._options.rank)
-        pointer = pointers.read(source)
+        pointer = read_pointer(source)
         if pointer.url != url:
             raise EngineError(
                 f"this checkpoint is on {pointer.url}, and the engine talks to {url}:"
@@ -381,8 +386,8 @@ class TinkerEngine:
 
     async def slim(self, state: Path, directory: Path) -> str:
         """A pointer that leaves the optimizer's moments on the server."""
-        slimmer = replace(await asyncio.to_thread(pointers.read, state), optimizer=False)
-        return str(await asyncio.to_thread(pointers.write, directory, slimmer))
+        slimmer = replace(await asyncio.to_thread(read_pointer, state), optimizer=False)
+        return str(await asyncio.to_thread(write_pointer, directory, slimmer))
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         base = self._base(handle)
@@ -397,7 +402,7 @@ class TinkerEngine:
             stepped["state_path"],
             stepped["sampler_path"],
         )
-        path = await asyncio.to_thread(pointers.write, directory, place)
+        path = await asyncio.to_thread(write_pointer, directory, place)
         self._opened[handle] = self._link.pid, place
         await self._link.ask("stepped", handle=handle, source=asdict(place), lost=stepped["lost"])
         return Saved(str(path), place.sampler_path or str(place.state_path), stepped["metrics"])

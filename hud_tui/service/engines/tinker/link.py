@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,15 +18,17 @@ from typing import Any
 import orjson
 
 from hud_tui.service.engines.base import (
+    DiskFull,
     EngineError,
     EngineLost,
     EngineRefused,
     Silent,
+    StateDamaged,
     frame,
     in_time,
     raised,
 )
-from hud_tui.storage import open_or_make
+from hud_tui.storage import open_or_make, read_regular, write_atomic
 
 LOST = "the engine's process ended: unsaved state is lost; open the policy again"
 PATIENCE_S = 8.0
@@ -247,3 +252,67 @@ def _answers(url: str) -> bool:
         return True
     except (OSError, ValueError):
         return False
+
+
+# Pointer: a checkpoint's file here, which says where its weights are on the server.
+
+
+POINTER_FILE = "tinker.json"
+MOST_POINTER_BYTES = 1 << 20
+"""Of the largest file that is read."""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Weights on a server: of a saved state, or of a base where there is no state."""
+
+    url: str
+    """Of the server that has them."""
+    base: str
+    """The engine's name of the base."""
+    model: str
+    """The server's name of the base."""
+    rank: int
+    state_path: str | None = None
+    """``tinker://RUN/weights/NAME``."""
+    sampler_path: str | None = None
+    optimizer: bool = True
+    """Whether the optimizer's moments are loaded with the weights."""
+
+
+def write_pointer(directory: Path, pointer: Pointer) -> Path:
+    """Write it into a directory, fsynced and renamed into place; the file.
+
+    Raises:
+        EngineError: It cannot be written.
+    """
+    path = directory / POINTER_FILE
+    try:
+        write_atomic(path, json.dumps(asdict(pointer)))
+    except OSError as error:
+        kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
+        raise kind(f"the checkpoint could not be written: {error.strerror}") from error
+    return path
+
+
+def read_pointer(path: Path) -> Pointer:
+    """What a file says. Raises StateDamaged: there is none, or it is not whole."""
+    try:
+        return Pointer(**json.loads(read_regular(path, MOST_POINTER_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise StateDamaged(f"no such state, or it is not whole: {path.name}") from error
+
+
+def pointed_states(checkpoints: Path) -> set[str]:
+    """Every state that a checkpoint here points to, or one that was moved aside at a start.
+
+    Raises:
+        EngineError: One of them cannot be read.
+        OSError: There is no such directory.
+    """
+    checkpoints.stat()
+    aside = checkpoints.parent.glob(f"leftovers-*/*/{POINTER_FILE}")
+    return {
+        str(read_pointer(path).state_path)
+        for path in (*checkpoints.glob(f"*/{POINTER_FILE}"), *aside)
+    }

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, Sampled
+from hud_tui.service.engines.tinker.link import Pointer
 from hud_tui.service.engines.tinker.server import CALL_S, Server, lacks
-from hud_tui.service.engines.tinker.state import Pointer
 
 LEAVE_S = 60.0
 """How long a run that is let go may still be sampled from."""

@@ -7,12 +7,14 @@ frames reaches stdout, and stderr is a file, so nothing of the SDK meets a termi
 """
 
 import asyncio
+import json
 import logging
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -28,9 +30,10 @@ from hud_tui.service.engines.base import (
     frame,
     read_frame,
 )
+from hud_tui.service.engines.tinker.link import Pointer, pointed_states
 from hud_tui.service.engines.tinker.run import Run, sample
 from hud_tui.service.engines.tinker.server import Server, explain
-from hud_tui.service.engines.tinker.state import Intent, Journal, Pointer, states
+from hud_tui.storage import open_or_make, read_regular, write_atomic
 
 GOODBYE_S = 4.0
 
@@ -124,7 +127,7 @@ class Worker:
         """Delete what earlier processes saved and no checkpoint points to."""
         left = self._journal.take_left()
         try:
-            counted = await asyncio.to_thread(states, Path(request["checkpoints"]))
+            counted = await asyncio.to_thread(pointed_states, Path(request["checkpoints"]))
         except (OSError, EngineError) as error:
             logging.info("nothing is tidied up: %s", error)
             return
@@ -158,6 +161,67 @@ def passes() -> ModuleType:
 
 def _datums(request: dict[str, Any]) -> list[Datum]:
     return [Datum(**row) for row in request["datums"]]
+
+
+# Journal of steps that were meant to be taken: what a crash leaves on the server is found by it.
+#
+# A line is on disk before the server is asked. A step counts once a checkpoint here points to
+# it; names that none points to are deleted from the server at the next start, for what is
+# stored there costs money.
+
+
+MOST_INTENTS_BYTES = 1 << 26
+"""Of the largest file that is read: some 500 000 steps."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A step that was about to be taken and saved."""
+
+    run: str
+    """The server's name of the training run."""
+    name: str
+    """What the state and the sampler weights were to be saved as; never used twice."""
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        """Takes over what an earlier process left in the file."""
+        self._path = path
+        self._left = _intents(path)
+
+    def take_left(self) -> list[Intent]:
+        """Intents of earlier processes; they are given once."""
+        left, self._left = self._left, []
+        return left
+
+    def intend(self, intent: Intent) -> None:
+        """Write it down, fsynced. Raises OSError."""
+        with open(open_or_make(self._path, os.O_APPEND), "a") as file:
+            file.write(json.dumps(asdict(intent)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def settle(self, settled: Sequence[Intent]) -> None:
+        """These need not be remembered any more."""
+        done = {intent.name for intent in settled}
+        kept = [intent for intent in _intents(self._path) if intent.name not in done]
+        write_atomic(self._path, (json.dumps(asdict(intent)) + "\n" for intent in kept))
+
+
+def _intents(path: Path) -> list[Intent]:
+    """The whole lines; a crash may have cut the last one."""
+    try:
+        lines = read_regular(path, MOST_INTENTS_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    intents = []
+    for line in lines:
+        try:
+            intents.append(Intent(**json.loads(line)))
+        except (ValueError, TypeError, RecursionError):
+            continue
+    return intents
 
 
 async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
