@@ -200,6 +200,7 @@ MEANINGS = {
     "d": "Details.",
     "D": "Drop what gives no signal.",
     "e": "Edit.",
+    "E": "Evaluate.",
     "f": "Follow the newest; off is freeze.",
     "F": "Fork.",
     "H": "Set the head.",
@@ -312,6 +313,7 @@ DIALOG = (
 )
 
 PANEL = (Action("panel", "close", "escape", "back", "Back to the view."),)
+SUBMIT = (Action("submit", "baseline", "E", "baseline", "Evaluate the model before it trains."),)
 HISTORY = (Action("history", "choose", "enter", "set head", "Preview setting the head to it."),)
 
 CHARTS = (
@@ -558,7 +560,7 @@ ALARMS = (
 # of keys are all made from it, so a key that is shown is a key that works.
 
 ACTIONS = (
-    *(*PANEL, *HISTORY, *APP, *CONNECT),
+    *(*PANEL, *HISTORY, *SUBMIT, *APP, *CONNECT),
     *(*LIST, *PICKER, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE),
     *(*CHARTS, *GROUP, *OVERLAYS),

@@ -18,6 +18,7 @@ PLACES = {
     "dialog": "In a dialog",
     "panel": "In a panel",
     "history": "In the head's history",
+    "submit": "Before a run is submitted",
     "connect": "While connecting",
     "json": "In a JSON document",
     "log": "In the command log",

@@ -213,6 +213,7 @@ Value = int | float | str | dict[str, float] | None
 EFFORTS = ("default", "low", "medium", "high")
 """Values of reasoning_effort; the first leaves the choice to the service."""
 DEFAULT = EFFORTS[0]
+NO, YES = "no", "yes"
 HUD_EFFORT = "medium"
 """Default of ``hud rl run`` (hud 0.5); HUD publishes no default of its own."""
 UNBOUNDED = 2**31 - 1
@@ -231,10 +232,16 @@ class NumberField:
     whole: bool = True
     above: bool = False
     """Whether `low` itself is excluded."""
+    optional: bool = False
+    """Whether it may be left empty."""
 
     @property
     def limits(self) -> str:
         """The allowed range as text."""
+        return f"– or {self._range}" if self.optional else self._range
+
+    @property
+    def _range(self) -> str:
         if self.above:
             return f"> {self.low:g} to {self.high:g}"
         if self.high == UNBOUNDED:
@@ -243,12 +250,14 @@ class NumberField:
             return f"{self.low:g} to {self.high:g}"
         return f"{self.low:.0f} to {self.high:.0f}"
 
-    def read(self, text: str) -> int | float:
-        """Parse a typed number.
+    def read(self, text: str) -> int | float | None:
+        """Parse a typed number; None where it is left empty and may be.
 
         Raises:
             ValueError: Not a number, or out of the limits; the message is the limits.
         """
+        if self.optional and not text:
+            return None
         try:
             value = int(text.replace(" ", "").replace("_", "")) if self.whole else float(text)
         except ValueError:
@@ -266,6 +275,8 @@ NUMBERS = (
     NumberField("learning_rate", "learning rate", 0, 1, whole=False, above=True),
     NumberField("temperature", "temperature", 0.01, 5, whole=False),
     NumberField("seed", "seed", 0, UNBOUNDED),
+    NumberField("eval_every", "eval every", 1, UNBOUNDED, optional=True),
+    NumberField("eval_samples", "eval samples", 1, 256, optional=True),
 )
 UPDATE_NUMBERS = (
     NumberField("reward_scale", "reward scale", -1e6, 1e6, whole=False),
@@ -289,8 +300,11 @@ def defaults(model: Model) -> dict[str, Value]:
         "learning_rate": given.learning_rate,
         "temperature": 1.0,
         "seed": 0,
+        "eval_every": None,
+        "eval_samples": None,
         "loss_fn": "importance_sampling",
         "reasoning_effort": DEFAULT,
+        "baseline": False,
     }
 
 
@@ -309,7 +323,8 @@ def completed(model: Model, asked: JobParameters) -> JobParameters:
 
 def parameters(values: Mapping[str, Value]) -> JobParameters:
     """The request's parameters from the form's values."""
-    sent = {key: value for key, value in values.items() if value not in (None, DEFAULT)}
+    given = {key: value for key, value in values.items() if value is not False}  # 0 is a seed
+    sent = {key: value for key, value in given.items() if value not in (None, DEFAULT)}
     return JobParameters.model_validate(sent)
 
 
@@ -325,6 +340,8 @@ def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
 
 def write(value: Value) -> str:
     """A value as shown in its field."""
+    if isinstance(value, bool):
+        return YES if value else NO
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, dict):

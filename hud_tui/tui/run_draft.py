@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.text import Text
@@ -10,6 +10,7 @@ from textual.content import Content
 
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
+from hud_tui.rl.evaluation import size
 from hud_tui.rl.progress import (
     Cost,
     Value,
@@ -36,6 +37,8 @@ from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
 NAMES = {"loss_fn": "loss", "reasoning_effort": "effort"}
 """Parameters that the form calls by a shorter name than the wire does."""
 LABEL = 18
+EVALUATES = ("eval_every", "eval_samples", "baseline")
+"""Parameters that say what is evaluated on the held-out tasks."""
 
 
 def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:
@@ -52,7 +55,7 @@ def what_is_sent(
     source: str,
     tasks: Sequence[Task],
     values: Mapping[str, Value],
-    size: Cost | None,
+    price: Cost | None,
     warnings: Sequence[Finding],
 ) -> list[Text]:
     """Everything that a submission sends and starts, for the dialog."""
@@ -61,18 +64,34 @@ def what_is_sent(
     lines = [
         _line("model", one_line(model.model_name, 60)),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
-        *(_line(NAMES.get(key, key.replace("_", " ")), write(values[key])) for key in values),
+        *(_parameter(key, value) for key, value in values.items() if key not in EVALUATES),
+        *_evaluations(values, len(tasks) - train),
     ]
-    if size is not None:
-        lines.append(_line("rollouts", spaced(size.rollouts) + about(size)))
+    if price is not None:
+        lines.append(_line("rollouts", spaced(price.rollouts) + about(price)))
     steps = values.get("steps")
     count = steps if isinstance(steps, int) else None
-    most = None if size is None else size.rollouts
+    most = None if price is None else price.rollouts
     lines += [_line(*one) for one in where_stored(model, count, most, max_tokens(model, values))]
     room = check_room(model, count)  # for the steps of the form, which preflight does not know
     told = [one for one in warnings if not room or one.check != "disk"]
     told += [one for one in room if one.level != "ok"]
     return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
+
+
+def _parameter(key: str, value: Value) -> Text:
+    return _line(NAMES.get(key, key.replace("_", " ")), write(value))
+
+
+def _evaluations(values: Mapping[str, Value], heldout: int) -> Iterator[Text]:
+    """What the run evaluates besides its last checkpoint; nothing without held-out tasks."""
+    every, first = values.get("eval_every"), values.get("baseline")
+    of = size(heldout, int(str(values.get("eval_samples") or 1)))
+    if not heldout or first is None:
+        return
+    yield _line("evaluates", f"{of}, at the end" + (f" and every {every} steps" if every else ""))
+    said = f"{of}, before the first step" if first else "no · {submit.baseline} adds one"
+    yield _line("baseline", keyed(said))
 
 
 def about(size: Cost) -> str:

@@ -15,6 +15,7 @@ from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import KEYS, LABEL, ConfirmDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen
+from hud_tui.tui.screens.launch import SubmitDialog
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.form import Picker
@@ -35,6 +36,7 @@ HOLDERS: dict[str, type] = {
     "overlays": OverlayList,
     "panel": ComparePanel,
     "history": HistoryPanel,
+    "submit": SubmitDialog,
     **{view: view_class(view) for view in VIEWS},
 }
 
@@ -79,7 +81,14 @@ NAMES: dict[str, set[str]] = {
     "esc": {"leave", "close"},
     "space": {"acknowledge", "fold", "leave_out", "open", "pick(1)", "show_or_hide"},
     **{"a": {"fold_all", "charts"}, "A": {"snooze"}, "b": {"roll_back"}, "c": {"compare"}},
-    **{"C": {"log"}, "d": {"details"}, "D": {"drop"}, "e": {"edit", "note"}, "f": {"follow"}},
+    **{
+        "C": {"log"},
+        "d": {"details"},
+        "D": {"drop"},
+        "e": {"edit", "note"},
+        "E": {"baseline"},
+        "f": {"follow"},
+    },
     **{"F": {"fork"}, "H": {"set_head"}, "J": {"raw"}, "L": {"log"}, "m": {"mark"}},
     **{"M": {"unmark"}, "o": {"order"}, "O": {"outliers"}, "p": {"pin"}, "P": {"protect"}},
     **{"q": {"quit", "leave"}, "r": {"refresh"}, "R": {"resume_run", "resume_job"}},

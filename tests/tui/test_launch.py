@@ -290,6 +290,38 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
         assert sent["reasoning_effort"] == "low"
 
 
+async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        field(app, "eval_every").focus()
+        await app.press("2", "tab", "3")
+        await app.press("ctrl+s")
+        asked = await app.until_dialog()
+        assert "evaluates         36 tasks × 3, at the end and every 2 steps" in asked
+        assert "baseline          no · E adds one" in asked
+        await app.press("E")
+        assert "baseline          36 tasks × 3, before the first step" in app.dialog
+        await app.press("E", "E", "y")
+        await app.until_view("live")
+        await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
+        sent = run_of(app.app).job.parameters
+        assert (sent["eval_every"], sent["eval_samples"], sent["baseline"]) == (2, 3, True)
+        await app.until(lambda: len(run_of(app.app).evaluations) > 1)
+        assert run_of(app.app).evaluations
+
+
+async def test_the_baseline_of_the_form_is_sent(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        view(app).query_one("#baseline", Picker).focus()
+        await app.press("right", "ctrl+s")
+        assert "36 tasks × 1, before the first step" in await app.until_dialog()
+        await app.press("E")
+        assert "baseline          no" in app.dialog
+
+
 async def test_the_command_line_fills_the_form(served: Served) -> None:
     given = {"steps": 7, "loss_fn": "ppo"}
     async with launch(served, source="text", parameters=given) as app:
@@ -403,7 +435,7 @@ async def test_up_and_down_reach_the_button(served: Served) -> None:
         await app.press("home", "enter")
         await checked(app)
         await app.press("escape", "e")
-        for _ in range(8):
+        for _ in range(11):
             await app.press("down")
         assert isinstance(app.screen.focused, Button)
 

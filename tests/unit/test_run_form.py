@@ -38,6 +38,9 @@ HELD = Task("arith", "add", slug="h", columns={"split": "heldout"})
         ("learning_rate", "1", 1.0),
         ("temperature", "0.7", 0.7),
         ("seed", "0", 0),
+        ("eval_every", "", None),
+        ("eval_every", "10", 10),
+        ("eval_samples", "256", 256),
     ],
 )
 def test_a_number_is_read(key: str, text: str, value: float) -> None:
@@ -57,6 +60,8 @@ def test_a_number_is_read(key: str, text: str, value: float) -> None:
         ("learning_rate", "nan"),
         ("temperature", "5.1"),
         ("seed", "-1"),
+        ("eval_every", "0"),
+        ("eval_samples", "257"),
     ],
 )
 def test_a_wrong_number_is_refused_as_the_wire_would(key: str, text: str) -> None:
@@ -80,6 +85,13 @@ def test_defaults_are_the_models_own_and_can_be_sent() -> None:
     sent = parameters(defaults(MODEL))
     assert (sent.steps, sent.learning_rate, sent.loss_fn) == (60, 2e-4, "importance_sampling")
     assert sent.reasoning_effort is None
+
+
+def test_what_is_evaluated_is_sent_where_it_is_asked_for() -> None:
+    nothing = parameters(defaults(MODEL))
+    assert (nothing.eval_every, nothing.eval_samples, nothing.baseline) == (None, None, None)
+    asked = parameters({**defaults(MODEL), "eval_every": 5, "baseline": True})
+    assert (asked.eval_every, asked.baseline, asked.seed) == (5, True, 0)
 
 
 def test_a_service_that_decides_itself_gets_only_the_effort() -> None:
@@ -122,3 +134,4 @@ def test_the_cost_is_unknown_where_the_service_decides() -> None:
 
 def test_values_are_written_short() -> None:
     assert [write(v) for v in (2e-4, 1.0, 60, None, "ppo")] == ["0.0002", "1", "60", "", "ppo"]
+    assert [write(True), write(False)] == ["yes", "no"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from asyncio import to_thread
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from os.path import expanduser
 from pathlib import Path, PurePath
 from typing import ClassVar
@@ -30,7 +31,7 @@ from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import submit
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.progress import beyond, defaults, parameters
+from hud_tui.rl.progress import Value, beyond, defaults, parameters
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, check_parameters
 from hud_tui.rl.tasks.signal import Asked, TaskSignal, histogram
@@ -39,7 +40,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import LEADS, Draft, Trial, job_of, what_is_sent
 from hud_tui.tui.screens.base import HudScreen, ViewContext
-from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
+from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.form import FilterField, Findings, RunForm, whole_lines
 from hud_tui.tui.widgets.lines import TextPane
@@ -237,6 +238,37 @@ class FindingsPanel(Panel[None]):
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
         self.pane.show(list(whole_lines(self.findings, self.pane.width)))
+
+
+class SubmitDialog(ConfirmDialog):
+    """All of a run before it is sent; one key has the model evaluated before the first step."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("submit")
+
+    @property
+    def hints(self) -> str:  # type: ignore[override]
+        """With the key, where there is something to evaluate."""
+        return f"{{submit.baseline}} baseline · {HINTS}" if self._offers else HINTS
+
+    def __init__(self, values: Mapping[str, Value], told: Callable[..., Sequence[Text]]) -> None:
+        """
+        Args:
+            values: The parameters.
+            told: Says in lines what is sent, of `values`.
+        """
+        self.values, self._told = dict(values), told
+        self._offers = "baseline" in values
+        super().__init__("Submit this run", told(values=self.values), "Submit")
+
+    def action_baseline(self) -> None:
+        """Evaluate the model before it trains, or not."""
+        self.values["baseline"] = not self.values["baseline"]
+        lines = self._told(values=self.values)
+        for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
+            shown.update(line)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "baseline" or self._offers
 
 
 FIRST_TASKSET = "mixed"
@@ -637,11 +669,14 @@ class LaunchScreen(HudScreen):
             values |= beyond(model, self.context.start.parameters)
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
-            size = draft.cost(self.run, values)
-            said = what_is_sent(model, draft.source, draft.chosen, values, size, warnings)
-            dialog = ConfirmDialog("Submit this run", said, "Submit")
+            size, tasks = draft.cost(self.run, values), draft.chosen
+            dialog = SubmitDialog(
+                values,
+                partial(what_is_sent, model, draft.source, tasks, price=size, warnings=warnings),
+            )
             if not await self.app.push_screen_wait(dialog):
                 return
+            values = dialog.values
         if not await self.context.writes.confirm_name(model.id, "train it"):
             return
         self._sending = True

@@ -20,7 +20,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.keys import keyed
-from hud_tui.rl.progress import EFFORTS, NUMBERS, NumberField, Value, write
+from hud_tui.rl.progress import EFFORTS, NO, NUMBERS, YES, NumberField, Value, write
 from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import ClickableText, bindings, clicked
@@ -221,6 +221,7 @@ class RunForm(Grid):
             yield Field(spec.label, field, spec.limits)
         yield Field("loss", Picker((), id="loss_fn"))
         yield Field("effort", Picker(EFFORTS, id="reasoning_effort"))
+        yield Field("baseline", Picker((NO, YES), id="baseline"))
 
     def fill(self, values: Mapping[str, Value], losses: Sequence[str] = ()) -> None:
         """Put in values; a field without one is not the user's to set, and is hidden."""
@@ -232,7 +233,7 @@ class RunForm(Grid):
             if isinstance(field.field, Input):
                 field.field.value = write(values[key])
             elif isinstance(field.field, Picker):
-                self._fill_picker(field.field, str(values[key]), losses)
+                self._fill_picker(field.field, write(values[key]), losses)
 
     def _fill_picker(self, picker: Picker, value: str, losses: Sequence[str]) -> None:
         if picker.id == "loss_fn":
@@ -245,7 +246,10 @@ class RunForm(Grid):
         good = True
         for field in self._shown():
             if isinstance(field.field, Picker):
-                values[field.field.id or ""] = field.field.value
+                picked = field.field.value
+                values[field.field.id or ""] = (
+                    picked == YES if field.field.options == (NO, YES) else picked
+                )
             elif isinstance(field.field, Input):
                 good &= self._read_number(field, field.field, values)
         return values if good else None
