@@ -43,6 +43,8 @@ class Change:
     """Field of the answer with the new value, e.g. ``job_id``."""
     left_out: tuple[str, ...] = ()
     """Fields of the body that are not logged: large, or possibly secret."""
+    source: str = ""
+    """The file, directory or taskset that omitted tasks came from."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class AuditEntry:
     body: str = ""
     """The JSON body without omitted fields."""
     left_out: tuple[str, ...] = ()
+    source: str = ""
+    """What omitted tasks came from."""
     request_id: str = ""
     """The service's request id, if any."""
     key: str = ""
@@ -157,6 +161,9 @@ def change_text(one: AuditEntry) -> str:
             return f"→ {subject}{start}"
         case "submit":
             return f"→ job {after}" if after else ""
+        case "evaluate":
+            of = short_id(one.before) or "base"
+            return f"{of} → evaluation {after}" if after else of
         case "cancel" | "resume":
             return f"job {subject}" + (f" → {after}" if after else "")
     return (
@@ -334,6 +341,8 @@ def _hud_tui(one: AuditEntry) -> str:
     start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
     if one.verb == "resume":
         return join([*start, "jobs", "--resume", "-y", *_place(one.subject)])
+    if one.verb == "evaluate":
+        return join([*start, "eval", *_evaluated(one)])
     if one.verb != "submit":
         return ""
     flags = [_flag(name, value) for name, value in _parameters(one)]
@@ -348,6 +357,20 @@ FLAGS = (
     *("eval_every", "eval_samples", "baseline"),
 )
 """Parameters of a run that ``hud-tui run`` has flags for."""
+
+
+EVAL_FLAGS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
+
+
+def _evaluated(one: AuditEntry) -> list[str]:
+    """The words of the ``eval`` command after its name; without a source, its tasks are those of
+    the model's latest run."""
+    sent, given = one.sent, one.sent.get("parameters")
+    wanted = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
+    if isinstance(given, dict):
+        wanted |= {name: given.get(name) for name in EVAL_FLAGS}
+    flags = [_flag(name, value) for name, value in wanted.items() if value is not None]
+    return [*flags, *(_place(one.source) if one.source else ())]
 
 
 def _flag(name: str, value: object) -> str:

@@ -130,6 +130,9 @@ class Evaluation(Response):
     """What the tasks are called, e.g. the taskset's name."""
     tasks_digest: str | None = None
     """The same for two evaluations on the same tasks."""
+    max_tokens: int | None = None
+    """Most tokens of one answer."""
+    temperature: float | None = None
 
 
 class EvaluationJob(Response):
@@ -160,6 +163,8 @@ class EvaluationJob(Response):
     """max_tokens, temperature, seed and solved_at, as it uses them."""
     created_at: str | None = None
     finished_at: str | None = None
+    seconds: float | None = None
+    """How long the rollouts that are made took, without waiting for others; None if unknown."""
     error: JobError | None = None
     result: Evaluation | None = None
     """None until it has succeeded."""

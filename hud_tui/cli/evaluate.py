@@ -16,7 +16,7 @@ from hud_tui.cli.parser import flag
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
-from hud_tui.client.preflight import load_source
+from hud_tui.client.preflight import load_source, place_of
 from hud_tui.errors import HudError, HudGate, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import (
@@ -93,7 +93,7 @@ class _Command:
         model = await choose_model(self._client, self._args)
         tree = Tree.of(await self._client.checkpoints(model.id))
         wanted = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
-        rows, name = await self._tasks()
+        rows, name, source = await self._tasks()
         than = await self._than(model, tree)
         code, first = 0, None
         for checkpoint in wanted:
@@ -104,7 +104,7 @@ class _Command:
                 name=name,
                 parameters=asked,
             )
-            begun = await self._evaluations.submit(model, body, label(checkpoint))
+            begun = await self._evaluations.submit(model, body, label(checkpoint), source)
             ended = await self._followed(begun)
             code = max(code, self._judged(ended, than))
             if first is not None:
@@ -121,12 +121,13 @@ class _Command:
             name = flag(str(first["loc"][0]))
             raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
 
-    async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None]:
-        """The rows of SOURCE and what it is called; None for those of the model's latest run."""
+    async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None, str | None]:
+        """The rows of SOURCE, what it is called and where it is; None for those of the model's
+        latest run."""
         if self._args.source is None:
-            return None, None
+            return None, None, None
         tasks, origin = await load_source(self._client, self._args.source)
-        return [task.row() for task in tasks], str(origin["name"])
+        return [task.row() for task in tasks], str(origin["name"]), place_of(origin)
 
     async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
         """What --fail-if-worse-than names, with its rewards by task; None if it is not given.

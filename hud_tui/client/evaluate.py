@@ -76,7 +76,11 @@ class Evaluations:
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
 
     async def submit(
-        self, model: Model, body: SubmitEvaluation, called: str | None = None
+        self,
+        model: Model,
+        body: SubmitEvaluation,
+        called: str | None = None,
+        source: str | None = None,
     ) -> EvaluationJob:
         """Ask for an evaluation, once. Where it is made from here, nothing happens until it is
         followed.
@@ -85,6 +89,7 @@ class Evaluations:
             model: Whose weights.
             body: Which of them, on which tasks.
             called: The checkpoint's name.
+            source: The file, directory or taskset that the tasks came from.
 
         Raises:
             HudUsage: The service makes none, and these tasks cannot be rolled out from here.
@@ -96,7 +101,15 @@ class Evaluations:
         url = client.rl("/v1/models/{}/evaluations", model.id)
         settle = client.rl("/v1/models/{}/train/calls/", model.id) + "{}/settle"
         before = body.checkpoint_id or ""
-        change = Change("evaluate", model.id, before=before, made="id", left_out=("tasks",))
+        left_out = () if body.tasks is None else ("tasks",)
+        change = Change(
+            "evaluate",
+            model.id,
+            before=before,
+            made="id",
+            left_out=left_out,
+            source=source or "",
+        )
         lookup = Lookup[EvaluationJob](settle, hint="look at hud-tui eval --list before you repeat")
         write = client.wire.write
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)

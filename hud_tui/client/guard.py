@@ -200,6 +200,7 @@ class Writing:
             url=self.without_key(_without_user(url)),
             body=self.without_key(kept),
             left_out=left_out,
+            source=clean(change.source),
             key=key,
         )
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from os.path import expanduser
 from pathlib import Path
@@ -177,6 +177,14 @@ def _origin(
     origin = {"source": source, "name": name, "loaded_from": loaded_from}
     beside = {"lock": str(lock)} if lock else {}
     return origin | {"format": form_of(tasks)} | beside
+
+
+def place_of(origin: Mapping[str, Any]) -> str:
+    """The source that `load_source` read, to be named again from another directory."""
+    source = str(origin["source"])
+    return (
+        source if origin["loaded_from"] == "taskset" else str(Path(expanduser(source)).absolute())
+    )
 
 
 def path_of(source: str) -> Path | None:

@@ -8,8 +8,16 @@ from math import inf
 
 from hud_tui.rl.metrics import change
 from hud_tui.rl.names import is_shared
-from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, Sampled, own_groups, own_metrics
-from hud_tui.wire import Checkpoint, Group, Model
+from hud_tui.rl.own_numbers import (
+    HELDOUT,
+    REWARD,
+    Conditions,
+    Own,
+    Sampled,
+    own_groups,
+    own_metrics,
+)
+from hud_tui.wire import Checkpoint, Evaluation, Group, Model
 
 NAME_LIMIT = 100
 """Maximum length of a model's name on the wire."""
@@ -99,7 +107,7 @@ def _names(models: Iterable[Model]) -> set[str]:
 
 ROOT = -1
 """The parent position of a step that started from the base weights."""
-Best = tuple[int | None, tuple[bool, float] | None]
+Best = tuple[int | None, tuple[int, float] | None]
 """Position of the best checkpoint, and its score."""
 
 
@@ -111,8 +119,9 @@ class Tree:
     head: int | None = None
     """Position of the served checkpoint; None while the base weights are served."""
     best: int | None = None
-    """Position of the highest own held-out reward; of the highest mean reward of its
-    own where no checkpoint has one. The earliest of equals."""
+    """Position of the highest own held-out reward, on the tasks that checkpoints are ranked by
+    (see `Evaluated`); of the highest mean reward of its own where no checkpoint has one. The
+    earliest of equals."""
     peak: float = 0.0
     """Highest mean reward of any step, an upper bound of every own mean reward; at least 0."""
     pinned: frozenset[int] = frozenset()
@@ -124,7 +133,7 @@ class Tree:
     _depths: list[int] = field(default_factory=list, repr=False)
     _index: dict[str, int] = field(default_factory=dict, repr=False)
     _sampled: Sampled = field(default_factory=Sampled, repr=False)
-    _score: tuple[bool, float] | None = None
+    _score: tuple[int, float] | None = None
     """Of the best."""
 
     @classmethod
@@ -214,8 +223,9 @@ class Tree:
         if known is not None:
             return self._renew(known, checkpoint)
         tree = self if self.size == len(self._nodes) else self._copy()
+        common = tree._sampled.evaluated.common
         position = tree._append(checkpoint)
-        best, score = tree._best_after(position, position + 1)
+        best, score = tree._best_after(position, position + 1, common)
         return replace(
             tree,
             size=position + 1,
@@ -232,9 +242,10 @@ class Tree:
         if new == old:
             return self
         self._nodes[position] = new
+        common = self._sampled.evaluated.common
         self._sampled.renew(position, old, new)
         pinned = self.pinned | {position} if new.pinned else self.pinned - {position}
-        best, score = self._best_after(position, self.size)
+        best, score = self._best_after(position, self.size, common)
         return replace(self, edition=self.edition + 1, pinned=pinned, best=best, _score=score)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
@@ -274,6 +285,11 @@ class Tree:
     def own(self, position: int) -> Own:
         """Own rewards of a checkpoint; none for ROOT."""
         return Own() if position == ROOT else self._sampled.own(position)
+
+    def evaluation(self, position: int) -> Evaluation | None:
+        """Its largest evaluation on held-out tasks, if it can be one that compares with others."""
+        found = None if position == ROOT else self._sampled.evaluated.best_known(position)
+        return None if found is None else found[0]
 
     def own_metrics(self, position: int) -> dict[str, float]:
         """Own metrics by canonical key; empty if nothing was sampled from it. O(steps taken
@@ -315,11 +331,14 @@ class Tree:
         self._sampled.append(checkpoint, parent, above)
         return position
 
-    def _best_after(self, position: int, size: int) -> Best:
+    def _best_after(self, position: int, size: int, common: Conditions | None) -> Best:
         """The best of the first `size` nodes, after one was added or updated.
 
-        O(1), except if the best itself got worse.
+        O(1), except if the best itself got worse, or is now ranked by other evaluations than
+        those under `common`.
         """
+        if self._sampled.evaluated.common != common:
+            return self._find_best(size)
         best, score = self.best, self._score
         for at in (self.source(position), position):
             own = None if at == ROOT else self._sampled.own(at).score

@@ -15,6 +15,7 @@ before the first of these steps. Other loops that train on stale rollouts are no
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -40,9 +41,12 @@ class Own:
     sampled: int = 0
     """Number of those rollouts; 0 if none, or if the service does not count them."""
     heldout: float | None = None
-    """Mean on held-out tasks: of its newest evaluation, else as reported by steps from it."""
+    """Mean on held-out tasks: of its evaluation that compares with others, else as reported by
+    steps from it, else of its largest evaluation."""
     heldout_rollouts: int | None = None
     """Rollouts of that mean; None if the service does not say."""
+    apart: bool = False
+    """Whether that mean is of other tasks, or other conditions, than most checkpoints'."""
 
     @property
     def known(self) -> bool:
@@ -50,14 +54,73 @@ class Own:
         return self.reward is not None or self.heldout is not None
 
     @property
-    def score(self) -> tuple[bool, float] | None:
-        """Sort key of checkpoints: any held-out reward ranks above any training reward."""
+    def score(self) -> tuple[int, float] | None:
+        """Sort key of checkpoints: a held-out reward ranks above any training reward, and one on
+        the tasks that most were evaluated on above any on others."""
         if self.heldout is not None:
-            return True, self.heldout
-        return None if self.reward is None else (False, self.reward)
+            return 1 if self.apart else 2, self.heldout
+        return None if self.reward is None else (0, self.reward)
 
 
 NONE = Own()
+
+Conditions = tuple[str | None, int | None, float | None]
+"""Digest of the tasks, max_tokens, temperature: evaluations with the same compare."""
+
+
+def conditions(evaluation: Evaluation) -> Conditions:
+    return evaluation.tasks_digest, evaluation.max_tokens, evaluation.temperature
+
+
+class Evaluated:
+    """The evaluations on held-out tasks by checkpoint, and which of them compare.
+
+    Checkpoints are ranked by evaluations under the same conditions: those of the evaluations
+    that runs make of their own checkpoints, whose steps report the same tasks; else those that
+    most checkpoints were evaluated under, of equals those with more rollouts.
+    """
+
+    def __init__(self) -> None:
+        self._by_position: dict[int, list[Evaluation]] = {}
+        self._checkpoints: Counter[Conditions] = Counter()
+        self._by_runs: Counter[Conditions] = Counter()
+        self._rollouts: dict[Conditions, int] = {}
+        """The largest under each."""
+        self.common: Conditions | None = None
+        """What checkpoints are ranked by; None where nothing was evaluated."""
+
+    def put(self, position: int, evaluations: Sequence[Evaluation]) -> None:
+        """Replace what is known of a checkpoint; only those on held-out tasks count."""
+        held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
+        before = self._by_position.pop(position, [])
+        if not held and not before:
+            return
+        self._tally(before, -1)
+        self._tally(held, 1)
+        if held:
+            self._by_position[position] = held
+        for one in held:
+            size = max(self._rollouts.get(conditions(one), 0), one.num_traces)
+            self._rollouts[conditions(one)] = size
+        self.common = max(+self._checkpoints, key=self._rank, default=None)
+
+    def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
+        """Of one checkpoint the largest that compares, the newest of equals, else the largest of
+        the others; and whether it compares."""
+        held = self._by_position.get(position)
+        if not held:
+            return None
+        like = [one for one in held if conditions(one) == self.common]
+        return max(reversed(like or held), key=lambda one: one.num_traces), bool(like)
+
+    def _tally(self, held: Sequence[Evaluation], sign: int) -> None:
+        for key in {conditions(one) for one in held}:
+            self._checkpoints[key] += sign
+        for key in {conditions(one) for one in held if one.job_id and one.job_id != one.id}:
+            self._by_runs[key] += sign
+
+    def _rank(self, key: Conditions) -> tuple[bool, int, int]:
+        return self._by_runs[key] > 0, self._checkpoints[key], self._rollouts[key]
 
 
 class Sampled:
@@ -74,8 +137,7 @@ class Sampled:
         self._rewards, self._weights = array("d"), array("d")
         self._counts = array("q")
         self._heldout, self._heldout_steps = array("d"), array("q")
-        self._evaluations: dict[int, Evaluation] = {}
-        """The newest one on held-out tasks, by position."""
+        self.evaluated = Evaluated()
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
         """Add the next node; return the position of the sampler of its step.
@@ -109,14 +171,15 @@ class Sampled:
         """The numbers of one position."""
         weight, steps = self._weights[position], self._heldout_steps[position]
         reward = _finite(self._rewards[position] / weight) if weight > 0 else None
-        evaluation = self._evaluations.get(position)
-        if reward is None and not steps and evaluation is None:
+        known = self.evaluated.best_known(position)
+        if reward is None and not steps and known is None:
             return NONE
-        if evaluation is not None:
-            heldout, count = evaluation.mean_reward, evaluation.num_traces
-            return Own(reward, self._counts[position], heldout, count)
-        heldout_mean = _finite(self._heldout[position] / steps) if steps else None
-        return Own(reward, self._counts[position], heldout_mean)
+        told = _finite(self._heldout[position] / steps) if steps else None
+        if known is None or (told is not None and not known[1]):
+            return Own(reward, self._counts[position], told)
+        evaluation, compares = known
+        heldout, count = evaluation.mean_reward, evaluation.num_traces
+        return Own(reward, self._counts[position], heldout, count, not compares)
 
     def steps(self, position: int) -> Iterator[int]:
         """The steps that were trained on rollouts of a position, newest first."""
@@ -127,7 +190,7 @@ class Sampled:
 
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
         """Add a node's rewards to its sampler, or subtract them (`sign` −1)."""
-        self._evaluate(position, checkpoint)
+        self.evaluated.put(position, checkpoint.evaluations)
         source = self.sources[position]
         if source == NOBODY:
             return
@@ -141,13 +204,6 @@ class Sampled:
         if heldout is not None and isfinite(heldout):
             self._heldout[source] += sign * heldout
             self._heldout_steps[source] += sign
-
-    def _evaluate(self, position: int, checkpoint: Checkpoint) -> None:
-        newest = last_evaluation(checkpoint.evaluations)
-        if newest is not None:
-            self._evaluations[position] = newest
-        else:
-            self._evaluations.pop(position, None)
 
 
 def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:

@@ -338,7 +338,7 @@ class Work:
         step, id_ = (self._node.step, self._node.id) if self._node else (0, None)
         place, model = (self.id, step, None), self._model
         rows = trace_rows(rollouts, place, model.slug, model.base, self._asked.temperature, id_)
-        await self._parts.store.write(evaluations.advance, self.id, rows)
+        await self._parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
 
 
 async def _of(coming: "asyncio.Future[T]") -> T:

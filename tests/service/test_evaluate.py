@@ -145,6 +145,8 @@ async def test_each_held_out_task_is_rolled_out_k_times_from_exactly_those_weigh
     result = found["result"]
     assert result["mean_reward"] == pytest.approx(fmean(r for row in rewards.values() for r in row))
     assert sorted(result["pass_at"]) == ["1", "2", "3"]
+    assert (result["max_tokens"], result["temperature"]) == (found["parameters"]["max_tokens"], 1.0)
+    assert found["seconds"] > 0
     assert result["mean"]["low"] < result["mean_reward"] < result["mean"]["high"]
     rows = (await http.get(f"/v2/jobs/{found['id']}/traces?limit=1000")).json()["items"]
     assert {row["evaluates"] for row in rows} == {first["id"]}

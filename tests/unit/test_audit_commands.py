@@ -14,6 +14,7 @@ from hud_tui.cli.parser import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "upload", "rollout")
+REPEATED = ("set head", "fork", "cancel", "resume", "submit")
 URL = "http://127.0.0.1:8900/v2/models/m/head"
 
 
@@ -86,7 +87,7 @@ def test_python_is_a_program_with_these_literals(
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_has_no_command_has_none(verb: str) -> None:
     one = entry(verb)
-    assert bool(as_hud(one)) is (verb in ("set head", "fork", "cancel", "resume", "submit"))
+    assert bool(as_hud(one)) is (verb in REPEATED)
     assert bool(as_python(one)) is (verb in VERBS[:6])
     assert as_curl(one)
     assert document(one)["again"] == {
@@ -109,6 +110,21 @@ def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
     assert {name: vars(args)[name] for name in update} == update
     args = build_parser().parse_args(shlex.split(as_hud(entry("resume", subject="-j")))[1:])
     assert (args.command, args.job, args.resume, args.yes) == ("jobs", "-j", True, True)
+
+
+@given(ids, ids, st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_an_evaluation_is_repeated_by_a_command(model: str, checkpoint: str, source: str) -> None:
+    given = {"samples": 8, "max_tokens": 20, "temperature": 0.5, "seed": 3, "solved_at": 0.9}
+    body = json.dumps({"split": "train", "parameters": given})
+    left_out = ("tasks",) if source else ()
+    more = {"body": body, "left_out": left_out, "source": source, "local": True}
+    said = as_hud(entry("evaluate", model=model, before=checkpoint, **more))
+    args = build_parser().parse_args(shlex.split(said)[1:])
+    assert (args.command, args.model, args.checkpoint) == ("eval", model, [checkpoint])
+    assert (args.source or "", args.split, args.local) == (source, "train", True)
+    assert {name: vars(args)[name] for name in given} == given
+    of_base = build_parser().parse_args(shlex.split(as_hud(entry("evaluate")))[1:])
+    assert of_base.checkpoint == ["base"]
 
 
 def test_a_fork_from_a_checkpoint_is_no_hud_command() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf, nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,54 @@ def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
     assert (told.own(0).reward, told.best, told.best_by) == (0.5, 0, "heldout_reward")
     other = first.model_copy(update={"evaluations": [evaluated(0.9, "train")]})
     assert told.add(other).own(0).heldout == 0.4
+
+
+def on(tasks: str, reward: float, rollouts: int = 72, **more: Any) -> Evaluation:
+    """An evaluation on held-out tasks that somebody asked for; `more` is the row's."""
+    more = {"id": "e", "job_id": "e", "max_tokens": 20} | more
+    return Evaluation(
+        mean_reward=reward, num_tasks=36, num_traces=rollouts, tasks_digest=tasks, **more
+    )
+
+
+def best_of(*evaluated: Sequence[Evaluation]) -> Tree:
+    """A chain of checkpoints with these evaluations, as it is grown and as it is read."""
+    plain = [
+        node(str(place), str(place - 1) if place else None, mean_reward=0.5)
+        for place in range(len(evaluated))
+    ]
+    told = zip(plain, evaluated, strict=True)
+    nodes = [one.model_copy(update={"evaluations": list(found)}) for one, found in told]
+    grown = Tree()
+    for one in nodes:
+        grown = grown.add(one)
+    late = Tree.of(plain)
+    for one in reversed(nodes):
+        late = late.add(one)
+    read = Tree.of(nodes)
+    assert (grown.best, late.best) == (read.best, read.best)
+    return read
+
+
+def test_checkpoints_are_ranked_by_evaluations_on_the_same_tasks() -> None:
+    tree = best_of([on("a", 0.6)], [on("a", 0.7)], [on("b", 0.9)])
+    assert (tree.best, tree.own(2).heldout, tree.own(2).apart) == (1, 0.9, True)
+    both = best_of([on("a", 0.6)], [on("a", 0.7)], [on("a", 0.1), on("b", 0.9)])
+    assert (both.best, both.own(2).heldout) == (1, 0.1)
+    longer = best_of([on("a", 0.6)], [on("a", 0.7)], [on("a", 0.9, max_tokens=99)])
+    assert longer.best == 1
+
+
+def test_the_larger_of_two_evaluations_counts_and_of_equals_the_newest() -> None:
+    assert best_of([on("a", 0.6, 144), on("a", 0.9)], [on("a", 0.7)]).best == 1
+    assert best_of([on("a", 0.9), on("a", 0.6)], [on("a", 0.7)]).best == 1
+    assert best_of([on("a", 0.6, 36)], [on("b", 0.5, 144)]).best == 1
+
+
+def test_what_runs_evaluate_is_what_others_are_compared_with() -> None:
+    """Their steps report the same tasks."""
+    own = on("a", 0.6, 36, job_id="run")
+    assert best_of([own], [on("b", 0.9)], [on("b", 0.8)]).best == 0
 
 
 def test_the_last_checkpoint_of_a_run_has_the_number_of_its_evaluation() -> None:

@@ -290,6 +290,10 @@ MIGRATIONS = [
             WHERE id = NEW.run_id AND coalesce(evaluated, 0) <= NEW.step;
     END
     """,
+    """
+    -- How long the rollouts of an evaluation took that are done; NULL: unknown.
+    ALTER TABLE evaluation ADD COLUMN seconds REAL
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

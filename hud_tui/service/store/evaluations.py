@@ -114,12 +114,13 @@ def start(db: Db, evaluation_id: str) -> EvaluationJob:
     return _changed(db, evaluation_id)
 
 
-def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow]) -> EvaluationJob:
-    """Keep rollouts that were made, and count them."""
+def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float) -> EvaluationJob:
+    """Keep rollouts that were made, and count them and the seconds that they took."""
     keep_rollouts(db, rows, now())
     db.execute(
-        "UPDATE evaluation SET done = done + ?, reward_sum = reward_sum + ? WHERE id = ?",
-        (len(rows), sum(row.reward for row in rows), evaluation_id),
+        "UPDATE evaluation SET done = done + ?, reward_sum = reward_sum + ?,"
+        " seconds = coalesce(seconds, 0) + ? WHERE id = ?",
+        (len(rows), sum(row.reward for row in rows), seconds, evaluation_id),
     )
     return _changed(db, evaluation_id)
 
@@ -195,6 +196,7 @@ def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
             "parameters": json.loads(row["parameters"]),
             "created_at": iso(row["created_at"]),
             "finished_at": iso(row["finished_at"]) if row["finished_at"] else None,
+            "seconds": row["seconds"],
             "error": json.loads(row["error"]) if row["error"] else None,
             "result": json.loads(row["result"]) if row["result"] else None,
             "groups": groups,
@@ -212,6 +214,8 @@ def whole(db: Db, ref: str) -> EvaluationJob:
 
 def _told(id_: str, job_id: str, asked: sqlite3.Row, found: Evaluation, at: float) -> Evaluation:
     more = {"id": id_, "job_id": job_id, "split": asked["split"], "name": asked["name"]}
+    given = json.loads(asked["parameters"])
+    more |= {name: given.get(name) for name in ("max_tokens", "temperature")}
     return found.model_copy(update={**more, "created_at": iso(at)})
 
 
