@@ -544,7 +544,7 @@ JOBS = (
     Action("jobs", "export", "ctrl+e", "export", EXPORT, False),
 )
 ALARMS = (
-    Action("alarms", "open", "enter", "onset", "Go to the step it began with, in Live."),
+    Action("alarms", "open", "enter", "onset", "Its metric in Live, at the step it began with."),
     Action("alarms", "set_head", "H", "set head", "Preview serving the last checkpoint before it."),
     Action("alarms", "acknowledge", "space", "acknowledge", "Mark it as seen; or as not seen."),
     Action("alarms", "snooze", "A", "snooze", "Mute its detector for 100 steps; or unmute it."),

@@ -142,7 +142,7 @@ class AlarmPrinter:
             emit("alarm", alarm_document(alarm))
         for alarm in news:
             if self._fail_on is not None and alarm.level.rank >= self._fail_on.rank:
-                what = f"{alarm.level}: {alarm.title} since step {alarm.onset}: {alarm.summary}"
+                what = f"{alarm.headline}: {alarm.summary}"
                 raise HudAlarm(what, f"{alarm.advice} The run continues until it is cancelled.")
 
     def _is_news(self, alarm: Alarm) -> bool:

@@ -5,7 +5,7 @@ Keys are an open set: any key that arrives is drawn, known or not.
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, isclose, isfinite, isinf, nan
@@ -495,6 +495,83 @@ class Series:
         n = self.length
         columns = {key: column[:n] for key, column in self._columns.items()}
         return Series(n, columns, self._tips[:n])
+
+
+# The charts of a run: which come first, and which need none.
+
+
+FEW = 5
+"""Numbers that a metric has at least before it counts as constant."""
+
+
+@dataclass(frozen=True)
+class ChartOrder:
+    """A run's metrics, by how much there is to see of them."""
+
+    charted: tuple[str, ...] = ()
+    """Those of alarms first, the worst alarm's before the others; then those that move."""
+    constant: tuple[str, ...] = ()
+    """Those that never changed and have no alarm."""
+
+    @property
+    def keys(self) -> list[str]:
+        return [*self.charted, *self.constant]
+
+
+def order_charts(
+    keys: Sequence[str], alarmed: Sequence[str], moved: Collection[str], kept: str = ""
+) -> ChartOrder:
+    """What to draw, in which order.
+
+    Args:
+        keys: The metrics that are shown, as the user has ordered them.
+        alarmed: The metrics of alarms, the worst first.
+        moved: The metrics that do not stand still, see `Movement`.
+        kept: One that is drawn in any case: the user looks at it.
+    """
+    first = [key for key in dict.fromkeys(alarmed) if key in keys]
+    rest = [key for key in keys if key not in first]
+    drawn = [key for key in rest if key in moved or key == kept]
+    return ChartOrder((*first, *drawn), tuple(key for key in rest if key not in drawn))
+
+
+class Movement:
+    """Finds the metrics of a growing series that have moved; no row is read twice."""
+
+    def __init__(self) -> None:
+        self._series = Series()
+        self._moved: set[str] = set()
+        self._still: dict[str, tuple[int, int, float]] = {}
+        """Of the others: rows read, numbers among them, and the first of these."""
+
+    def of(self, series: Series) -> Collection[str]:
+        """The metrics that have changed, or have too few numbers to tell."""
+        if not series.same_rows(self._series) or series.length < self._series.length:
+            self._moved, self._still = set(), {}
+        self._series = series
+        few = []
+        for key in series.keys:
+            if key not in self._moved and self._moves(key, series):
+                self._moved.add(key)
+            elif key in self._still and self._still[key][1] < FEW:
+                few.append(key)
+        return self._moved.union(few) if few else self._moved
+
+    def _moves(self, key: str, series: Series) -> bool:
+        rows, numbers, value = self._still.get(key, (0, 0, nan))
+        fresh = series.column(key)[rows : series.length]
+        if fresh.count(value) < len(fresh):  # quick where it stands still
+            for here in fresh:
+                if isfinite(here):
+                    value = value if numbers else here
+                    numbers += 1
+                    if not isclose(here, value, rel_tol=RESIDUE, abs_tol=NOTHING):
+                        self._still.pop(key, None)
+                        return True
+        else:
+            numbers += len(fresh)
+        self._still[key] = series.length, numbers, value
+        return False
 
 
 def metrics_of(checkpoint: Checkpoint) -> Mapping[str, float]:

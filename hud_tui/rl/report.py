@@ -444,7 +444,7 @@ def _alarm(alarm: Alarm, left: bool) -> str:
     until = "now" if alarm.active else "–" if alarm.ended is None else f"step {alarm.ended}"
     where = ", on steps no longer in the head's lineage" if left else f", until {until}"
     return (
-        f"### {alarm.level}: {escaped(alarm.title, 80)}\n\n"
+        f"### {alarm.level.word}: {escaped(alarm.title, 80)}\n\n"
         f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.summary)}.\n\n"
         f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
     )

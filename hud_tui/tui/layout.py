@@ -165,7 +165,7 @@ class Layout:
     """The metric of the large chart, where the run has it."""
     face: Face = Face.REWARDS
     """What the groups' pane shows."""
-    order: Order = Order.TASK
+    order: Order = Order.SIGNAL
 
 
 def file_name(scope: str) -> str:

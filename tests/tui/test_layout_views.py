@@ -133,7 +133,7 @@ async def test_the_panes_of_live(served: Served, model: Any, state: Path) -> Non
         groups = live(app).query_one(GroupGrid)
         await app.until(lambda: live(app).focused is groups)
         assert (live(app).pane, live(app).full) == ("groups", True)
-        assert (groups.face, groups.order) == (Face.STRIP, Order.SIGNAL)
+        assert (groups.face, groups.order) == (Face.STRIP, Order.TASK)
         assert live(app).focus_key == chart
         await app.press("escape")
         await app.until(lambda: not live(app).full)

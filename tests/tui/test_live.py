@@ -6,12 +6,21 @@ import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
 from hud_tui.keys import of_view, spell
+from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.groups import Order
+from hud_tui.rl.metrics import title
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.tui.screens.live import EventLog, LiveScreen, Reason, RunStatus
+from hud_tui.tui.screens.live import (
+    ConstantLine,
+    EventLog,
+    LiveScreen,
+    Reason,
+    RunStatus,
+    constants_said,
+)
 from hud_tui.tui.widgets.chart import MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
@@ -92,7 +101,7 @@ async def test_the_chosen_metric_stays_when_others_arrive() -> None:
 async def test_a_click_enlarges_a_metric() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.click(MetricGrid, offset=(35, 2))
+        await pilot.click(MetricGrid, offset=(45, 2))
         await until(lambda: stage.live.focus_key == "heldout_reward")
 
 
@@ -102,8 +111,8 @@ async def test_the_grid_scrolls_to_the_cursor() -> None:
         grid = stage.live.metrics
         assert "more rows below" in text_of(grid)
         await pilot.press("down", "down")
-        assert "clip frac" in text_of(grid)
-        await pilot.press("pagedown", "pagedown", "pagedown", "pagedown")
+        assert f"● {title(stage.live.charted[4])}" in text_of(grid)
+        await pilot.press(*["pagedown"] * len(stage.live.charted))
         assert "more rows below" not in text_of(grid)
         await pilot.press("pageup")
         assert "more rows below" in text_of(grid)
@@ -209,13 +218,13 @@ async def test_o_sorts_the_groups() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
         grid = stage.live.query_one(GroupGrid)
-        assert "by task" in text_of(grid)
-        await pilot.press("o")
-        assert grid.order is Order.SIGNAL
         assert "signal first" in text_of(grid)
         assert "all failed" not in text_of(grid).splitlines()[2]
-        await pilot.press("tab", "down", "down", "j", "pagedown")
+        await pilot.press("tab", *["down"] * 11)
         assert "┄ all failed" in text_of(grid)
+        await pilot.press("o")
+        assert grid.order is Order.TASK
+        assert "by task" in text_of(grid)
 
 
 async def test_groups_are_shown_as_rollouts_arrive() -> None:
@@ -328,7 +337,12 @@ async def test_an_empty_view_says_what_to_press(run: Run, said: str) -> None:
 async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
     stage = Stage(runs.odd_metrics())
     async with stage.run_test(size=(120, 40)) as pilot:
-        assert "[bold red]not[/x] ␛[31mred" in text_of(stage.live.metrics)
+        await pilot.press("l", "l")
+        constants = str(stage.live.query_one(ConstantLine).render())
+        assert "constant: constant .700 · zero 0" in constants
+        await pilot.resize_terminal(120, 60)
+        await until(lambda: "[bold red]not[/x] ␛[31mred" in text_of(stage.live.metrics))
+        await pilot.press("h", "h")
         assert "⚠ 11 missing" in text_of(stage.live.query_one(FocusChart))
         for _ in stage.live.shown.series.keys:
             for key in ("l", "left", "L", "O", "s", "S"):
@@ -457,3 +471,74 @@ async def test_a_view_that_is_not_there_yet_or_any_more_takes_news() -> None:
         stage.play(Run())
         stage.live.frozen = True
         stage.live.show_pane("events")
+
+
+async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
+    run = runs.run_of(30)
+    alarm = Alarm(
+        name="kl_sampler", title="off-policy drift", level=Level.CRITICAL, active=True, row=3,
+        onset=4, checkpoint_id="c4", before_id="c3", shown=4, shown_id="c4", raised=6, ended=None,
+        evidence=(), meaning="", advice="", metric="kl_sample_train", limit=0.0123,
+    )  # fmt: skip
+    stage = Stage(run)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        assert stage.live.charted[0] == "reward_mean"
+        assert stage.live.focus_key == "reward_mean"
+        stage.play(replace(run, alarms=Report((alarm,))))
+        await pilot.pause()
+        assert stage.live.charted[0] == "kl_sample_train"
+        assert "⚑ KL (sampler ‖ trainer)" in text_of(stage.live.metrics)
+        assert "╌ .012" in text_of(stage.live.metrics)
+        assert stage.live.focus_key == "reward_mean", "the chosen metric stays chosen"
+        await pilot.press("h")
+        chart = stage.live.query_one(FocusChart)
+        await until(lambda: "⚑ off-policy drift limit .012" in text_of(chart))
+        stage.play(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
+        await pilot.pause()
+        assert stage.live.charted[0] == "reward_mean"
+
+
+@pytest.mark.parametrize(("size", "charts"), [((120, 40), 6), ((200, 60), 15), ((100, 30), 4)])
+async def test_the_small_charts_are_large_enough_to_read(
+    size: tuple[int, int], charts: int
+) -> None:
+    stage = Stage(runs.run_of(30))
+    async with stage.run_test(size=size) as pilot:
+        await pilot.pause()
+        grid = stage.live.metrics
+        assert charts <= grid.per_row * (grid.body_rows // grid.tall)
+        assert grid.body_rows % grid.tall == 0, "no chart is cut off"
+        assert "constant: " in str(stage.live.query_one(ConstantLine).render())
+        assert all(pane.size.height for pane in stage.live.query(LinesView))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30)])
+async def test_where_there_is_no_room_for_events_the_newest_is_told_and_a_key_shows_all(
+    size: tuple[int, int],
+) -> None:
+    run = runs.run_of(30)
+    for node in runs.checkpoints(29)[20:]:
+        run = run.fold(runs.taken(node))
+    stage = Stage(run)
+    async with stage.run_test(size=size) as pilot:
+        log = stage.live.query_one(EventLog)
+        await until(lambda: log.size.height == 1)
+        assert "step 29  reward" in text_of(log)
+        assert "shift+tab reads" in text_of(log)
+        await pilot.press("tab")
+        await until(lambda: " tab reads" in text_of(log))
+        await pilot.press("tab")
+        await until(lambda: log.size.height > 5)
+        assert "step 28  reward" in text_of(log)
+        await pilot.press("tab", "shift+tab")
+        await until(lambda: stage.focused is log)
+
+
+@pytest.mark.parametrize("width", range(0, 90, 7))
+def test_the_constants_fit_their_line(width: int) -> None:
+    values = ["learning rate 1e-4", "clip fraction 0", "min reward 0"]
+    text = constants_said(values, width)
+    assert len(text) <= max(width, len("3 constant"))
+    assert text == "3 constant" or text.startswith("constant: learning rate 1e-4")
+    whole = "constant: learning rate 1e-4 · clip fraction 0 · min reward 0"
+    assert text == whole if width >= len(whole) else text != whole

@@ -240,7 +240,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
 async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("tab", *["down"] * 4, "enter")
+        await pilot.press("tab", "o", *["down"] * 4, "enter")
         screen = await opened(stage)
         said = str(screen.query_one("#group-facts").render())
         assert "all failed: every advantage is 0" in said
@@ -343,7 +343,7 @@ async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
 async def test_a_task_of_the_step_that_is_sampled_is_no_other_step_s() -> None:
     stage = Stage(runs.sampling(runs.run_of(5), 20), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("tab", *["down"] * 8, "enter")
+        await pilot.press("tab", "o", *["down"] * 8, "enter")
         screen = await group_screen(stage)
         assert "step 6  no rollouts yet" in facts_of(screen)
         await pilot.press("y", "right", "escape")

@@ -54,7 +54,7 @@ def test_the_terminal_gets_what_cannot_act_on_it() -> None:
     told = Told(Notify())
     assert told.notifier.alarm(alarm(), "m\x1b]0;title\x07") is None, "there is no webhook"
     [written] = told.written
-    assert written.startswith("\x1b]9;warn: gradient norm since step 4")
+    assert written.startswith("\x1b]9;warning: gradient norm since step 4")
     assert written.endswith("\x1b\\")
     assert "\x1b" not in written[1:-2]
     assert "\x07" not in written

@@ -111,7 +111,7 @@ def test_the_report_says_what_the_run_did() -> None:
         "| `steps` | `50` |",
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
         "50.0% of 160 rollouts",
-        "### warn: zero-variance groups",
+        "### warning: zero-variance groups",
         "Since step 10 (detected at step 11), until now. share .587 (limit .500).",
         "→ Give harder tasks.",
         "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | by somebody else |",
@@ -143,7 +143,7 @@ def test_no_hostile_text_is_a_link_a_heading_or_html() -> None:
     headings = [t.content for t, before in zip(tokens[1:], tokens, strict=False)
                 if before.type == "heading_open"]  # fmt: skip
     assert headings[1:] == [
-        *("Configuration", "Metrics", "Charts", "Waste", "Alarms", "warn: zero-variance groups"),
+        *("Configuration", "Metrics", "Charts", "Waste", "Alarms", "warning: zero-variance groups"),
         *("Head history", "Notes and pins", "Lineage"),
     ]
     rows = re.findall(r"^\|.*\|$", page, re.MULTILINE)

@@ -29,6 +29,11 @@ class Level(StrEnum):
         """1 for info, 2 for warn, 3 for critical."""
         return RANKS[self]
 
+    @property
+    def word(self) -> str:
+        """What the screens call it."""
+        return "warning" if self is Level.WARN else self.value
+
 
 RANKS = {Level.INFO: 1, Level.WARN: 2, Level.CRITICAL: 3}
 
@@ -80,11 +85,21 @@ class Alarm:
     evidence: tuple[Evidence, ...]
     meaning: str
     advice: str
+    metric: str = ""
+    """Canonical key of the metric that it is about; empty if it is about none."""
+    limit: float | None = None
+    """That metric's value beyond which it is a warning, as of the newest evidence; None where the
+    limit is of something else, e.g. of a slope."""
 
     @property
     def id(self) -> str:
         """Stable for as long as the alarm lasts, also when the tree is read again."""
         return f"{self.name}@{self.checkpoint_id or self.onset}"
+
+    @property
+    def headline(self) -> str:
+        """E.g. ``warning: gradient norm since step 40``."""
+        return f"{self.level.word}: {self.title} since step {self.onset}"
 
     @property
     def summary(self) -> str:
@@ -103,7 +118,12 @@ class Skipped:
 
     @property
     def summary(self) -> str:
-        return f"not evaluated: metric {self.needs} not reported"
+        return f"not evaluated: {self.lacking}"
+
+    @property
+    def lacking(self) -> str:
+        """What it lacks, for a list that says already that it is not evaluated."""
+        return f"metric {self.needs} not reported"
 
 
 @dataclass(frozen=True)
@@ -130,6 +150,15 @@ class Report:
     def loud(self) -> tuple[Alarm, ...]:
         """Active alarms that are neither acknowledged nor snoozed, most severe first."""
         return tuple(alarm for alarm in self.active if alarm.id not in self.quiet)
+
+    @property
+    def by_metric(self) -> dict[str, Alarm]:
+        """The worst alarm of `loud` on each metric, by its canonical key, most severe first."""
+        found: dict[str, Alarm] = {}
+        for alarm in self.loud:
+            if alarm.metric:
+                found.setdefault(alarm.metric, alarm)
+        return found
 
     @property
     def onsets(self) -> frozenset[str]:
@@ -202,7 +231,7 @@ class Cooldown:
 
 def alarm_line(alarm: Alarm, model: str) -> str:
     """An alarm in one line."""
-    said = f"{alarm.level}: {alarm.title} since step {alarm.onset} of {model}: {alarm.summary}"
+    said = f"{alarm.headline} of {model}: {alarm.summary}"
     return one_line(said, 300)
 
 

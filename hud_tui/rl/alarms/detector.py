@@ -259,6 +259,12 @@ class Detector(ABC, Generic[T]):
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         """The numbers behind the last row's severity."""
 
+    def limit(self, context: Context) -> float | None:
+        """The warn limit in the unit of the metric that it reads; by default the first
+        evidence's, which is of that metric."""
+        evidence = self.evidence(context)
+        return evidence[0].limit if evidence else None
+
     def onset(self, episode: Episode) -> int:
         """The row that showed it first; by default the first at its level."""
         return episode.onset
@@ -309,7 +315,13 @@ class Detector(ABC, Generic[T]):
             evidence=(episode.ended is None and self._finite_evidence(context)) or episode.evidence,
             meaning=self.meaning(),
             advice=self.advice(),
+            metric=self.READS.key,
+            limit=None if episode.ended is not None else _finite(self.limit(context)),
         )
 
     def _finite_evidence(self, context: Context) -> tuple[Evidence, ...]:
         return tuple(e for e in self.evidence(context) if isfinite(e.value))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

@@ -121,6 +121,9 @@ class ZeroGradient(Detector[Limits]):
             return None
         return grade(self._share.push(1.0 if norm == 0 else 0.0), self.tuning)
 
+    def limit(self, context: Context) -> float | None:
+        return None  # of a share of the steps
+
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("steps without gradient", self._share.value, self.tuning.warn),)
 
@@ -154,6 +157,9 @@ class NonFinite(Detector[Finite]):
         bad = any(not isfinite(value) for value in known)
         self._count += bad
         return 3.0 if bad else 0.0
+
+    def limit(self, context: Context) -> float | None:
+        return None  # of a count of steps
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("non-finite steps", float(self._count), 0.0),)

@@ -88,6 +88,9 @@ class ComponentDominance(Detector[Limits]):
         self._share = max(auxiliary, default=0.0) / total if total > 0 else 0.0
         return grade(self._share, self.tuning)
 
+    def limit(self, context: Context) -> float | None:
+        return None  # of a share of its variance
+
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("share of variance", self._share, self.tuning.warn),)
 
@@ -239,6 +242,9 @@ class RewardPlateau(Detector[Plateau]):
     def skipped(self) -> Skipped | None:
         return None if self._rewards else super().skipped()
 
+    def limit(self, context: Context) -> float | None:
+        return None  # of its slope
+
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
             Evidence("reward slope", self._slope),
@@ -273,6 +279,10 @@ class HeldoutGap(Detector[Limits]):
         if context.heldout.climbing:  # lower, but improving
             return min(severity, BELOW_WARN)
         return severity
+
+    def limit(self, context: Context) -> float | None:
+        """The held-out reward that is as far below the training reward as it may be."""
+        return context.reward.value - self.tuning.warn
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (

@@ -105,6 +105,9 @@ class Throughput(Detector[Limits]):
             return rollout + train
         return None if before is None or row.at is None else row.at - before
 
+    def limit(self, context: Context) -> float | None:
+        return self._early.value * self.tuning.warn
+
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         recent, early = self._recent.median, self._early.value
         ratio = recent / early if early else nan

@@ -106,9 +106,11 @@ class AlarmsScreen(HudScreen):
 
     @on(RowList.Opened)
     async def action_open(self) -> None:
-        """Go to the step that it began with, in Live."""
+        """Go to the step that it began with, in Live, and to the metric that it is about."""
         if (alarm := self.alarm) is not None:
             self.session.at = alarm.checkpoint_id
+            if alarm.metric in self.run.series.keys:
+                self.context.layout.arrange(chart=alarm.metric)
             await self.app.switch_mode("live")
 
     async def action_leave(self) -> None:
@@ -204,7 +206,7 @@ def _row(alarm: Alarm, report: Report, book: AlarmBook, kind: str = "") -> Row:
         kind + alarm.id,
         (
             Content.styled(_mark(alarm, report, book), style),
-            Content.styled(alarm.level, style),
+            Content.styled(alarm.level.word, style),
             Content.styled(alarm.title, style),
             Content(str(alarm.onset)),
             Content("now" if alarm.active else ended),
@@ -224,7 +226,7 @@ def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
 
 def _skipped(one: Skipped) -> Row:
     title = Content.styled(one.title, "$text-muted")
-    said = Content.styled(one.summary, "$text-muted")
+    said = Content.styled(one.lacking, "$text-muted")
     return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
 
 
@@ -241,7 +243,7 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
     state = "now" if alarm.active else f"until step {alarm.ended}" if alarm.ended else "left"
     yield Content.assemble(
         (alarm.title, "bold"),
-        (f"  {alarm.level}", STYLES[alarm.level]),
+        (f"  {alarm.level.word}", STYLES[alarm.level]),
         (f"  {since}, detected at step {alarm.raised}, {state}", "$text-muted"),
     )
     for one in alarm.evidence:
@@ -272,7 +274,4 @@ def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> 
 
 def plain_text(alarm: Alarm) -> str:
     """One alarm as plain text, for the clipboard."""
-    return (
-        f"{alarm.level}: {alarm.title} since step {alarm.onset}{_seen(alarm)}\n{alarm.summary}\n"
-        f"{alarm.meaning}\n{alarm.advice}\n"
-    )
+    return f"{alarm.headline}{_seen(alarm)}\n{alarm.summary}\n{alarm.meaning}\n{alarm.advice}\n"

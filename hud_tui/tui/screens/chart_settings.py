@@ -32,7 +32,9 @@ class ChartedView(Protocol):
 
     choices: Choices
     focus_key: str
-    keys: Sequence[str]
+
+    @property
+    def keys(self) -> Sequence[str]: ...
 
     @property
     def client(self) -> HudClient: ...

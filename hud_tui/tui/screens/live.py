@@ -24,6 +24,7 @@ from hud_tui.rl.compare import Overlay
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
+from hud_tui.rl.metrics import ChartOrder, Movement, order_charts, short, title
 from hud_tui.rl.progress import Liveness, State, progress, step_seconds
 from hud_tui.rl.run import Entry, Run, trouble
 from hud_tui.rl.text import LIMIT, counted, one_line
@@ -36,16 +37,24 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView, MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.lines import LinesView, line
+from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 MARGIN = 11
 """Cells left of a text, for its time."""
 
 
 class EventLog(LinesView):
-    """A scrolled log keeps its place while newer events arrive above."""
+    """A scrolled log keeps its place while newer events arrive above.
+
+    Where it has no room but for its heading, that says the newest event and how to read on.
+    """
 
     run: reactive[Run] = reactive(Run, repaint=False)
+    pane: reactive[str] = reactive("", repaint=False)
+    """The pane that has the focus."""
+
+    def watch_pane(self) -> None:
+        self.redraw()
 
     def watch_run(self, before: Run, run: Run) -> None:
         if run.log is before.log:
@@ -57,7 +66,12 @@ class EventLog(LinesView):
             self.scroll_rows(sum(len(self._wrapped(entry)) for entry in newest))
 
     def title(self, width: int) -> str:
-        return "events"
+        if self.body_rows or not self.run.log:
+            return "events"
+        way = key("live.pane.1" if self.pane == "groups" else "live.pane.-1")
+        newest = self.run.log[-1]
+        told = f"events · {local_time(newest.at)}  {one_line(newest.text, LIMIT)}"
+        return f"{fit_text(told, max(0, width - len(way) - 9)).rstrip()} · {way} reads"
 
     @property
     def count(self) -> int:
@@ -143,6 +157,43 @@ def reason(run: Run, freshness: Liveness) -> str:
     if run.job is None or not (why := trouble(run.job)):
         return ""
     return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
+
+
+class ConstantLine(Widget):
+    """The metrics that never change, in a line; hidden where there are none."""
+
+    run: reactive[Run] = reactive(Run, repaint=False)
+    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    text: reactive[str] = reactive("")
+
+    def watch_run(self) -> None:
+        self._write()
+
+    def watch_keys(self) -> None:
+        self._write()
+        self.set_class(not self.keys, "-none")
+
+    def on_resize(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        series = self.run.series
+        values = [f"{one_line(title(key), 60)} {short(series.last(key))}" for key in self.keys]
+        self.text = constants_said(values, self.size.width - 2)
+
+    def render(self) -> Content:
+        return Content(f" {self.text}")
+
+
+def constants_said(values: Sequence[str], width: int) -> str:
+    """As many as there is room for, and how many others there are; empty without any."""
+    for left_out in range(len(values)):
+        shown = values[: len(values) - left_out]
+        others = [f"{left_out} more"] if left_out else []
+        text = f"constant: {' · '.join([*shown, *others])}"
+        if len(text) <= width:
+            return text
+    return f"{len(values)} constant" if values else ""
 
 
 LEAST_BAR = 8
@@ -276,7 +327,7 @@ PANES = tuple(KINDS)
 
 
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
-HEIGHTS = [(0, "-tiny"), (18, "-short"), (32, "-tall"), (50, "-taller")]
+HEIGHTS = [(0, "-tiny"), (18, "-short"), (28, "-middle"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
 VIEW_ACTIONS = frozenset(
     {
@@ -309,8 +360,12 @@ class LiveScreen(HudScreen):
     """What the panes show."""
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     choices: reactive[Choices] = reactive(Choices, repaint=False)
-    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
-    """The metrics that are shown, in their order."""
+    charts: reactive[ChartOrder] = reactive(ChartOrder, repaint=False)
+    """The metrics that are shown."""
+    charted: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    constant: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    still: reactive[int] = reactive(0, repaint=False)
+    """How many are constant."""
     hidden: reactive[int] = reactive(0, repaint=False)
     """How many metrics are hidden."""
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
@@ -332,6 +387,7 @@ class LiveScreen(HudScreen):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.chart_data = ChartData()
+        self._movement = Movement()
         self.groups = GroupGrid()
         self._wanted = REWARD
         """The metric for the focus chart, once the run has it."""
@@ -349,15 +405,25 @@ class LiveScreen(HudScreen):
     def watch_cursor(self) -> None:
         self.renew_hints()
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """The metrics that are shown, in their order."""
+        return self.charts.keys
+
     def _arrange(self) -> None:
-        keys = self.choices.shown(self.shown.series.keys)
-        if list(self.keys) != keys:
-            self.keys = keys
-        self.hidden = len(self.shown.series.keys) - len(keys)
+        run = self.shown
+        keys = self.choices.shown(run.series.keys)
         if self._wanted in keys:
             self.focus_key = self._wanted
         elif self.focus_key not in keys and keys:
             self.focus_key = keys[0]
+        moved = self._movement.of(run.series)
+        self.charts = order_charts(keys, list(run.alarms.by_metric), moved, self.focus_key)
+        self.hidden = len(run.series.keys) - len(keys)
+
+    def watch_charts(self, charts: ChartOrder) -> None:
+        self.charted, self.constant = charts.charted, charts.constant
+        self.still = len(charts.constant)
 
     @on(MetricGrid.Chosen)
     def focus_metric(self, message: MetricGrid.Chosen) -> None:
@@ -366,7 +432,8 @@ class LiveScreen(HudScreen):
     def enlarge(self, key: str) -> None:
         """Show this metric in the focus chart, and remember it."""
         self.context.layout.arrange(chart=key)
-        self._wanted = self.focus_key = key
+        self._wanted = key
+        self._arrange()
 
     def action_cursor(self, steps: int) -> None:
         """So many steps later, or earlier where below 0; past the newest it follows again.
@@ -498,6 +565,10 @@ class LiveScreen(HudScreen):
     def on_screen_resume(self) -> None:
         """Textual calls the base class' own too. The crosshair may have moved in another view."""
         self._find_cursor()
+        if self.is_mounted and self.context.layout.now.chart != self._wanted:
+            self.full = False
+            self.enlarge(self.context.layout.now.chart)
+            self.show_pane("metrics")
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
 
@@ -584,7 +655,7 @@ class LiveScreen(HudScreen):
     def action_edge(self, way: int) -> None:
         """To the top of the pane where `way` is below 0, else to its end."""
         if self.pane == "metrics":
-            self.metrics.move_to(0 if way < 0 else len(self.keys) - 1)
+            self.metrics.move_to(0 if way < 0 else len(self.charted) - 1)
         elif self.pane == "groups":
             groups = self.groups
             groups.move(way * len(groups.slugs))
@@ -631,11 +702,16 @@ class LiveScreen(HudScreen):
         with Vertical(id="panes"):
             yield FocusChart(self.chart_data).data_bind(key=here.focus_key, **charts)
             yield MetricGrid(self.chart_data).data_bind(
-                keys=here.keys, hidden=here.hidden, chosen=here.focus_key, **charts
+                keys=here.charted,
+                hidden=here.hidden,
+                constant=here.still,
+                chosen=here.focus_key,
+                **charts,
             )
+            yield ConstantLine().data_bind(run=here.shown, keys=here.constant)
             with Container(id="foot"):
                 yield self.groups.data_bind(**charts)
-                yield EventLog().data_bind(run=here.shown)
+                yield EventLog().data_bind(run=here.shown, pane=here.pane)
 
     def watch_run(self, before: Run, run: Run) -> None:
         if _id(run) != _id(before):

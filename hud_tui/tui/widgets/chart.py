@@ -4,11 +4,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import inf
+from math import inf, isfinite
 from statistics import quantiles
 from time import perf_counter
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual.events import Click
 from textual.geometry import Size
@@ -16,6 +17,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.axes import Axis, Positions, Scale, fit, room, time_said
 from hud_tui.rl.compare import Overlay
 from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Curves
@@ -52,6 +54,7 @@ class Drawing(NamedTuple):
 
     line: list[int]
     other: list[int]
+    limit: list[int]
     envelope: list[int]
 
 
@@ -71,6 +74,7 @@ def draw(
     smoothed: bool,
     ranged: bool = True,
     others: Sequence[Bucket] = (),
+    limit: float | None = None,
 ) -> Drawing:
     """Draw the average as a line over the range of the raw values, and another curve's between.
 
@@ -82,14 +86,26 @@ def draw(
         smoothed: Whether there is an average; without one the raw values are the line.
         ranged: Whether the raw values are drawn beside an average.
         others: What is compared.
+        limit: Where an alarm's limit is drawn, dashed; None for nowhere.
     """
     layer = _average if smoothed else _range
     line = layer(buckets, scale, columns, dots - 1)
     other = layer(others, scale, columns, dots - 1)
     behind = smoothed and ranged
     return Drawing(
-        line, other, _range(buckets, scale, columns, dots - 1) if behind else [0] * columns
+        line,
+        other,
+        _dashed(limit, scale, columns, dots - 1),
+        _range(buckets, scale, columns, dots - 1) if behind else [0] * columns,
     )
+
+
+def _dashed(limit: float | None, scale: Scale, columns: int, top: int) -> list[int]:
+    """A line through every other cell; none where the value is off the scale."""
+    if limit is None or not scale.low <= limit <= scale.high:
+        return [0] * columns
+    dot = 1 << round(scale.share(limit) * top)
+    return [0 if column & 2 else dot for column in range(columns)]
 
 
 def _range(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
@@ -402,8 +418,14 @@ class ChartData:
         return min(near, key=lambda row: abs(at[row] - x), default=None)
 
 
-def y_scale(buckets: Sequence[Bucket], chart_view: ChartView, intervals: float = 0) -> Scale:
-    """The y axis that holds all of a chart, or all but its outliers; see `hud_tui.rl.axes.fit`."""
+def y_scale(
+    buckets: Sequence[Bucket],
+    chart_view: ChartView,
+    intervals: float = 0,
+    limit: float | None = None,
+) -> Scale:
+    """The y axis that holds all of a chart and an alarm's limit, or all but its outliers; see
+    `hud_tui.rl.axes.fit`."""
     values = [value for b in buckets for value in (b.low, b.high)] if chart_view.ranged else []
     if chart_view.weight:  # of a close look, the average may lie beside all of the raw values
         values += [bucket.smooth for bucket in buckets]
@@ -414,6 +436,8 @@ def y_scale(buckets: Sequence[Bucket], chart_view: ChartView, intervals: float =
         first, _, third = quantiles(values, n=4)
         room = FENCE * (third - first)
         low, high = max(low, first - room), min(high, third + room)
+    elif limit is not None and isfinite(limit) and (limit > 0 or not chart_view.log):
+        low, high = min(low, limit), max(high, limit)
     return fit(low, high, chart_view.log, intervals)
 
 
@@ -440,6 +464,7 @@ NUMBERS = 10
 TONES = {
     "line": "accent",
     "other": "plain",
+    "limit": "warm",
     "envelope": "faint",
     "blank": "plain",
     "cross": "dim",
@@ -456,6 +481,8 @@ class Look:
     chart_view: ChartView
     tones: Mapping[str, Style]
     """Styles by name; ``cursor`` is that of a chosen title."""
+    alarms: Mapping[str, Alarm]
+    """The worst alarm on each metric that has one."""
     cursor: int | None
     """The row under the crosshair; None reads the newest."""
     width: int
@@ -507,34 +534,58 @@ class BrailleChart:
         readout = chart_data.curve(run, self.key, chart_view).readout(
             run.series.length if cursor is None else cursor + 1, exact=cursor is not None
         )
+        alarm = look.alarms.get(self.key)
         ill = outside(metric(self.key), readout.raw)
-        numbers = [(short(readout.raw), "warm" if ill else "plain"), (signed(readout.delta), "dim")]
+        tone = alarm_tone(alarm) or ("warm" if ill else "plain")
+        numbers = [(short(readout.raw), tone), (signed(readout.delta), "dim")]
+        numbers += [limit_said(alarm)] if alarm else []
         numbers += [("", "dim")] * look.height
-        strips = [self._title(tones, look.width, chosen)]
-        for runs, (text, tone) in zip(self._curve(look), numbers, strict=False):
+        strips = [self._title(tones, look.width, chosen, alarm)]
+        kinds = TONES | {"line": alarm_tone(alarm) or "accent"}
+        for runs, (text, tone) in zip(self._curve(look, alarm), numbers, strict=False):
             marked = crossed(runs, None if column is None else column // 2)
-            parts = [(run.text, tones[TONES[run.kind]]) for run in marked]
+            parts = [(run.text, tones[kinds[run.kind]]) for run in marked]
             strips.append(line(*parts, (text.rjust(NUMBERS), tones[tone])))
         self.last = strips
         return strips
 
-    def _curve(self, look: Look) -> list[list[Span]]:
+    def _curve(self, look: Look, alarm: Alarm | None) -> list[list[Span]]:
         run, chart_data, chart_view = look.run, look.chart_data, look.chart_view
-        stamp = (run.series, chart_data.reach(run, chart_view), chart_view, look.cells, look.height)
+        reach, limit = chart_data.reach(run, chart_view), alarm.limit if alarm else None
+        stamp = (run.series, reach, chart_view, look.cells, look.height, limit)
         if stamp != self._stamp:
             self._stamp = stamp
             columns, dots = 2 * look.cells, 4 * look.height
             buckets = chart_data.buckets(run, self.key, chart_view, columns)
             others = chart_data.others(run, self.key, chart_view, columns)
-            scale = y_scale([*buckets, *others], chart_view)
+            scale = y_scale([*buckets, *others], chart_view, limit=limit)
             smoothed = chart_view.weight > 0
-            drawing = draw(buckets, scale, columns, dots, smoothed, chart_view.ranged, others)
+            drawing = draw(
+                buckets, scale, columns, dots, smoothed, chart_view.ranged, others, limit
+            )
             self._rows = rows(drawing, look.height)
         return self._rows
 
-    def _title(self, tones: Mapping[str, Style], width: int, chosen: bool) -> Strip:
-        text = fit_text(f"{'●' if chosen else ' '} {one_line(title(self.key), 60)}", width)
-        return line((text, tones["cursor" if chosen else "dim"]))
+    def _title(
+        self, tones: Mapping[str, Style], width: int, chosen: bool, alarm: Alarm | None
+    ) -> Strip:
+        sign = "●" if chosen else " "
+        name = one_line(title(self.key), 60)
+        text = f"{sign} {name}" if alarm is None else f"{sign} ⚑ {name}"
+        if alarm is not None and cell_len(f"{text}: {alarm.title}") <= width:
+            text = f"{text}: {alarm.title}"
+        tone = "cursor" if chosen else alarm_tone(alarm) or "dim"
+        return line((fit_text(text, width), tones[tone]))
+
+
+def alarm_tone(alarm: Alarm | None) -> str:
+    """The tone of an alarm; empty without one."""
+    return "" if alarm is None else "hot" if alarm.level is Level.CRITICAL else "warm"
+
+
+def limit_said(alarm: Alarm) -> tuple[str, str]:
+    """An alarm's limit beside its chart, and the tone of that."""
+    return ("" if alarm.limit is None else f"╌ {short(alarm.limit)}", "warm")
 
 
 class RunChart(LinesView):
@@ -560,7 +611,7 @@ class RunChart(LinesView):
     def watch_run(self, before: Run, run: Run) -> None:
         reach = self.chart_data.reach(run, self.chart_view)
         waits = awaiting(run) != awaiting(before)
-        flags = run.alarms.onsets != before.alarms.onsets
+        flags = run.alarms is not before.alarms
         if run.series is not before.series or reach != self._reach or waits or flags:
             self._reach = reach
             self.redraw()
@@ -572,14 +623,14 @@ class RunChart(LinesView):
         self.redraw()
 
 
-CELL_COLUMNS = 24
-"""Cells of the narrowest chart."""
+CELL_COLUMNS = 36
+"""Cells of the narrowest chart: about 25 of a curve and its numbers, which can be read."""
 GAP = 2
 PATIENCE_S = 0.006
 """Seconds of a frame for redrawing charts; the others follow in the next frames."""
-ROOMY = 50
+ROOMY = 32
 """Rows of a screen on which a curve has three rows instead of two."""
-CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "warm")
+CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "warm", "hot")
 
 
 class MetricGrid(RunChart):
@@ -588,7 +639,9 @@ class MetricGrid(RunChart):
     keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     """The metrics to show, in this order."""
     hidden: reactive[int] = reactive(0, repaint=False)
-    """How many metrics are not among them."""
+    """How many metrics the user has hidden."""
+    constant: reactive[int] = reactive(0, repaint=False)
+    """How many others are not drawn, as they never change."""
     chosen: reactive[str] = reactive("", repaint=False)
     """The metric of the focus chart, under the cursor here."""
 
@@ -648,6 +701,9 @@ class MetricGrid(RunChart):
     def watch_hidden(self) -> None:
         self.redraw()
 
+    def watch_constant(self) -> None:
+        self.redraw()
+
     def watch_chosen(self) -> None:
         self._show_chosen()
         self.redraw()
@@ -658,8 +714,9 @@ class MetricGrid(RunChart):
     def title(self, width: int) -> str:
         below = self.grid_rows - (self.scroll_offset.y + self.body_rows) // self.tall
         more = f" · {below} more rows below" if below > 0 else ""
+        constant = f" · {self.constant} constant" if self.constant else ""
         hidden = f" · {self.hidden} hidden" if self.hidden else ""
-        return f"metrics · {len(self.keys)}{hidden}{more}"
+        return f"metrics · {len(self.keys)}{constant}{hidden}{more}"
 
     @property
     def count(self) -> int:
@@ -683,7 +740,8 @@ class MetricGrid(RunChart):
         keys = self.keys[row * self.per_row : (row + 1) * self.per_row]
         chosen = self.keys[self.index]
         size = cell, self.curve_rows
-        look = Look(self.run, self.chart_data, self.chart_view, tones, self.pointed, *size)
+        alarms, here = self.run.alarms.by_metric, self.pointed
+        look = Look(self.run, self.chart_data, self.chart_view, tones, alarms, here, *size)
         charts = [self._chart(key, look, key == chosen) for key in keys]
         gap = line((" " * GAP, tones["plain"]))
         return [

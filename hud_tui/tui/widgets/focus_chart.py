@@ -28,6 +28,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale, marks
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, Bucket, Readout
@@ -36,7 +37,14 @@ from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.chart import ChartData, ChartView, RunChart, beyond, y_scale
+from hud_tui.tui.widgets.chart import (
+    ChartData,
+    ChartView,
+    RunChart,
+    alarm_tone,
+    beyond,
+    y_scale,
+)
 from hud_tui.tui.widgets.lines import fit_text, line
 
 NEARER = 0.75
@@ -270,13 +278,26 @@ class Curves:
     """The metric."""
     chart_data: ChartData
     chart_view: ChartView
+    alarm: Alarm | None = None
+    """The worst one on the metric."""
+
+    @property
+    def limit(self) -> float | None:
+        """Where the alarm's limit is drawn."""
+        return None if self.alarm is None else self.alarm.limit
+
+    @property
+    def own(self) -> Style:
+        """The style of the metric's curve."""
+        return self.tone(alarm_tone(self.alarm) or "accent")
 
     def figure(self, width: int, height: int) -> Figure:
         """The curves and their axes; the scale is found first, for its labels take room."""
         raw, others = self._buckets(area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
         scales = [
-            y_scale([*raw, *others], self.chart_view, max(1.0, rows / every)) for every in TICK_ROWS
+            y_scale([*raw, *others], self.chart_view, max(1.0, rows / every), self.limit)
+            for every in TICK_ROWS
         ]
         scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
         labels = scale.labels
@@ -310,10 +331,10 @@ class Curves:
         """
         if not self.chart_view.weight:
             first = [(2.0 * b.column, scale.share(b.low)) for b in raw[:1]]
-            return [Signal([x], [y], self.tone("accent")) for x, y in first]
+            return [Signal([x], [y], self.own) for x, y in first]
         found = [
             Signal(*_average(others, scale), self.tone("plain")),
-            Signal(*_average(raw, scale), self.tone("accent")),
+            Signal(*_average(raw, scale), self.own),
         ]
         return [signal for signal in found if signal.xs]
 
@@ -329,15 +350,16 @@ class Curves:
 
         A noisy curve is a solid block of dots, which plotext would take long to fill.
         """
-        if not self.chart_view.ranged:
-            return []
-        columns = 2 * cells
-        wide = [bucket._replace(column=2 * bucket.column) for bucket in raw]
+        columns, ranged = 2 * cells, self.chart_view.ranged
+        wide = [bucket._replace(column=2 * bucket.column) for bucket in raw] if ranged else []
         beside = [] if self.chart_view.weight else [b._replace(column=2 * b.column) for b in others]
-        drawing = chart.draw(wide, scale, columns, 4 * rows, smoothed=False, others=beside)
+        drawing = chart.draw(
+            wide, scale, columns, 4 * rows, smoothed=False, others=beside, limit=self.limit
+        )
         tones = {
-            "line": self.tone("faint" if self.chart_view.weight else "accent"),
+            "line": self.tone("faint") if self.chart_view.weight else self.own,
             "other": self.tone("plain"),
+            "limit": self.tone("warm"),
         }
         return [
             [(run.text, tones.get(run.kind)) for run in row] for row in chart.rows(drawing, rows)
@@ -451,11 +473,16 @@ def focus_heading(
     curve, known = chart_data.curve(run, key, chart_view), metric(key)
     length = run.series.length if cursor is None else cursor + 1
     readout = curve.readout(length, exact=cursor is not None)
-    tone = "warm" if outside(known, readout.raw) else "plain"
+    alarm = run.alarms.by_metric.get(key)
+    tone = alarm_tone(alarm) or ("warm" if outside(known, readout.raw) else "plain")
     numbers = [
         (RAW, short(readout.raw), tone),
         (DELTA, signed(readout.delta), "plain"),
     ]
+    if alarm is not None:
+        since = f"since step {alarm.onset}"
+        limit = since if alarm.limit is None else f"limit {short(alarm.limit)}"
+        numbers.append((f"⚑ {alarm.title}", limit, tone))
     if chart_view.weight:
         numbers.insert(0, (f"EMA({chart_view.weight:g}) =", short(readout.smooth), "plain"))
     numbers += _compared(key, chart_data, chart_view, length, readout)
@@ -564,7 +591,7 @@ class FocusChart(ChartMouse, can_focus=False):
             text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
             return line((text, self.tone("dim")))
         off = self._kept(width, self.body_rows).off if self.drawable else 0
-        tones = {name: self.tone(name) for name in ("strong", "dim", "plain", "warm")}
+        tones = {name: self.tone(name) for name in ("strong", "dim", "plain", "warm", "hot")}
         return focus_heading(
             self.key, self.run, self.chart_data, self.chart_view, self.pointed, off
         ).strip(tones, width)
@@ -619,9 +646,11 @@ class FocusChart(ChartMouse, can_focus=False):
 
     def _kept(self, width: int, height: int) -> Figure:
         reach = self.chart_data.reach(self.run, self.chart_view)
-        stamp = (self.run.series, reach, self.chart_view, self.key, width, height)
+        alarm = self.run.alarms.by_metric.get(self.key)
+        of_alarm = None if alarm is None else (alarm.level, alarm.limit)
+        stamp = (self.run.series, reach, self.chart_view, self.key, width, height, of_alarm)
         if stamp != self._stamp:
-            curves = Curves(self.tone, self.run, self.key, self.chart_data, self.chart_view)
+            curves = Curves(self.tone, self.run, self.key, self.chart_data, self.chart_view, alarm)
             self._figure, self._stamp = curves.figure(width, height), stamp
         return self._figure
 

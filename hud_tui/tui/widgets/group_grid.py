@@ -335,7 +335,7 @@ class GroupGrid(LinesView):
     """A cursor goes through the tasks, and stays on its task whatever arrives."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
-    order: reactive[Order] = reactive(Order.TASK, repaint=False)
+    order: reactive[Order] = reactive(Order.SIGNAL, repaint=False)
     face: reactive[Face] = reactive(Face.REWARDS, repaint=False)
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     """What of it the charts show; the strip shows the same steps."""

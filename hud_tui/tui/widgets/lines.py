@@ -49,6 +49,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         "lines--faint",
         "lines--accent",
         "lines--warm",
+        "lines--hot",
         "lines--rule",
         "lines--rule-focused",
         "lines--cursor",
