@@ -17,6 +17,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS
 
 
 SMALL = Config(width=16, layers=2, heads=2, context=32)
+LONG = Config(vocabulary=300, width=16, layers=2, heads=2, context=600, rotary=True)
 
 
 @pytest.fixture
@@ -30,6 +31,14 @@ def small_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(small_path: Path) -> Learner:
     return Learner(small_path)
+
+
+@pytest.fixture
+def long_path(tmp_path: Path) -> Path:
+    """A base of random weights for conversations."""
+    path = tmp_path / "long.safetensors"
+    save_base(path, initial(LONG, seed=7), LONG)
+    return path
 
 
 @pytest.fixture

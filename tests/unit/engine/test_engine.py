@@ -230,6 +230,47 @@ async def test_others_get_their_turn_within_a_long_pass(
     await passing
 
 
+def test_a_turn_stays_in_the_slice_of_the_one_it_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    game = [Datum(list(range(3 * n + 2)), [3 * n + 2, 3 * n + 3]) for n in range(5)]
+    monkeypatch.setattr(engine_module, "TOKENS", 18)
+    assert list(engine_module.cut([*game, *game])) == [slice(0, 5), slice(5, 10)]
+    assert list(engine_module.cut(game[::-1])) == [
+        slice(0, 1),
+        slice(1, 2),
+        slice(2, 4),
+        slice(4, 5),
+    ]
+    monkeypatch.setattr(engine_module, "TOKENS", 64)
+    assert list(engine_module.cut([*game, *game])) == [slice(0, 10)]
+    larger = 2 * engine_module.PARAMETERS
+    assert list(engine_module.cut([*game, *game], larger)) == [slice(0, 10)]
+    assert list(engine_module.cut([*game, *game], 2 * larger)) == [slice(0, 5), slice(5, 10)]
+
+
+LOOK = """
+import os, sys
+
+class Look:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            sys.meta_path.remove(self)
+            print(os.environ.get("OPENBLAS_NUM_THREADS"))
+
+sys.meta_path.insert(0, Look())
+import hud_tui.service.engines.tiny.NAME
+"""
+
+
+@pytest.mark.parametrize("name", ["worker", "pretrain"])
+def test_numpy_is_loaded_with_one_thread(name: str) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.endswith("_THREADS")}
+    command = [sys.executable, "-c", LOOK.replace("NAME", name)]
+    told = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "1"
+
+
 def test_the_service_s_side_does_not_load_numpy() -> None:
     code = (
         "import sys, hud_tui.service.engines.tiny.engine, hud_tui.service.environments;"

@@ -15,10 +15,10 @@ from hud_tui.service.engines.base import (
     merge,
 )
 from hud_tui.service.engines.tiny import training
-from hud_tui.service.engines.tiny.model import Config, Weights
+from hud_tui.service.engines.tiny.model import Config, Weights, initial
 from hud_tui.service.engines.tiny.training import RESIDUE, token_weights
 from hud_tui.service.engines.tiny.worker import Learner
-from tests.unit.engine.conftest import SMALL, distance, some_datums
+from tests.unit.engine.conftest import LONG, SMALL, distance, some_datums
 
 Floats = NDArray[np.float64]
 LOW, HIGH, BETA = 0.8, 1.2, 0.05
@@ -187,3 +187,50 @@ def test_what_is_said_twice_is_read_once_and_counted_twice(
     assert read == [2]
     assert together == pytest.approx(merge(apart), abs=1e-5)
     assert together["ratio_max"] == max(part["ratio_max"] for part in apart)
+
+
+def conversation(seed: int, turns: int, opening: list[int]) -> list[Datum]:
+    """Turns that continue one another, with one weight each."""
+    random, prompt, datums = np.random.default_rng(seed), [*opening], []
+    for _ in range(turns):
+        output = random.integers(20, 300, 3).tolist()
+        datums.append(Datum(prompt, output, advantage=float(random.standard_normal())))
+        prompt = [*prompt, *output, *random.integers(20, 300, 4).tolist()]
+    return datums
+
+
+def test_turns_of_one_conversation_are_one_sequence() -> None:
+    opening = [30, 31, 32]
+    first, second = conversation(1, 4, opening), conversation(2, 3, opening)
+    alone = Datum([50, 51], [7, 8])
+    datums = [first[2], second[0], first[0], alone, second[2], first[3], second[1], first[1]]
+    found = training.conversations(datums)
+    assert sorted(found.values()) == [[1, 6, 4], [2, 7, 0, 5], [3]]
+    assert all(turns[-1] == last for last, turns in found.items())
+
+
+def test_turns_that_say_the_same_are_sequences_of_their_own() -> None:
+    twice = [Datum([30], [40]), Datum([30], [40]), Datum([30, 40, 50], [60])]
+    assert sorted(training.conversations(twice).values()) == [[0], [1, 2]]
+    within = [Datum([30], [40, 41]), Datum([30, 40], [41, 42])]
+    assert sorted(training.conversations(within).values()) == [[0], [1]]
+
+
+def test_a_shared_sequence_has_the_gradients_of_its_turns() -> None:
+    double = {name: weight.astype(np.float64) for name, weight in initial(LONG, seed=7).items()}
+    datums = [*conversation(1, 4, [30]), *conversation(2, 3, [30]), Datum([50], [7], advantage=2)]
+
+    def weigher(of: list[Datum]) -> training.Weigh:
+        each = [[datum.advantage] * len(datum.output) for datum in of]
+        return lambda chunk, lp: training.flat(chunk, each)
+
+    together, entropy = training.gradients(double, LONG, datums, weigher(datums))
+    parts = [training.gradients(double, LONG, [one], weigher([one])) for one in datums]
+    assert together is not None
+    assert entropy == pytest.approx(sum(part for _, part in parts))
+    for name, grad in together.items():
+        apart = sum(part[name] for part, _ in parts if part is not None)
+        assert grad == pytest.approx(apart, abs=1e-9), name
+    shared = training.logprobs(double, LONG, datums)[0]
+    for datum, row in zip(datums, shared, strict=True):
+        assert row == pytest.approx(training.logprobs(double, LONG, [datum])[0][0], abs=1e-9)

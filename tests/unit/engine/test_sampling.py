@@ -1,13 +1,15 @@
 """Sampling: the trainer's logprobs, one's own generator, and every way to end."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hud_tui.service.engines.base import Datum, SampleRequest
+from hud_tui.service.engines.base import Adam, Datum, Sampled, SampleRequest
+from hud_tui.service.engines.tiny import worker
 from hud_tui.service.engines.tiny.tokenizer import END
-from hud_tui.service.engines.tiny.worker import Learner
+from hud_tui.service.engines.tiny.worker import Learner, Prefixes
 from tests.unit.engine.conftest import SMALL
 
 
@@ -89,3 +91,100 @@ def test_draws_follow_the_probabilities(small: Learner) -> None:
     drawn = small.sample([SampleRequest([65, 66], 1, seed=(9, i)) for i in range(4000)])
     share = sum(out.tokens == [67] for out in drawn) / 4000
     assert share == pytest.approx(np.exp(lp), abs=4 * np.sqrt(np.exp(lp) / 4000))
+
+
+def conversations(learner: Learner, turns: int = 3) -> list[tuple[SampleRequest, Sampled]]:
+    """Five conversations, the first three of a group, for some turns of 30 new tokens each."""
+    random, said = np.random.default_rng(3), []
+    opening = random.integers(20, 300, 150).tolist()
+    prompts = [opening] * 3 + [random.integers(20, 300, n).tolist() for n in (131, 170)]
+    for turn in range(turns):
+        asked = [SampleRequest(ids, 12, seed=(turn, i)) for i, ids in enumerate(prompts)]
+        sampled = learner.sample(asked)
+        said += zip(asked, sampled, strict=True)
+        prompts = [
+            [*ids, *out.tokens, *random.integers(20, 300, 30).tolist()]
+            for ids, out in zip(prompts, sampled, strict=True)
+        ]
+    return said
+
+
+def test_a_turn_that_continues_a_conversation_is_as_if_read_from_its_start(
+    long_path: Path,
+) -> None:
+    remembering = Learner(long_path)
+    for request, out in conversations(remembering):
+        [alone] = Learner(long_path).sample([request])
+        assert alone.tokens == out.tokens
+        assert alone.logprobs == pytest.approx(out.logprobs, abs=1e-5)
+        [current] = remembering.forward([Datum(request.prompt, out.tokens)])
+        assert current == pytest.approx(out.logprobs, abs=1e-5)
+
+
+def test_a_turn_reads_its_new_tokens_only(long_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    on, whole = worker._read_on, worker._read_whole
+
+    def count_on(*args: object) -> object:
+        read.append(sum(map(len, args[-1].values())))  # type: ignore[attr-defined]
+        return on(*args)  # type: ignore[arg-type]
+
+    def count_whole(*args: object) -> object:
+        read.append(sum(map(len, args[-1])))  # type: ignore[arg-type]
+        return whole(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(worker, "_read_on", count_on)
+    monkeypatch.setattr(worker, "_read_whole", count_whole)
+    conversations(Learner(long_path))
+    # Three different prompts; then each answer's last token and 30 new ones, five times, twice.
+    assert read == [150 + 131 + 170, 5 * 31, 5 * 31]
+
+
+def test_after_a_step_nothing_is_remembered(long_path: Path, tmp_path: Path) -> None:
+    learner = Learner(long_path)
+    said = conversations(learner)
+    learner.forward_backward(
+        [Datum(request.prompt, out.tokens, advantage=1) for request, out in said[:2]],
+        "cross_entropy",
+        {},
+    )
+    learner.optim_step(Adam(0.01), tmp_path)
+    request, before = said[-1]
+    [out] = learner.sample([request])
+    [current] = learner.forward([Datum(request.prompt, out.tokens)])
+    assert current == pytest.approx(out.logprobs, abs=1e-5)
+    assert out.logprobs != pytest.approx(before.logprobs, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "value"), [("GROWTH", 4), ("BATCH_TOKENS", 400)])
+def test_room_and_batches_do_not_change_what_is_said(
+    name: str, value: int, long_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = [out for _, out in conversations(Learner(long_path))]
+    monkeypatch.setattr(worker, name, value)
+    for one, other in zip(usual, conversations(Learner(long_path)), strict=True):
+        assert one.tokens == other[1].tokens
+        assert one.logprobs == pytest.approx(other[1].logprobs, abs=1e-5)
+
+
+def test_the_context_can_be_filled_to_its_last_token(long_path: Path) -> None:
+    prompt = np.random.default_rng(3).integers(20, 300, 590).tolist()
+    [out] = Learner(long_path).sample([SampleRequest(prompt, 100, seed=(1,))])
+    assert (len(out.tokens), out.finish_reason) == (10, "length")
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefixes, keys = Prefixes(), np.zeros((2, 2, 200, 8), np.float32)
+    size = 2 * keys.nbytes
+    monkeypatch.setattr(worker, "KEPT_BYTES", 2 * size)
+    talks = [[start, *range(199)] for start in range(4)]
+    for talk in talks:
+        prefixes.keep(talk, keys, keys)
+    assert [prefixes.find([*talk, 0]) is not None for talk in talks] == [False, False, True, True]
+    found = prefixes.find(talks[3])
+    assert found is not None
+    assert found[1] == 199, "the last token of a prompt is always read"
+    prefixes.keep(talks[3][:150], keys[:, :, :150], keys[:, :, :150])
+    assert prefixes.find(talks[2]) is not None, "a beginning takes nobody's place"
+    prefixes.keep([1] * 20, keys[:, :, :20], keys[:, :, :20])
+    assert prefixes.find([1] * 20) is None

@@ -16,10 +16,14 @@ from hud_tui.service.engines.tiny.tokenizer import (
     UNKNOWN,
     USER,
     VOCABULARY,
+    BpeTokenizer,
     CharTokenizer,
+    learn_pairs,
 )
 
 TOKENIZER = CharTokenizer()
+TEXTS = ["low lower lowest", "new newer", "   2    .    .   16\n   4", "wide é", "score=12"]
+PAIRS = BpeTokenizer(learn_pairs(TEXTS, 30))
 ids = st.lists(st.integers(0, VOCABULARY - 1))
 
 
@@ -124,3 +128,75 @@ def test_calls_are_read_as_they_are_rendered(text: str, calls: list[tuple[str, s
 
 def test_unknown_reads_as_the_replacement_character() -> None:
     assert TOKENIZER.pieces([UNKNOWN, 20]) == [REPLACEMENT, "[id 20]"]
+
+
+@given(st.binary())
+def test_any_bytes_survive_pairs(data: bytes) -> None:
+    encoded = PAIRS.encode_bytes(data)
+    assert PAIRS.bytes_of(encoded) == data
+    assert not set(encoded) & set(CONTROLS)
+    assert all(0 <= id_ < PAIRS.vocabulary for id_ in encoded)
+
+
+@given(st.text())
+def test_any_text_survives_pairs(text: str) -> None:
+    assert PAIRS.decode(PAIRS.encode(text)) == text
+
+
+def test_half_a_surrogate_pair_reads_as_a_question_mark() -> None:
+    assert PAIRS.decode(PAIRS.encode("a\ud83d")) == "a?"
+
+
+@given(st.lists(st.integers(-2, PAIRS.vocabulary + 2)))
+def test_every_id_of_pairs_has_a_visible_piece(given_ids: list[int]) -> None:
+    pieces = PAIRS.pieces(given_ids)
+    assert len(pieces) == len(given_ids)
+    assert all(pieces)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text())))
+def test_with_pairs_a_longer_conversation_continues_a_shorter_one(
+    turns: list[tuple[str, str]],
+) -> None:
+    messages = [{"role": role, "content": text} for role, text in turns]
+    for count in range(len(messages)):
+        shorter = PAIRS.render(messages[:count])[:-1]
+        assert PAIRS.render(messages)[: len(shorter)] == shorter
+        assert PAIRS.follow(messages, count) == PAIRS.render(messages)[len(shorter) :]
+
+
+def test_frequent_pairs_become_one_id_and_digits_stay_apart() -> None:
+    pairs = BpeTokenizer(learn_pairs(["score=12 score=345"] * 3, 500))
+    assert pairs.pieces(pairs.encode("score=12 scores")) == ["score", "=", "1", "2", " score", "s"]
+
+
+def test_a_cell_of_an_aligned_board_is_one_piece() -> None:
+    board = "   2    .    .   16\n   4    .    2    ."
+    pairs = BpeTokenizer(learn_pairs([board], 500))
+    assert pairs.pieces(pairs.encode(board)) == [
+        "   2", "    .", "    .", "   16", "\n   4", "    .", "    2", "    .",
+    ]  # fmt: skip
+
+
+def test_the_most_frequent_pair_is_learnt_first_and_always_the_same() -> None:
+    pairs = learn_pairs(TEXTS, 30)
+    assert pairs == learn_pairs(list(reversed(TEXTS)), 30)
+    assert len(pairs) == 30
+    assert learn_pairs(["ab"], 9) == [(8 + ord("a"), 8 + ord("b"))]
+
+
+def test_tools_are_shown_with_types_and_choices() -> None:
+    properties = {"way": {"enum": ["up", "down"]}, "x": {"type": "integer"}, "y": {}}
+    tool = {"function": {"name": "go", "parameters": {"properties": properties}}}
+    assert PAIRS.signature("tools[0]", tool) == "go(way:up|down,x:integer,y:any)"
+    bad = {"function": {"name": "go", "parameters": {"properties": {"x": 3}}}}
+    with pytest.raises(ValueError, match=r"tools\[0\].function.parameters.properties.x must be"):
+        PAIRS.render([], [bad])
+
+
+@given(st.text(st.characters(blacklist_characters="{"), min_size=1), st.text())
+def test_calls_are_read_as_pairs_render_them(name: str, rest: str) -> None:
+    call = {"function": {"name": name, "arguments": "{" + rest}}
+    ids = PAIRS.render([{"role": "assistant", "content": "So:", "tool_calls": [call]}])[1:-1]
+    wanted = [Call(name.strip(), "{" + rest)] if name.strip() else []
+    assert PAIRS.calls(ids) == ("So:", wanted)

@@ -304,18 +304,28 @@ def _settle(calls: Sequence[Call], result: Any) -> None:
 
 
 TOKENS = 16_384
-"""Prompt and output tokens in a slice: most of a second of forward and backward."""
+"""Prompt and output tokens in a slice: most of a second of forward and backward with a policy of
+PARAMETERS, and fewer with a larger one."""
+PARAMETERS = 172_480
 
 
-def cut(datums: Sequence[Datum]) -> Iterator[slice]:
-    """Consecutive runs of datums, each of about `TOKENS` tokens; none where there are no datums."""
+def cut(datums: Sequence[Datum], parameters: int = PARAMETERS) -> Iterator[slice]:
+    """Consecutive runs of datums, each about a second's work for a policy of so many parameters;
+    none where there are no datums.
+
+    A turn that continues the one before it costs its new tokens only, and stays with it.
+    """
+    tokens = TOKENS * PARAMETERS // max(PARAMETERS, parameters)
     start = size = 0
+    before: list[int] = []
     for index, datum in enumerate(datums):
-        more = len(datum.prompt) + len(datum.output)
-        if size and size + more > TOKENS:
+        continues = bool(before) and list(datum.prompt[: len(before)]) == before
+        more = len(datum.prompt) + len(datum.output) - (len(before) if continues else 0)
+        if size and size + more > tokens and not continues:
             yield slice(start, index)
             start, size = index, 0
         size += more
+        before = [*datum.prompt, *datum.output]
     if datums:
         yield slice(start, len(datums))
 
@@ -328,6 +338,7 @@ class Opened:
     """Of the worker that holds it."""
     context: int
     vocabulary: int
+    parameters: int
 
 
 class TinyEngine:
@@ -386,7 +397,7 @@ class TinyEngine:
         opened = self._known(handle)
         base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
         found: list[list[float]] = []
-        for part in cut(datums):
+        for part in cut(datums, opened.parameters):
             found += await self._ask("forward", handle, datums=list(datums[part]))
         return found
 
@@ -408,7 +419,7 @@ class TinyEngine:
                 "forward_backward", handle, datums=moved[part], slice=number,
                 loss_fn=loss_fn, config=full,
             )
-            for number, part in enumerate(cut(moved))
+            for number, part in enumerate(cut(moved, opened.parameters))
         ]  # fmt: skip
         return base_module.of_pass(base_module.merge(found) if found else None, still)
 
@@ -426,7 +437,7 @@ class TinyEngine:
             await self._ask(
                 "backward", handle, datums=moved[part], slice=number, weights=rows[part]
             )
-            for number, part in enumerate(cut(moved))
+            for number, part in enumerate(cut(moved, opened.parameters))
         ]
         return base_module.of_pass(base_module.merge(found) if found else None, still)
 
@@ -446,7 +457,7 @@ class TinyEngine:
         """The figures of turns without a gradient, by a forward pass; None if there are none."""
         found = [
             await self._ask("look", handle, datums=datums[part], config=config)
-            for part in cut(datums)
+            for part in cut(datums, self._known(handle).parameters)
         ]
         return base_module.merge(found) if found else None
 

@@ -6,6 +6,7 @@ sequences padded to T tokens on the right, where causality keeps padding unseen.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ def rms_norm_backward(d_out: Array, tape: Tape) -> tuple[Array, Array]:
     return d_normed, d_gain
 
 
-def attention(x: Array, qkv: Array, out: Array, batch: int, heads: int) -> tuple[Array, Tape]:
+def attention(
+    x: Array, qkv: Array, out: Array, batch: int, heads: int, turn: Array | None = None
+) -> tuple[Array, Tape]:
     """Causal multi-head self-attention.
 
     Args:
@@ -49,6 +52,8 @@ def attention(x: Array, qkv: Array, out: Array, batch: int, heads: int) -> tuple
         out: Shape (D, D).
         batch: B.
         heads: H; D is a multiple of it.
+        turn: What `rotate` turns queries and keys by, shape (2, T, D/2H); None: positions were
+            added to x.
 
     Returns:
         Shape (N, D), and a tape whose keys and values are `tape[2]` and `tape[3]`, each
@@ -59,29 +64,148 @@ def attention(x: Array, qkv: Array, out: Array, batch: int, heads: int) -> tuple
     rows, width = x.shape
     split = (x @ qkv).reshape(batch, rows // batch, 3, heads, width // heads)
     q, k, v = np.ascontiguousarray(split.transpose(2, 0, 3, 1, 4))
-    share = q @ k.swapaxes(2, 3)
-    share *= (width // heads) ** -0.5
-    share += _future(rows // batch, x.dtype)
-    softmax_in_place(share)
-    mixed = (share @ v).transpose(0, 2, 1, 3).reshape(rows, width)
-    return mixed @ out, (x, q, k, v, share, mixed, qkv, out)
+    if turn is not None:
+        rotate(q, turn)
+        rotate(k, turn)
+    look = _look_at_once if rows // batch <= BLOCK else _look_in_blocks
+    heard, kept = look(q, k, v)
+    mixed = heard.transpose(0, 2, 1, 3).reshape(rows, width)
+    return mixed @ out, (x, q, k, v, kept, mixed, qkv, out, turn)
 
 
 def attention_backward(d_out: Array, tape: Tape) -> tuple[Array, Array, Array]:
     """Gradients of x, qkv and out."""
-    x, q, k, v, share, mixed, qkv, out = tape
+    x, q, k, v, kept, mixed, qkv, out, turn = tape
     batch, heads, length, size = q.shape
     d_mixed = (d_out @ out.T).reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+    d_split = np.empty((3, *q.shape), x.dtype)
+    if length <= BLOCK:
+        _look_at_once_backward(d_mixed, q, k, v, kept, d_split)
+    else:
+        heard = mixed.reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+        _look_in_blocks_backward(d_mixed, q, k, v, (kept, heard), d_split)
+    if turn is not None:
+        rotate(d_split[0], turn, back=True)
+        rotate(d_split[1], turn, back=True)
+    d_flat = d_split.transpose(1, 3, 0, 2, 4).reshape(len(x), -1)
+    return d_flat @ qkv.T, x.T @ d_flat, mixed.T @ d_out
+
+
+def _look_at_once(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """What each query hears of the values, shape (B, H, T, D/H), and the shares (B, H, T, T)."""
+    share = q @ k.swapaxes(2, 3)
+    share *= q.shape[3] ** -0.5
+    share += future(q.shape[2], q.dtype)
+    softmax_in_place(share)
+    return share @ v, share
+
+
+def _look_at_once_backward(
+    d_mixed: Array, q: Array, k: Array, v: Array, share: Array, d_split: Array
+) -> None:
+    """Write the gradients of q, k and v to d_split, shape (3, B, H, T, D/H)."""
     d_share = d_mixed @ v.swapaxes(2, 3)
     d_share -= np.einsum("bhij,bhij->bhi", d_share, share)[..., None]
     d_share *= share
-    d_share *= size**-0.5
-    d_split = np.empty((3, *q.shape), x.dtype)
+    d_share *= q.shape[3] ** -0.5
     np.matmul(d_share, k, out=d_split[0])
     np.matmul(d_share.swapaxes(2, 3), q, out=d_split[1])
     np.matmul(share.swapaxes(2, 3), d_mixed, out=d_split[2])
-    d_flat = d_split.transpose(1, 3, 0, 2, 4).reshape(len(x), -1)
-    return d_flat @ qkv.T, x.T @ d_flat, mixed.T @ d_out
+
+
+# Long sequences are looked through in blocks of queries, each against the keys before its end: half
+# the work, and no (T, T) shares to keep. Backward computes a block's shares again, from the
+# logarithm of what each query's shares were divided by.
+#
+# Source: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3.1, with whole rows of
+# keys at a time, which need no running maximum.
+
+
+BLOCK = 128
+"""Queries in a block; sequences up to here are looked at as one."""
+
+
+def _look_in_blocks(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """What each query hears of the values, (B, H, T, D/H), and the logarithms, (B, H, T, 1)."""
+    heard, logs = np.empty_like(q), np.empty((*q.shape[:3], 1), q.dtype)
+    for start, end in _blocks(q.shape[2]):
+        share = _scores(q, k, start, end)
+        highest = share.max(axis=-1, keepdims=True)
+        share -= highest
+        np.exp(share, out=share)
+        total = share.sum(axis=-1, keepdims=True)
+        np.matmul(share, v[:, :, :end], out=heard[:, :, start:end])
+        heard[:, :, start:end] /= total
+        logs[:, :, start:end] = highest + np.log(total)
+    return heard, logs
+
+
+def _look_in_blocks_backward(
+    d_mixed: Array, q: Array, k: Array, v: Array, kept: tuple[Array, Array], d_split: Array
+) -> None:
+    """Write the gradients of q, k and v to d_split; `kept` is the logarithms and what was heard."""
+    logs, heard = kept
+    along = np.einsum("bhtd,bhtd->bht", d_mixed, heard)[..., None]
+    d_split[1:] = 0
+    for start, end in _blocks(q.shape[2]):
+        share = _scores(q, k, start, end)
+        share -= logs[:, :, start:end]
+        np.exp(share, out=share)
+        given = np.ascontiguousarray(d_mixed[:, :, start:end])
+        d_split[2, :, :, :end] += share.swapaxes(2, 3) @ given
+        d_share = given @ v[:, :, :end].swapaxes(2, 3)
+        d_share -= along[:, :, start:end]
+        d_share *= share
+        d_share *= q.shape[3] ** -0.5
+        np.matmul(d_share, k[:, :, :end], out=d_split[0, :, :, start:end])
+        d_split[1, :, :, :end] += d_share.swapaxes(2, 3) @ q[:, :, start:end]
+
+
+def _blocks(length: int) -> list[tuple[int, int]]:
+    return [(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
+
+
+def _scores(q: Array, k: Array, start: int, end: int) -> Array:
+    """Of the queries from start to end, shape (B, H, end - start, end)."""
+    scores: Array = (q[:, :, start:end] * q.shape[3] ** -0.5) @ k[:, :, :end].swapaxes(2, 3)
+    scores[..., start:] += future(end - start, q.dtype)
+    return scores
+
+
+# Rotary positions: queries and keys are turned by angles that grow with their position, so that
+# what one sees of another depends on how far apart they are, wherever in the context that is.
+#
+# Source: Su et al. 2021 (RoFormer, arXiv:2104.09864), section 3.4.2.
+
+SLOWEST = 10_000.0
+
+
+@cache
+def turns(config: "Config") -> Array:
+    """Cosine and sine of the angle at each position, shape (2, context, D/2H), float32."""
+    half = config.width // config.heads // 2
+    speed = SLOWEST ** -(np.arange(half) / half)
+    angles = np.arange(config.context)[:, None] * speed
+    found: Array = np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+    return found
+
+
+def rotate(x: Array, turn: Array, back: bool = False) -> None:
+    """Turn each pair (x[i], x[i + size/2]) of the last axis, in place.
+
+    Args:
+        x: Shape (…, T, size).
+        turn: Cosine and sine, shape (2, …, T, size/2).
+        back: The other way round, which is also the gradient.
+    """
+    half = x.shape[-1] // 2
+    cosine, sine = turn[0], -turn[1] if back else turn[1]
+    first, second = x[..., :half], x[..., half:]
+    rise = first * sine
+    first *= cosine
+    first -= second * sine
+    second *= cosine
+    second += rise
 
 
 def feed_forward(x: Array, up: Array, down: Array) -> tuple[Array, Tape]:
@@ -111,16 +235,16 @@ def softmax_in_place(scores: Array) -> None:
     scores /= scores.sum(axis=-1, keepdims=True)
 
 
-def _future(length: int, dtype: Any) -> Array:
+def future(length: int, dtype: Any) -> Array:
     """Added to scores (T, T): nothing sees what comes after it."""
     mask: Array = np.triu(np.full((length, length), MASKED, dtype), 1)
     return mask
 
 
-# The policy: a causal character transformer whose forward and backward are written out.
+# The policy: a causal transformer whose forward and backward are written out.
 #
-# Pre-norm blocks of attention and feed-forward around a residual stream, learned
-# positions, no biases, an output layer of its own. 172 480 parameters as configured.
+# Pre-norm blocks of attention and feed-forward around a residual stream, learned or rotary
+# positions, no biases, an output layer of its own. 172 480 parameters by default.
 #
 # Source: Vaswani et al. 2017 (arXiv:1706.03762), with pre-norm as in Xiong et al. 2020
 # (arXiv:2002.04745).
@@ -138,6 +262,8 @@ class Config:
     layers: int = 3
     heads: int = 4
     context: int = 128
+    rotary: bool = False
+    """Positions turn queries and keys; else they are learned, and added to the tokens."""
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -145,7 +271,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     d = config.width
     named: dict[str, tuple[int, ...]] = {
         "token": (config.vocabulary, d),
-        "position": (config.context, d),
+        **({} if config.rotary else {"position": (config.context, d)}),
         "norm": (d,),
         "head": (d, config.vocabulary),
     }
@@ -184,21 +310,27 @@ def forward(
         config: Sizes.
         tokens: Shape (B, T), padded on the right.
         rows: Flat indices b·T + t of the tokens to continue, shape (R,).
-        offsets: First position of each sequence, shape (B,); None is 0.
+        offsets: First position of each sequence, shape (B,); None is 0. Rotary positions are
+            relative, and need none.
 
     Returns:
         Logits, shape (R, V), and the tape; `tape[0][i][1]` is layer i's attention tape.
     """
     batch, length = tokens.shape
-    first = np.zeros(batch, int) if offsets is None else offsets
-    reached = first[:, None] + np.arange(length)
-    positions = np.minimum(reached, config.context - 1).ravel()  # only padding goes beyond
-    x = weights["token"][tokens.ravel()] + weights["position"][positions]
+    x = weights["token"][tokens.ravel()]
+    positions = turn = None
+    if config.rotary:
+        turn = turns(config)[:, :length].astype(x.dtype, copy=False)
+    else:
+        first = np.zeros(batch, int) if offsets is None else offsets
+        reached = first[:, None] + np.arange(length)
+        positions = np.minimum(reached, config.context - 1).ravel()  # only padding goes beyond
+        x = x + weights["position"][positions]
     tapes = []
     for i in range(config.layers):
         normed, tape1 = rms_norm(x, weights[f"{i}.norm1"])
         mixed, tape2 = attention(
-            normed, weights[f"{i}.qkv"], weights[f"{i}.out"], batch, config.heads
+            normed, weights[f"{i}.qkv"], weights[f"{i}.out"], batch, config.heads, turn
         )
         x += mixed
         normed, tape3 = rms_norm(x, weights[f"{i}.norm2"])
@@ -233,13 +365,24 @@ def backward(weights: Weights, d_logits: Array, tape: Tape, grads: Weights) -> N
         grads[f"{i}.norm1"] += d_gain
         dx += d_in
     grads["token"] += _gather(tokens.ravel(), dx, len(grads["token"]))
-    grads["position"] += _gather(positions, dx, len(grads["position"]))
+    if positions is not None:
+        grads["position"] += _gather(positions, dx, len(grads["position"]))
+
+
+FEW = 128
 
 
 def _gather(ids: Ids, dx: Array, size: int) -> Array:
-    """Sum the rows of dx (N, D) that share an id: shape (size, D). A product beats np.add.at."""
-    chosen: Array = (np.arange(size)[:, None] == ids).astype(dx.dtype)
-    return chosen @ dx
+    """Sum the rows of dx (N, D) that share an id: shape (size, D). A product beats np.add.at, and
+    for more than a few ids sorted runs beat the product."""
+    if size <= FEW:
+        chosen: Array = (np.arange(size)[:, None] == ids).astype(dx.dtype)
+        return chosen @ dx
+    order = np.argsort(ids, kind="stable")
+    present, starts = np.unique(ids[order], return_index=True)
+    summed = np.zeros((size, dx.shape[1]), dx.dtype)
+    summed[present] = np.add.reduceat(dx[order], starts, axis=0)
+    return summed
 
 
 def zeros(weights: Weights) -> Weights:

@@ -11,7 +11,6 @@ on one core. NAME is a base's name; without it every base is made, into --out.
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -182,9 +181,6 @@ LESSONS: dict[str, Sequence[Lesson]] = {
     "tiny/arith-0.2M": ARITH_LESSONS,
     "tiny/mixed-0.2M": (*ARITH_LESSONS, *TEXT_LESSONS),
 }
-
-
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 
 WARM_UP = 100

@@ -1,6 +1,7 @@
-"""The character tokenizer and its chat template.
+"""The tokenizers of the bases, and the chat template that they share.
 
-128 ids: printable ASCII, newline and tab stand for themselves; a few control ids mark
+`CharTokenizer` has 128 ids: printable ASCII, newline and tab stand for themselves. `BpeTokenizer`
+has one for every byte and for the pairs of them that are frequent. In both a few control ids mark
 whose turn it is. Text never becomes a control id, so no prompt can forge a role.
 
     [system]…[end][user]3 + 4 = ?[end][assistant]7[end]
@@ -10,8 +11,12 @@ continues a shorter one token by token.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from hud_tui.service.engines.base import NO_OPTIONS, Call
@@ -43,10 +48,22 @@ ROLES = {
 TEXT_IDS = {ord(char): char for char in "\t\n" + "".join(map(chr, range(32, 127)))}
 
 
-class CharTokenizer:
-    """One id a character. Implements `engines.base.Tokenizer`."""
+class ChatTemplate(ABC):
+    """Conversations as ids; with what text is, an `engines.base.Tokenizer`."""
 
-    vocabulary = VOCABULARY
+    vocabulary: int
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, without control tokens."""
+
+    @abstractmethod
+    def signature(self, place: str, tool: Mapping[str, Any]) -> str:
+        """How a tool is shown. Raises ValueError, naming the place, where it is none."""
 
     def render(
         self,
@@ -62,7 +79,7 @@ class CharTokenizer:
         """
         if any(name != "enable_thinking" or on for name, on in options.items()):
             raise ValueError("chat_template_kwargs: this model's chat template has no options")
-        shown = "\n".join(_signature(f"tools[{n}]", tool) for n, tool in enumerate(tools))
+        shown = "\n".join(self.signature(f"tools[{n}]", tool) for n, tool in enumerate(tools))
         ids = [TOOLS, *self.encode(shown), END] if tools else []
         for index, message in enumerate(messages):
             role = ROLES.get(str(message.get("role")))
@@ -71,10 +88,6 @@ class CharTokenizer:
             ids += [role, *self.encode(_text(index, message.get("content")))]
             ids += [*self._calls(f"messages[{index}].tool_calls", message), END]
         return [*ids, ASSISTANT]
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of plain text; a character outside the vocabulary becomes UNKNOWN."""
-        return [ord(char) if ord(char) in TEXT_IDS else UNKNOWN for char in text]
 
     def follow(
         self,
@@ -85,10 +98,6 @@ class CharTokenizer:
         """Ids of the messages after the first `covered`. Raises ValueError as `render` does."""
         return self.render(messages[covered:], (), options)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
-        return "".join(REPLACEMENT if i == UNKNOWN else TEXT_IDS.get(i, "") for i in ids)
-
     def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
         """The calls ``[call]name{…}`` of an answer, and the text before them."""
         starts = [place for place, id_ in enumerate(ids) if id_ == CALL]
@@ -98,11 +107,6 @@ class CharTokenizer:
         return self.decode(ids[: starts[0]] if starts else ids), [
             call for call in calls if call.name
         ]
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Each id as visible text: a character, a control's name, or ``[id N]``."""
-        named = {**TEXT_IDS, **CONTROLS, UNKNOWN: REPLACEMENT}
-        return [named.get(i, f"[id {i}]") for i in ids]
 
     def _calls(self, place: str, message: Mapping[str, Any]) -> list[int]:
         """An assistant's tool calls: ``[call]name{"x":2}`` each."""
@@ -117,6 +121,151 @@ class CharTokenizer:
             given = given if isinstance(given, str) else json.dumps(given, separators=(",", ":"))
             ids += [CALL, *self.encode(f"{function.get('name', '')}{given}")]
         return ids
+
+
+class CharTokenizer(ChatTemplate):
+    """One id a character."""
+
+    vocabulary = VOCABULARY
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text; a character outside the vocabulary becomes UNKNOWN."""
+        return [ord(char) if ord(char) in TEXT_IDS else UNKNOWN for char in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
+        return "".join(REPLACEMENT if i == UNKNOWN else TEXT_IDS.get(i, "") for i in ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id as visible text: a character, a control's name, or ``[id N]``."""
+        named = {**TEXT_IDS, **CONTROLS, UNKNOWN: REPLACEMENT}
+        return [named.get(i, f"[id {i}]") for i in ids]
+
+    def signature(self, place: str, tool: Mapping[str, Any]) -> str:
+        """``name(argument,…)``: the context is short. Raises ValueError as `_function` does."""
+        name, properties = _function(place, tool)
+        return f"{name}({','.join(properties)})"
+
+
+# Byte-level byte pair encoding: text is cut into pieces, the bytes of a piece are ids, and pairs of
+# ids that were frequent where it was made are one id, the most frequent first. So any bytes have
+# ids, and go from there back to the same bytes.
+#
+# A digit is a piece of its own, for sums; a number or dot in an aligned column is one with the
+# spaces before it, so that a board has an id a cell.
+#
+# Source: Sennrich et al. 2016 (arXiv:1508.07909), algorithm 1, on bytes as in Radford et al. 2019
+# (GPT-2), section 2.2.
+
+
+FIRST_BYTE, FIRST_PAIR = len(CONTROLS), len(CONTROLS) + 256
+PIECE = re.compile(
+    rb"\n? {2,}(?:\d{1,5}(?!\d)|\.)|\n? ?[A-Za-z_]+|\n?,? ?\d|\n? ?[^\sA-Za-z0-9_]+| +|\s"
+)
+KNOWN_PIECES = 1 << 14
+"""Most pieces whose ids are remembered."""
+
+Pair = tuple[int, int]
+
+
+class BpeTokenizer(ChatTemplate):
+    """One id a frequent sequence of bytes."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        """`pairs`: what each id from FIRST_PAIR on is put together from."""
+        self.vocabulary = FIRST_PAIR + len(pairs)
+        self._rank = {(left, right): rank for rank, (left, right) in enumerate(pairs)}
+        self._bytes = [b""] * FIRST_BYTE + [bytes([byte]) for byte in range(256)]
+        for left, right in pairs:
+            self._bytes.append(self._bytes[left] + self._bytes[right])
+        self._known: dict[bytes, list[int]] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> "BpeTokenizer":
+        """Raises OSError; ValueError where the file is no list of pairs."""
+        return cls([(left, right) for left, right in json.loads(path.read_text("utf-8"))])
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text; half a surrogate pair reads as a question mark."""
+        return self.encode_bytes(text.encode("utf-8", "replace"))
+
+    def encode_bytes(self, data: bytes) -> list[int]:
+        """Ids of any bytes; `bytes_of` is the way back."""
+        return [id_ for piece in PIECE.findall(data) for id_ in self._ids(piece)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, without control tokens; what is not UTF-8 reads as U+FFFD."""
+        return self.bytes_of(ids).decode("utf-8", "replace")
+
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        """Bytes of ids; control tokens have none."""
+        return b"".join(self._bytes[i] for i in ids if 0 <= i < self.vocabulary)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id as visible text: its bytes, a control's name, or ``[id N]``."""
+        return [CONTROLS[i] if i in CONTROLS else self.decode([i]) or f"[id {i}]" for i in ids]
+
+    def signature(self, place: str, tool: Mapping[str, Any]) -> str:
+        """``name(argument:type,…)``, with the choices in place of the type where there are some.
+
+        Raises:
+            ValueError: As `_function` does.
+        """
+        name, properties = _function(place, tool)
+        typed = (
+            f"{key}:{_kind(_object(f'{place}.function.parameters.properties.{key}', value))}"
+            for key, value in properties.items()
+        )
+        return f"{name}({','.join(typed)})"
+
+    def _ids(self, piece: bytes) -> list[int]:
+        """Ids of one piece: its bytes, put together pair by pair."""
+        found = self._known.get(piece)
+        if found is None:
+            found = [FIRST_BYTE + byte for byte in piece]
+            while pairs := [pair for pair in pairwise(found) if pair in self._rank]:
+                pair = min(pairs, key=self._rank.__getitem__)
+                found = joined(found, pair, FIRST_PAIR + self._rank[pair])
+            if len(self._known) < KNOWN_PIECES:
+                self._known[piece] = found
+        return found
+
+
+def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
+    """The pairs of a `BpeTokenizer` that these texts suggest, at most `count` of them."""
+    seen = Counter(piece for text in texts for piece in PIECE.findall(text.encode()))
+    words = [([FIRST_BYTE + byte for byte in piece], often) for piece, often in seen.items()]
+    pairs: list[Pair] = []
+    while len(pairs) < count:
+        frequent: Counter[Pair] = Counter()
+        for ids, often in words:
+            for pair in pairwise(ids):
+                frequent[pair] += often
+        if not frequent:
+            break
+        best = max(frequent, key=lambda pair: (frequent[pair], pair))
+        words = [(joined(ids, best, FIRST_PAIR + len(pairs)), often) for ids, often in words]
+        pairs.append(best)
+    return pairs
+
+
+def joined(ids: Sequence[int], pair: Pair, new: int) -> list[int]:
+    """The ids with each occurrence of a pair replaced by a new id, from the left."""
+    found: list[int] = []
+    for id_ in ids:
+        if found and (found[-1], id_) == pair:
+            found[-1] = new
+        else:
+            found.append(id_)
+    return found
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """What a value has to be, in a word: one of the choices, or a type of JSON Schema."""
+    choices = schema.get("enum")
+    if isinstance(choices, list) and choices:
+        return "|".join(map(str, choices))
+    return str(schema.get("type") or "any")
 
 
 def _text(index: int, content: Any) -> str:
@@ -137,9 +286,9 @@ def _object(place: str, value: Any) -> Mapping[str, Any]:
     return value or {}
 
 
-def _signature(place: str, tool: Mapping[str, Any]) -> str:
-    """A tool as ``name(argument,…)``: the context is short."""
+def _function(place: str, tool: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """A tool's name, and its arguments with their schemas. Raises ValueError, naming the place."""
     function = _object(f"{place}.function", tool.get("function")) or tool
     parameters = _object(f"{place}.function.parameters", function.get("parameters"))
     properties = _object(f"{place}.function.parameters.properties", parameters.get("properties"))
-    return f"{function.get('name', '')}({','.join(properties)})"
+    return str(function.get("name", "")), properties

@@ -1,7 +1,8 @@
 """From datums to gradients: batches in chunks, weights by a loss, one backward path.
 
 Sequences are sorted by length and cut into chunks of about TOKENS, because large
-temporaries cost more in page faults than small ones cost in calls.
+temporaries cost more in page faults than small ones cost in calls. Turns that continue one another
+are one sequence, which is read once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,9 +120,10 @@ class Chunk:
     """Some datums, padded to one length. R counts their output tokens, datum after datum."""
 
     which: list[int]
-    """Index of each datum in the call, shape (B,)."""
+    """Index of each datum in the call, shape (K,)."""
     tokens: Ids
-    """Prompt and output but for the last token, shape (B, T)."""
+    """Prompt and output but for the last token, shape (B, T); B is below K where turns of one
+    conversation share a sequence."""
     rows: Ids
     """Flat index of the token before each output token, shape (R,)."""
     targets: Ids
@@ -135,35 +137,61 @@ class Chunk:
 def chunks(datums: Sequence[Datum], offsets: Ids | None = None) -> Iterator[Chunk]:
     """Cut datums into chunks, short ones first."""
     lengths = [len(datum.prompt) + len(datum.output) - 1 for datum in datums]
-    order = sorted((i for i, d in enumerate(datums) if d.output), key=lambda i: lengths[i])
+    shared = conversations(datums)
+    order = sorted(sorted(shared), key=lambda i: lengths[i])
     while order:
         count = next(
             (n for n in range(1, len(order)) if (n + 1) * lengths[order[n]] > TOKENS), len(order)
         )
-        which, order = order[:count], order[count:]
-        yield _chunk(datums, which, lengths[which[-1]], offsets)
+        last, order = order[:count], order[count:]
+        yield _chunk(datums, [shared[i] for i in last], lengths[last[-1]], offsets)
 
 
-def _chunk(datums: Sequence[Datum], which: list[int], length: int, offsets: Ids | None) -> Chunk:
-    tokens = np.zeros((len(which), length), np.int64)
+def conversations(datums: Sequence[Datum]) -> dict[int, list[int]]:
+    """The datums that one sequence can hold, turn after turn, by the last one's index.
+
+    A turn is another's beginning where its prompt and output begin the other's prompt.
+    Datums without an output are left out.
+    """
+    whole = {i: (*d.prompt, *d.output) for i, d in enumerate(datums) if d.output}
+    found: list[list[int]] = []
+    # In descending order, what continues a turn is what came right before it.
+    for i in sorted(whole, key=lambda i: (whole[i], i), reverse=True):
+        size = len(whole[i])
+        place = len(found)
+        while place and whole[found[place - 1][0]][:size] == whole[i]:
+            place -= 1
+            if len(datums[found[place][0]].prompt) >= size:
+                found.append([i, *found.pop(place)])
+                break
+        else:
+            found.append([i])
+    return {turns[-1]: turns for turns in found}
+
+
+def _chunk(
+    datums: Sequence[Datum], lines: list[list[int]], length: int, offsets: Ids | None
+) -> Chunk:
+    tokens = np.zeros((len(lines), length), np.int64)
     rows: list[Ids] = []
     targets: list[int] = []
     temperature: list[float] = []
-    for b, i in enumerate(which):
-        datum = datums[i]
-        line = [*datum.prompt, *datum.output[:-1]]
+    for b, turns in enumerate(lines):
+        last = datums[turns[-1]]
+        line = [*last.prompt, *last.output[:-1]]
         tokens[b, : len(line)] = line
-        start = b * length + len(datum.prompt) - 1
-        rows.append(np.arange(start, start + len(datum.output)))
-        targets.extend(datum.output)
-        temperature.extend([datum.temperature] * len(datum.output))
+        for datum in (datums[i] for i in turns):
+            start = b * length + len(datum.prompt) - 1
+            rows.append(np.arange(start, start + len(datum.output)))
+            targets.extend(datum.output)
+            temperature.extend([datum.temperature] * len(datum.output))
     return Chunk(
-        which,
+        [i for turns in lines for i in turns],
         tokens,
         np.concatenate(rows),
         np.array(targets),
         np.array(temperature)[:, None],
-        None if offsets is None else offsets[which],
+        None if offsets is None else offsets[[turns[-1] for turns in lines]],
     )
 
 

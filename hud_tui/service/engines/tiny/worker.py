@@ -3,8 +3,7 @@
 Frames on stdin and stdout. One request, one reply, in order. It ends when stdin does, so
 it never outlives the service, and ignores SIGINT, which a terminal sends to everyone.
 
-One BLAS thread, set before NumPy is loaded: it leaves a core to the screen, and the
-same seed gives the same bits.
+One BLAS thread, which the package sets before NumPy is loaded.
 """
 
 import json
@@ -51,9 +50,12 @@ from hud_tui.service.engines.tiny.model import (
     Ids,
     Weights,
     forward,
+    future,
     rms_norm,
+    rotate,
     shapes,
     softmax_in_place,
+    turns,
 )
 from hud_tui.service.engines.tiny.tokenizer import END
 from hud_tui.service.engines.tiny.training import (
@@ -69,11 +71,17 @@ from hud_tui.storage import write_atomic
 #
 # Every request draws from its own generator, one number a token, so its tokens do not
 # depend on what else is in the batch. Prompts that occur more than once, as in a group,
-# are read once.
+# are read once; of those that continue an earlier conversation, what is new is read.
 
 
 DENSE = 0.75
 """Share of active rows below which the batch is compacted."""
+GROWTH = 128
+"""Tokens of room for answers at first, and again whenever it is used up."""
+READ_TOKENS = 4096
+"""Most tokens of long prompts that are read at once."""
+BATCH_TOKENS = 1 << 16
+"""Most tokens of prompts and first answers in a batch."""
 
 
 @dataclass
@@ -84,22 +92,99 @@ class Cache:
     values: Array
     length: Ids
 
-    def keep(self, rows: NDArray[np.bool_]) -> None:
-        """Forget the other rows."""
+    @classmethod
+    def empty(cls, config: Config, rows: int, room: int, dtype: Any) -> "Cache":
+        size = config.width // config.heads
+        shape = (config.layers, rows, config.heads, room, size)
+        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), np.zeros(rows, np.int64))
+
+    @property
+    def room(self) -> int:
+        return int(self.keys.shape[3])
+
+    def keep(self, rows: NDArray[Any]) -> None:
+        """Forget the other rows; a row that is named twice is there twice."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
         self.length = self.length[rows]
+
+    def grow(self, room: int) -> None:
+        """Make room for so many tokens a row."""
+        more = ((0, 0), (0, 0), (0, 0), (0, room - self.room), (0, 0))
+        self.keys, self.values = np.pad(self.keys, more), np.pad(self.values, more)
+
+
+KEPT_BYTES = 256 << 20
+"""Of keys and values that a policy keeps of conversations."""
+SHORTEST = 128
+"""Tokens below which it is as fast to read a conversation again."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What the layers remember of one conversation. Shapes (N,) and twice (L, H, N, D/H)."""
+
+    tokens: Ids
+    keys: Array
+    values: Array
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.keys.nbytes + self.values.nbytes
+
+
+class Prefixes:
+    """The conversations that a policy answered last, so that a turn costs its new tokens only.
+
+    They hold for the weights they were read with.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[Prefix] = []
+
+    def find(self, prompt: Sequence[int]) -> tuple[Prefix, int] | None:
+        """The conversation that shares the most with a prompt, and how many tokens: fewer than
+        the prompt has, since its last one is to be continued. None where reading is as fast."""
+        if len(prompt) <= SHORTEST:
+            return None
+        ids = np.asarray(prompt)[:-1]
+        shared = [_shared(one.tokens, ids) for one in self._kept]
+        most = max(shared, default=0)
+        return (self._kept[shared.index(most)], most) if most >= SHORTEST else None
+
+    def keep(self, tokens: Sequence[int], keys: Array, values: Array) -> None:
+        """Remember a conversation, in place of those that it continues; the oldest go for it."""
+        ids = np.asarray(tokens)
+        if len(ids) < SHORTEST or any(_shared(one.tokens, ids) == len(ids) for one in self._kept):
+            return
+        self._kept = [one for one in self._kept if _shared(one.tokens, ids) < len(one.tokens)]
+        self._kept.append(Prefix(ids, keys.copy(), values.copy()))
+        while sum(one.size for one in self._kept) > KEPT_BYTES:
+            self._kept.pop(0)
+
+
+def _shared(first: Ids, second: Ids) -> int:
+    """How many tokens two conversations begin with in common."""
+    size = min(len(first), len(second))
+    apart = np.flatnonzero(first[:size] != second[:size])
+    return int(apart[0]) if len(apart) else size
 
 
 class Row:
     """One completion being written."""
 
     def __init__(self, request: SampleRequest, context: int) -> None:
-        self.stop = [*map(list, request.stop), [END]]
+        self.prompt, self.stop = request.prompt, [*map(list, request.stop), [END]]
         self.room = min(request.max_tokens, context - len(request.prompt))
         self.chances = np.random.default_rng(request.seed).random(self.room)
         self.temperature = request.temperature
         self.top_p, self.top_logprobs = request.top_p, request.top_logprobs
         self.sampled = Sampled([], [], "length")
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and completion so far."""
+        return [*self.prompt, *self.sampled.tokens]
 
     def chance(self) -> float:
         """The number in [0, 1) that the next token is drawn with."""
@@ -119,48 +204,166 @@ class Row:
         return len(tokens) < self.room
 
 
-def sample(weights: Weights, config: Config, requests: Sequence[SampleRequest]) -> list[Sampled]:
+def sample(
+    weights: Weights,
+    config: Config,
+    requests: Sequence[SampleRequest],
+    prefixes: Prefixes | None = None,
+) -> list[Sampled]:
     """One completion a request; each ends with END, a stop sequence or its last token.
 
-    Prompts are shorter than the context, and every request wants at least one token.
+    Prompts are shorter than the context, and every request wants at least one token. `prefixes`
+    are read, and added to.
     """
+    prefixes = Prefixes() if prefixes is None else prefixes
+    found: list[Sampled] = []
+    for part in _parts(requests):
+        found += _sample(weights, config, part, prefixes)
+    return found
+
+
+def _parts(requests: Sequence[SampleRequest]) -> list[Sequence[SampleRequest]]:
+    """The requests, as many together as `BATCH_TOKENS` allows."""
+    parts, start, longest = [], 0, 0
+    for end, request in enumerate(requests):
+        size = len(request.prompt) + min(request.max_tokens, GROWTH)
+        if end > start and max(longest, size) * (end + 1 - start) > BATCH_TOKENS:
+            parts.append(requests[start:end])
+            start, longest = end, 0
+        longest = max(longest, size)
+    return [*parts, requests[start:]] if requests else []
+
+
+def _sample(
+    weights: Weights, config: Config, requests: Sequence[SampleRequest], prefixes: Prefixes
+) -> list[Sampled]:
     everyone = rows = [Row(request, config.context) for request in requests]
     live = np.ones(len(rows), bool)
-    logits, cache = _read(weights, config, requests)
+    logits, cache = _read(weights, config, requests, prefixes)
     while True:
         tokens, logp = _draw(logits, rows)
         for b in np.flatnonzero(live):
             live[b] = rows[b].add(int(tokens[b]), logp[b])
+            if not live[b]:
+                read = rows[b].tokens[:-1]
+                prefixes.keep(
+                    read, cache.keys[:, b, :, : len(read)], cache.values[:, b, :, : len(read)]
+                )
         if not live.any():
             return [row.sampled for row in everyone]
         if live.mean() < DENSE:
             cache.keep(live)
             rows, tokens = [rows[b] for b in np.flatnonzero(live)], tokens[live]
             live = np.ones(len(rows), bool)
+        if cache.length[live].max() >= cache.room:
+            cache.grow(min(cache.room + GROWTH, config.context))
         logits = _extend(weights, config, cache, tokens)
 
 
 def _read(
-    weights: Weights, config: Config, requests: Sequence[SampleRequest]
+    weights: Weights, config: Config, requests: Sequence[SampleRequest], prefixes: Prefixes
 ) -> tuple[Array, Cache]:
     """Read the prompts, each different one once; logits of what follows, shape (B, V)."""
     prompts = [tuple(request.prompt) for request in requests]
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-    lengths = np.array([len(prompt) for prompt in places])
-    tokens = np.zeros((len(places), lengths.max()), np.int64)
-    for prompt, place in places.items():
-        tokens[place, : len(prompt)] = prompt
-    last = np.arange(len(places)) * tokens.shape[1] + lengths - 1
+    longest = max(map(len, places))
+    wanted = max(len(r.prompt) + r.max_tokens for r in requests)
+    room = max(longest, min(wanted, config.context, longest + GROWTH))
+    cache = Cache.empty(config, len(places), room, weights["token"].dtype)
+    logits = np.empty((len(places), config.vocabulary), cache.keys.dtype)
+    known = {place: prefixes.find(prompt) for prompt, place in places.items()}
+    unique = list(places)
+    for part in _to_read([place for place in known if known[place] is None], unique):
+        logits[part] = _read_whole(weights, config, cache, part, [unique[p] for p in part])
+    continued = {place: found for place, found in known.items() if found is not None}
+    if continued:
+        for place, (prefix, shared) in continued.items():
+            cache.keys[:, place, :, :shared] = prefix.keys[:, :, :shared]
+            cache.values[:, place, :, :shared] = prefix.values[:, :, :shared]
+            cache.length[place] = shared
+        new = {place: unique[place][shared:] for place, (_, shared) in continued.items()}
+        logits[list(new)] = _read_on(weights, config, cache, new)
+    if len(places) == len(prompts):
+        return logits, cache
+    which = np.array([places[prompt] for prompt in prompts])
+    cache.keep(which)
+    return logits[which], cache
+
+
+def _to_read(places: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places of prompts that are read from the start; long ones a few at a time."""
+    longest = max((len(prompts[place]) for place in places), default=0)
+    count = len(places) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
+    return [places[start : start + count] for start in range(0, len(places), count or 1)]
+
+
+def _read_whole(
+    weights: Weights,
+    config: Config,
+    cache: Cache,
+    places: list[int],
+    prompts: Sequence[Sequence[int]],
+) -> Array:
+    """Read prompts from the start into the cache's rows; logits of what follows, (B, V)."""
+    lengths = np.array([len(prompt) for prompt in prompts])
+    tokens = np.zeros((len(prompts), lengths.max()), np.int64)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = prompt
+    last = np.arange(len(prompts)) * tokens.shape[1] + lengths - 1
     logits, tape = forward(weights, config, tokens, last)
-    which = [places[prompt] for prompt in prompts]
-    longest = max(len(r.prompt) + r.max_tokens for r in requests)
-    grown = min(longest, config.context) - tokens.shape[1]
-    widen = ((0, 0), (0, 0), (0, 0), (0, max(0, grown)), (0, 0))
-    keys, values = (
-        np.pad(np.stack([layer[1][part] for layer in tape[0]])[:, which], widen) for part in (2, 3)
-    )
-    keys, values = keys.astype(logits.dtype), values.astype(logits.dtype)
-    return logits[which], Cache(keys, values, lengths[which])
+    for i, layer in enumerate(tape[0]):
+        cache.keys[i, places, :, : tokens.shape[1]] = layer[1][2]
+        cache.values[i, places, :, : tokens.shape[1]] = layer[1][3]
+    cache.length[places] = lengths
+    return logits
+
+
+def _read_on(
+    weights: Weights, config: Config, cache: Cache, new: Mapping[int, Sequence[int]]
+) -> Array:
+    """Read more tokens, by row of the cache; logits of what follows the last of each, (B, V)."""
+    starts = {place: int(cache.length[place]) for place in new}
+    positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
+    ends = np.cumsum([len(ids) for ids in new.values()])
+    x = weights["token"][np.concatenate([np.asarray(ids) for ids in new.values()])]
+    turn = _turned(config, positions)
+    if turn is None:
+        x += weights["position"][positions]
+    for i in range(config.layers):
+        normed, _ = rms_norm(x, weights[f"{i}.norm1"])
+        split = (normed @ weights[f"{i}.qkv"]).reshape(len(x), 3, config.heads, -1)
+        if turn is not None:
+            rotate(split[:, :2], turn)
+        mixed = np.empty_like(x)
+        for (place, ids), end in zip(new.items(), ends, strict=True):
+            rows, seen = slice(end - len(ids), end), starts[place] + len(ids)
+            q, k, v = split[rows].transpose(1, 2, 0, 3)
+            cache.keys[i, place, :, starts[place] : seen] = k
+            cache.values[i, place, :, starts[place] : seen] = v
+            heard = _look_back(q, cache.keys[i, place, :, :seen], cache.values[i, place, :, :seen])
+            mixed[rows] = heard.transpose(1, 0, 2).reshape(len(ids), -1)
+        x += mixed @ weights[f"{i}.out"]
+        normed, _ = rms_norm(x, weights[f"{i}.norm2"])
+        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
+    for place, ids in new.items():
+        cache.length[place] += len(ids)
+    normed, _ = rms_norm(x[ends - 1], weights["norm"])
+    logits: Array = normed @ weights["head"]
+    return logits
+
+
+def _look_back(q: Array, k: Array, v: Array) -> Array:
+    """What the last queries, shape (H, N, D/H), hear of all values, shape (H, T, D/H)."""
+    share = (q * q.shape[2] ** -0.5) @ k.swapaxes(1, 2)
+    share[..., -q.shape[1] :] += future(q.shape[1], q.dtype)
+    softmax_in_place(share)
+    heard: Array = share @ v
+    return heard
+
+
+def _turned(config: Config, positions: Ids) -> Array | None:
+    """What queries and keys at these positions, shape (N,), are turned by: (2, N, 1, 1, D/2H)."""
+    return turns(config)[:, positions, None, None] if config.rotary else None
 
 
 def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Array:
@@ -169,10 +372,14 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
     here, at = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
     unseen = np.where(np.arange(cache.keys.shape[3]) > at[:, None], MASKED, 0)[:, None]
     unseen = unseen.astype(cache.keys.dtype)
-    x = weights["token"][tokens] + weights["position"][at]
+    x, turn = weights["token"][tokens], _turned(config, at)
+    if turn is None:
+        x = x + weights["position"][at]
     for i in range(config.layers):
         normed, _ = rms_norm(x, weights[f"{i}.norm1"])
         split = (normed @ weights[f"{i}.qkv"]).reshape(batch, 3, config.heads, size)
+        if turn is not None:
+            rotate(split[:, :2], turn)
         cache.keys[i][here, :, at] = split[:, 1]
         cache.values[i][here, :, at] = split[:, 2]
         share = (cache.keys[i] @ split[:, 0, :, :, None])[..., 0]
@@ -282,7 +489,8 @@ def not_written(what: str, error: OSError) -> EngineError:
 
 def _metadata(config: Config) -> dict[str, str]:
     """One entry only: the order of several is random, and bytes are to be the same."""
-    return {"config": json.dumps(asdict(config))}
+    named = {key: value for key, value in asdict(config).items() if value is not False}
+    return {"config": json.dumps(named)}
 
 
 def _part(tensors: Weights, config: Config, prefix: str) -> Weights:
@@ -311,6 +519,7 @@ class Learner:
         self.weights, self.moments, self.config = load(path)
         self.grads: Weights | None = None
         self._before: Weights | None = None
+        self._prefixes = Prefixes()
 
     def begin(self) -> None:
         """A pass of several slices begins: `undo` goes back to here."""
@@ -323,7 +532,7 @@ class Learner:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
         """Raises NotFinite: these weights compute no numbers."""
-        found = sample(self.weights, self.config, requests)
+        found = sample(self.weights, self.config, requests, self._prefixes)
         if not all(isfinite(value) for one in found for value in one.logprobs):
             raise NotFinite(BROKEN)
         return found
@@ -412,6 +621,7 @@ class Learner:
         except OSError as error:
             raise not_written("the state", error) from error
         self.weights, self.moments, self.grads = weights, moments, None
+        self._prefixes = Prefixes()
         return Saved(path, path, metrics)
 
     def _copies(self) -> tuple[Weights, training_module.Moments]:
@@ -447,7 +657,8 @@ def _is_finite(weights: Weights, config: Config) -> bool:
     if not all(np.isfinite(weight).all() for weight in weights.values()):
         return False
     count = -(-config.vocabulary // config.context)
-    tokens = np.resize(np.arange(config.vocabulary), (count, config.context))
+    length = min(config.vocabulary, config.context)
+    tokens = np.resize(np.arange(config.vocabulary), (count, length))
     with np.errstate(over="ignore", invalid="ignore"):
         logits, _ = forward(weights, config, tokens, np.arange(tokens.size))
     return bool(np.isfinite(logits).all())
@@ -488,9 +699,6 @@ class Tally:
                 "clip_fraction": self.outside / tokens,
             }
         return metrics
-
-
-SINGLE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 class Worker:
@@ -538,7 +746,12 @@ class Worker:
 
         learner = self.learners[handle] = Learner(path)
         config = learner.config
-        return {"pid": os.getpid(), "context": config.context, "vocabulary": config.vocabulary}
+        return {
+            "pid": os.getpid(),
+            "context": config.context,
+            "vocabulary": config.vocabulary,
+            "parameters": sum(weight.size for weight in learner.weights.values()),
+        }
 
     def slim(self, path: Path, directory: Path) -> str:
         """Write a state's weights alone into a directory; the new file's path."""
@@ -560,7 +773,6 @@ def reply(worker: Worker, body: bytes) -> dict[str, Any]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update(dict.fromkeys(SINGLE, "1"))
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing but frames may reach the pipe
     worker = Worker()
