@@ -619,6 +619,77 @@ def _serve(add: Add) -> None:
     )
 
 
+# Commands on other machines.
+
+
+def _actions(parser: Parser) -> Callable[..., Parser]:
+    """(name, about) → the parser of one action of a command."""
+    group = parser.add_subparsers(title="actions", metavar="ACTION")
+
+    def add(name: str, about: str) -> Parser:
+        one = group.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+        global_flags(one)
+        one.set_defaults(action=name)
+        return one
+
+    return add
+
+
+MACHINE = "its name: hud-tui remote list"
+
+
+def _remote(add: Add) -> None:
+    parser = add(
+        "set up, use and remove machines that are reached over ssh",
+        "remote add gpubox",
+        "remote add me@10.0.0.7 -p 2222 --model Qwen/Qwen3-4B-Instruct-2507 --send HF_TOKEN",
+        "remote use gpubox",
+        "--headless remote status gpubox",
+    )
+    parser.set_defaults(action="list")
+    action = _actions(parser)
+    _remote_add(action("add", "check a machine, and set a training server up on it"))
+    action("list", "list the machines that are known here")
+    one = action("status", "ask a machine how it is: GPUs, disk, server, tunnel")
+    one.add_argument("name", metavar="NAME", help=MACHINE)
+    one = action("log", "show the end of its server's log, or what its set-up printed")
+    one.add_argument("name", metavar="NAME", help=MACHINE)
+    one.add_argument("--setup", action="store_true", help="of its set-up")
+    one.add_argument("--lines", type=whole_number, default=100, metavar="N", help="the last N; 100")
+    one = action("remove", "stop its server, and remove everything that was put there")
+    one.add_argument("name", metavar="NAME", help=MACHINE)
+    about = "only forget it here; for a machine that is gone"
+    one.add_argument("--forget", action="store_true", help=about)
+    consent(one)
+
+
+def _remote_add(parser: Parser) -> None:
+    about = "anything that `ssh HOST` understands: an alias, a name, user@name"
+    parser.add_argument("host", metavar="HOST", help=about)
+    parser.add_argument("-p", "--port", type=whole_number, metavar="N", help="sshd's port")
+    parser.add_argument("-i", "--identity", metavar="FILE", help="private key; default: ssh's own")
+    parser.add_argument("--name", help="what it is called here; default: from HOST")
+    _setup_flags(parser)
+    consent(parser)
+
+
+def _setup_flags(parser: Parser) -> None:
+    """How a machine is set up."""
+    about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
+    parser.add_argument("--engine", metavar="E", help=about)
+    about = "a model of the Hub, or a folder there; default: by the GPUs' memory"
+    parser.add_argument("--model", metavar="MODEL", help=about)
+    about = "folder there for everything; default: ~/.hud-tui/NAME"
+    parser.add_argument("--root", metavar="DIR", help=about)
+    about = "a Python environment there that has the engine; default: one is made"
+    parser.add_argument("--env", metavar="DIR", help=about)
+    about = "install this requirement instead of the pinned engine"
+    parser.add_argument("--package", metavar="REQ", help=about)
+    about = "also send this variable, to a file that only you can read there: HF_TOKEN, \
+WANDB_API_KEY, HUD_API_KEY or PRIME_API_KEY"
+    parser.add_argument("--send", action="append", default=[], metavar="NAME", help=about)
+
+
 # The registry: every command, with its parser, its function and its view.
 
 
@@ -665,6 +736,7 @@ COMMANDS = {
     "report": Command(_report, "files:report"),
     "log": Command(_log, "files:log"),
     "protect": Command(_protect, "models:protect"),
+    "remote": Command(_remote, "remote:remote"),
     "serve": Command(_serve, "main:serve"),
     "stop": Command(_stop, "connect:stop"),
 }

@@ -1,0 +1,235 @@
+"""``remote``: machines that are reached over ssh; headless as documents, else as lines."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hud_tui.cli.connect import guard_of, paths_of
+from hud_tui.cli.output import confirm, emit, require_consent, tell
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.engines import ENGINES
+from hud_tui.remote.facts import look
+from hud_tui.remote.machines import LOG, Machine, Machines
+from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
+from hud_tui.remote.ssh import Address, read_address
+from hud_tui.rl.text import age, clean, one_line, size
+from hud_tui.settings import every_variable
+from hud_tui.storage import read_regular
+
+MARKS = {"done": "✔", "there": "✔", "failed": "✘", "undone": "✔", "log": " ", "do": "…"}
+MOST_LOG = 4_000_000
+"""Bytes of a log that are shown."""
+
+
+def remote(args: argparse.Namespace) -> int:
+    """Run one action; returns the exit code."""
+    actions: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
+        "add": add,
+        "list": listed,
+        "status": status,
+        "log": log,
+        "remove": remove,
+    }
+    return asyncio.run(actions[args.action](args))
+
+
+def machines_of(args: argparse.Namespace) -> Machines:
+    """The machines of the state directory."""
+    config = os.environ.get("HUD_TUI_SSH_CONFIG")
+    return Machines(paths_of(args).state, Path(config).expanduser() if config else None)
+
+
+async def add(args: argparse.Namespace) -> int:
+    """Check a machine, say what will be done, ask, and do it."""
+    guard_of(args).check("set a machine up")
+    require_consent(args)
+    written = read_address(args.host, args.identity)
+    address = Address(written.host, args.port or written.port, args.identity)
+    given = {name: getattr(args, name) or "" for name in ("name", "engine", "model", "root", "env")}
+    values = secret_values(args.send, every_variable())
+    return await set_up(args, address, Wish(**given), values)
+
+
+async def set_up(
+    args: argparse.Namespace, address: Address, wish: Wish, values: Mapping[str, str]
+) -> int:
+    """What ``remote add`` does once it is known with which machine."""
+    machines = machines_of(args)
+    machine = await describe(machines, address, wish)
+    with machines.alone(machine.name):
+        setup = Setup(machines, machine, _watcher(args), args.package or "")
+        async with aclosing(setup):
+            plan = await setup.plan()
+            for line in _about(machine, plan, values):
+                print(f"  {one_line(line, 300)}", file=sys.stderr, flush=True)
+            await confirm(args, f"set {machine.name} up?")
+            try:
+                machine = await setup.run(values)
+            except HudError as error:
+                again = f"what is done stays; go on with: hud-tui remote add {address}"
+                error.hint = f"{error.hint}; {again}" if error.hint else again
+                raise
+    if args.headless:
+        emit("remote", document(machines, machine))
+    else:
+        print(f"{machine.name} is ready: hud-tui remote use {machine.name}")
+    return 0
+
+
+def _about(machine: Machine, plan: Any, values: Mapping[str, str]) -> list[str]:
+    """What was found, and what will be done."""
+    engine = ENGINES[machine.engine]
+    lines = [f"{machine.name}: {machine.address}", *machine.facts.lines()]
+    lines += [f"engine  {engine.name}: {engine.about}"]
+    lines += [f"model   {machine.model}"] if machine.model else []
+    lines += [f"folder  {machine.root}"]
+    lines += [f"secrets {', '.join(values)}, into a file of mode 0600 there"] if values else []
+    todo = [step.about for step, there in plan if not there]
+    there = [step.about for step, there in plan if there]
+    lines += [f"there already: {', '.join(there)}"] if there else []
+    return lines + [f"to do   {about}" for about in todo]
+
+
+def _watcher(args: argparse.Namespace) -> Callable[[StepSaid], None]:
+    """Prints what a set-up says: a document each, or a line for people."""
+
+    def said(one: StepSaid) -> None:
+        if args.headless:
+            emit("setup", one)
+        elif one.state != "check":
+            count = f"{one.number}/{one.total} " if one.total else ""
+            print(f"{MARKS[one.state]} {count}{one.step:9} {one.text}", flush=True)
+
+    return said
+
+
+async def listed(args: argparse.Namespace) -> int:
+    """All machines that are known here."""
+    machines = machines_of(args)
+    found = [document(machines, machine) for machine in machines.all()]
+    if args.headless:
+        emit("remotes", {"machines": found})
+        return 0
+    rows = [
+        (
+            one["name"] + (" *" if one["used"] else ""),
+            one["address"],
+            one["gpus"],
+            one["engine"],
+            one["model"] or "–",
+            "ready" if one["ready"] else "not set up: " + ", ".join(one["missing"]),
+        )
+        for one in found
+    ]
+    print_table(("NAME", "ADDRESS", "GPUS", "ENGINE", "MODEL", "STATE"), rows)
+    return 0
+
+
+def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns for people; nothing but the head where there are no rows."""
+    cells = [head, *([one_line(cell, 60) for cell in row] for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
+    for row in cells:
+        pairs = zip(row, widths, strict=True)
+        print("  ".join(cell.ljust(width) for cell, width in pairs).rstrip())
+
+
+async def status(args: argparse.Namespace) -> int:
+    """One machine, as it is now; exit code 3 where it does not answer."""
+    machines = machines_of(args)
+    machine = machines.get(args.name)
+    found = document(machines, machine)
+    async with aclosing(Setup(machines, machine, patience_s=0)) as setup:
+        facts = await look(machines.ssh(machine))
+        found |= {"facts": asdict(facts), "server": await setup.pulse()}
+    if args.headless:
+        emit("remote", found)
+        return 0
+    gpus = [f"GPU {n}: {g.use} % used, {g.used_mb / 1024:.1f} of {g.total_mb / 1024:.0f} GB"
+            for n, g in enumerate(facts.gpus)]  # fmt: skip
+    server = found["server"]
+    lines = [f"{machine.name}: {machine.address}", *facts.lines(), *gpus]
+    lines += [f"engine  {machine.engine}  {machine.model}", f"folder  {machine.root}"]
+    lines += [f"server  {_server_said(server)}"]
+    for line in lines:
+        print(clean(line, 400))
+    return 0
+
+
+def _server_said(server: Mapping[str, Any]) -> str:
+    if not server["running"]:
+        return "does not run"
+    used = server["used_at"]
+    ago = f", last used {age(used, server['now'])} ago" if used else ""
+    return f"runs at port {server['port']} there{ago}"
+
+
+async def log(args: argparse.Namespace) -> int:
+    """The end of a log, of the server there or of the set-up here."""
+    machines = machines_of(args)
+    machine, count = machines.get(args.name), max(1, min(args.lines, 100_000))
+    if args.setup:
+        file = machines.place(machine.name) / LOG
+        text = read_regular(file, 1 << 26).decode("utf-8", "replace") if file.exists() else ""
+    else:
+        async with aclosing(Setup(machines, machine, patience_s=0)) as setup:
+            text = await setup.log(count)
+    lines = clean(text, MOST_LOG).splitlines()[-count:]
+    if args.headless:
+        emit("log", {"name": machine.name, "setup": args.setup, "lines": lines})
+    else:
+        print("\n".join(lines))
+    return 0
+
+
+async def remove(args: argparse.Namespace) -> int:
+    """Undo a set-up, and forget the machine."""
+    guard_of(args).check("remove a machine")
+    require_consent(args)
+    machines = machines_of(args)
+    machine = machines.get(args.name)
+    if machine.pod and not args.forget:
+        fix = f"hud-tui pods terminate {machine.name} ends it, and its costs; or --forget it here"
+        raise HudUsage(f"{machine.name} is rented", fix)
+    what = "forget" if args.forget else f"stop its server, and remove {machine.root} from"
+    await confirm(args, f"{what} {machine.name}?")
+    with machines.alone(machine.name):
+        if not args.forget:
+            async with aclosing(Setup(machines, machine, _watcher(args))) as setup:
+                await setup.undo()
+    machines.forget(machine.name)
+    if args.headless:
+        emit("remote", {"name": machine.name, "removed": not args.forget, "forgotten": True})
+    elif args.forget:
+        tell(f"forgot {machine.name}; {machine.root} may still be there")
+    return 0
+
+
+def document(machines: Machines, machine: Machine) -> dict[str, Any]:
+    """One machine as a document; without its key."""
+    line = machines.line(machine.name)
+    missing = [] if machine.ready else ["set-up"]
+    return {
+        "name": machine.name,
+        "address": str(machine.address),
+        "used": machines.used() == machine.name,
+        "ready": machine.ready,
+        "missing": missing,
+        "engine": machine.engine,
+        "model": machine.model,
+        "gpus": machine.facts.gpu_label,
+        "disk_free": size(machine.facts.free_bytes),
+        "root": machine.root,
+        "url": machine.url,
+        "done": list(machine.done),
+        "secrets": list(machine.secrets),
+        "pod": machine.pod,
+        "added_at": machine.added_at,
+        "line": line,
+    }

@@ -1,0 +1,144 @@
+"""What a machine is and how busy it is: asked by one script, read from ``name=value`` lines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hud_tui.remote.ssh import Ssh
+from hud_tui.rl.text import counted, one_line, size
+
+SCRIPT = """\
+say() { printf '%s=%s\\n' "$1" "$2"; }
+say os "$(uname -s)"; say arch "$(uname -m)"; say home "$HOME"; say user "$(id -un)"
+say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
+say memory_kb "$(sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo 2>/dev/null)"
+say free_kb "$(df -Pk "$HOME" | awk 'NR==2 {print $4}')"
+say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
+PATH="$HOME/.local/bin:$HOME/.cargo/bin:$PATH"
+for tool in uv tmux curl wget git nvcc; do say "$tool" "$(command -v $tool 2>/dev/null)"; done
+say python "$(python3 -V 2>/dev/null)"
+if command -v nvidia-smi >/dev/null 2>&1; then
+  say cuda "$(nvidia-smi | sed -n 's/.*CUDA Version: *\\([0-9.]*\\).*/\\1/p' | head -n 1)"
+  nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,utilization.gpu \
+    --format=csv,noheader,nounits 2>/dev/null | while read -r line; do say gpu "$line"; done
+fi
+if command -v systemctl >/dev/null 2>&1 && systemctl --user show-environment >/dev/null 2>&1
+then say systemd yes; fi
+"""
+MOST_GPUS = 256
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    driver: str
+    total_mb: int
+    used_mb: int
+    use: int
+    """Percent of the last second in which it computed."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found; None and empty where it was not."""
+
+    os: str = ""
+    arch: str = ""
+    home: str = ""
+    user: str = ""
+    boot: str = ""
+    """Differs after each start of the machine."""
+    cores: int | None = None
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    """Of the disk that the home directory is on."""
+    cuda: str = ""
+    """The newest CUDA that the driver supports."""
+    gpus: tuple[Gpu, ...] = ()
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Where uv, tmux, curl … are; the version of python; ``systemd``: whether the user has one."""
+
+    @property
+    def gpu_label(self) -> str:
+        """E.g. ``2×H100``; ``CPU`` without one."""
+        if not self.gpus:
+            return "CPU"
+        name = short_gpu(self.gpus[0].name)
+        return f"{len(self.gpus)}×{name}"
+
+    @property
+    def gpu_bytes(self) -> int:
+        """Memory of all GPUs together."""
+        return sum(gpu.total_mb for gpu in self.gpus) * 2**20
+
+    def lines(self) -> list[str]:
+        """For people, one fact each."""
+        gpus = [f"{gpu.name}, {gpu.total_mb / 1024:.0f} GB" for gpu in self.gpus[:1]]
+        more = f" ×{len(self.gpus)}, driver {self.gpus[0].driver}, CUDA {self.cuda}" if gpus else ""
+        tools = [name for name, where in self.tools.items() if where and name != "python"]
+        return [
+            f"{self.os} {self.arch}, {counted(self.cores or 0, 'core')},"
+            f" {size(self.memory_bytes)} memory, {size(self.free_bytes)} of disk free",
+            gpus[0] + more if gpus else "no NVIDIA GPU",
+            f"{self.tools.get('python') or 'no python3'}; has {', '.join(tools) or 'no tools'}",
+        ]
+
+
+TOOLS = ("uv", "tmux", "curl", "wget", "git", "nvcc", "python", "systemd")
+
+
+def short_gpu(name: str) -> str:
+    """A GPU's name without its maker and its memory: ``NVIDIA H100 80GB HBM3`` is ``H100``."""
+    words = [word for word in name.replace("-", " ").replace("_", " ").split() if word]
+    kept = [word for word in words if word not in ("NVIDIA", "GeForce", "Tesla")]
+    bare = [word for word in kept if not word.endswith("GB") and word not in ("PCIe", "HBM3")]
+    return one_line(" ".join(bare[:2] if bare[:1] == ["RTX"] else bare[:1]) or name, 20)
+
+
+async def look(ssh: Ssh) -> Facts:
+    """Ask a machine.
+
+    Raises:
+        HudError: As `Ssh.check`.
+    """
+    return read_facts(await ssh.check(SCRIPT))
+
+
+def read_facts(text: str) -> Facts:
+    """Facts from what the script prints; what is not as expected is left out."""
+    found: dict[str, str] = {}
+    gpus: list[Gpu] = []
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if name == "gpu" and len(gpus) < MOST_GPUS:
+            gpus += _gpu(value)
+        elif equals:
+            found[name] = one_line(value.strip(), 400)
+    memory, free = _number(found.get("memory_kb")), _number(found.get("free_kb"))
+    return Facts(
+        **{name: found.get(name, "") for name in ("os", "arch", "home", "user", "boot", "cuda")},
+        cores=_number(found.get("cores")),
+        memory_bytes=None if memory is None else memory * 1024,
+        free_bytes=None if free is None else free * 1024,
+        gpus=tuple(gpus),
+        tools={name: found.get(name, "") for name in TOOLS},
+    )
+
+
+def _gpu(line: str) -> list[Gpu]:
+    words = [word.strip() for word in line.split(",")]
+    if len(words) != 5:
+        return []
+    total, used, use = (_number(word) or 0 for word in words[2:])
+    return [Gpu(one_line(words[0], 60), one_line(words[1], 30), total, used, use)]
+
+
+def _number(text: str | None) -> int | None:
+    text = (text or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+
+
+def facts_of(document: Mapping[str, Any]) -> Facts:
+    """Facts as they were written to a file."""
+    gpus = tuple(Gpu(**gpu) for gpu in document.get("gpus", ()))
+    return Facts(**{**document, "gpus": gpus})

@@ -1,0 +1,721 @@
+"""Setting a machine up, step by step, and undoing it.
+
+A step has a check, which says whether it is done already, and what does it. What may take long
+runs as a job of the machine's own, which a broken line does not end: it is started once, under an
+id that is written down here before, and its log is read from where reading stopped. So a set-up
+can be cut anywhere and be resumed.
+"""
+
+import asyncio
+import base64
+import os
+import re
+import secrets as random
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, Literal, TypeVar
+
+from hud_tui.errors import HudError, HudMalformed, HudUsage
+from hud_tui.remote.engines import Engine, choose_engine, choose_model, find_engine
+from hud_tui.remote.facts import look
+from hud_tui.remote.machines import LOG, MACHINE, Machine, Machines
+from hud_tui.remote.ssh import (
+    PATIENCE_S,
+    Address,
+    Said,
+    ScriptFailed,
+    patient,
+    quote,
+    script_failed,
+)
+from hud_tui.rl.text import clean, one_line, size
+from hud_tui.storage import open_or_make, write_atomic
+
+T = TypeVar("T")
+State = Literal["check", "do", "log", "done", "there", "failed", "undone"]
+UV_INSTALLER = "https://astral.sh/uv/0.9.11/install.sh"
+SENDABLE = ("HF_TOKEN", "WANDB_API_KEY", "HUD_API_KEY", "PRIME_API_KEY")
+"""Secrets that may be sent to a machine, where they are named."""
+POLL_S, SLOW_POLL_S = 0.2, 2.0
+"""Between two looks at a job: at first, and once it has said nothing for a while."""
+QUIET_S = 60
+"""Longer than a job that waits may say nothing."""
+PIECE = 200_000
+"""Bytes of a job's log that are read at once."""
+TOKENIZER = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"),
+)
+"""Files of a model that the service here needs: it renders and reads tokens itself."""
+LARGEST_FILE = 64_000_000
+
+
+@dataclass(frozen=True)
+class StepSaid:
+    """Something that a step says."""
+
+    step: str
+    state: State
+    text: str = ""
+    number: int = 0
+    """Of the step, from 1."""
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of a set-up."""
+
+    name: str
+    about: str
+    """What it does, for people, e.g. ``install uv``."""
+    check: str
+    """A script that succeeds where nothing is to be done; empty: it is done each time."""
+    do: str
+    job: bool = False
+    """Whether it may take long, and runs as a job there. A job's script holds no secret."""
+    timeout_s: float = 60.0
+    """Longest that it takes; of a job, longest that it says nothing."""
+
+
+# Scripts that several steps need.
+
+
+ALIVE = """\
+boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; }
+alive() {  # whether the process PID-BOOT that a link names runs since this start of the machine
+  was=$(readlink "$1" 2>/dev/null) || return 1
+  [ "${was#*@}" = "$(boot)" ] && kill -0 "${was%%@*}" 2>/dev/null
+}
+"""
+SERVE = """\
+#!/bin/sh
+# Keeps the server running; made by hud-tui, which ends it by the file "stop" and a signal.
+. "$(dirname "$0")/names"
+umask 077; cd "$R" || exit 1
+ln -s "$$@$(boot)" "$R/loop" 2>/dev/null || {
+  alive "$R/loop" && exit 0
+  rm -f "$R/loop"; ln -s "$$@$(boot)" "$R/loop" || exit 1
+}
+[ -f "$R/secrets" ] && { set -a; . "$R/secrets"; set +a; }
+export HUD_TUI_SERVER_KEY="$R/key" HUD_TUI_SERVER_USED="$R/used" HF_HOME="$R/hf"
+free() { "$ENV/bin/python" -c 'import socket, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+try: s.bind(("127.0.0.1", int(sys.argv[1])))
+except OSError: s = socket.socket(); s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])' "$1"; }
+group=; command -v setsid >/dev/null 2>&1 && group=setsid
+trap 'kill -TERM ${group:+-}"$(cat "$R/server.pid")" 2>/dev/null' TERM
+pause=1
+while [ ! -e "$R/stop" ]; do
+  began=$(date +%s)
+  PORT=$(free "$(cat "$R/port" 2>/dev/null || echo 0)") || PORT=0
+  echo "$PORT" > "$R/port.part" && mv "$R/port.part" "$R/port"
+  [ "$(wc -c < "$R/server.log" 2>/dev/null || echo 0)" -gt 50000000 ] &&
+    mv "$R/server.log" "$R/server.log.1"
+  $group sh "$R/server.sh" "$PORT" >> "$R/server.log" 2>&1 </dev/null &
+  child=$!; echo "$child" > "$R/server.pid"
+  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
+  [ -e "$R/stop" ] && break
+  [ $(($(date +%s) - began)) -gt 60 ] && pause=1
+  echo "hud-tui: the server ended with exit code $code; again in $pause s" >> "$R/server.log"
+  sleep "$pause"; [ "$pause" -lt 60 ] && pause=$((pause * 2))
+done
+rm -f "$R/loop" "$R/server.pid"
+"""
+START = """\
+alive "$R/loop" && { echo "it runs already"; exit 0; }
+rm -f "$R/stop"
+case $SUPERVISOR in
+tmux) tmux -L hud-tui kill-session -t "=$SESSION" 2>/dev/null
+  tmux -L hud-tui new-session -d -s "$SESSION" "exec sh '$R/serve.sh'" || exit 1 ;;
+systemd) loginctl enable-linger 2>/dev/null
+  systemd-run --user --quiet --collect --unit="$SESSION" sh "$R/serve.sh" || exit 1 ;;
+*) if command -v setsid >/dev/null 2>&1; then setsid nohup sh "$R/serve.sh" >/dev/null 2>&1 &
+  else nohup sh "$R/serve.sh" >/dev/null 2>&1 & fi ;;
+esac
+n=0; until alive "$R/loop" && [ -s "$R/port" ]; do
+  n=$((n + 1)); [ $n -gt 100 ] && { echo "it did not start" >&2; exit 1; }; sleep 0.1
+done
+echo "in $SUPERVISOR, port $(cat "$R/port")"
+"""
+STOP = """\
+[ -d "$R" ] || exit 0
+: > "$R/stop"
+pid=$(cat "$R/server.pid" 2>/dev/null)
+if alive "$R/loop"; then
+  was=$(readlink "$R/loop"); kill -TERM "${was%%@*}" 2>/dev/null
+  n=0; while alive "$R/loop"; do
+    n=$((n + 1)); [ $n -eq 150 ] && kill -KILL -"$pid" "$pid" 2>/dev/null
+    [ $n -gt 200 ] && { echo "its server does not end" >&2; exit 1; }; sleep 0.1
+  done
+fi
+tmux -L hud-tui kill-session -t "=$SESSION" 2>/dev/null
+for job in "$R"/jobs/*/job; do [ -L "$job" ] && alive "$job" && {
+  was=$(readlink "$job"); kill -TERM -"${was%%@*}" "${was%%@*}" 2>/dev/null; }; done
+exit 0
+"""
+HEALTH = """\
+n=0; while :; do
+  alive "$R/loop" || { echo "the server does not run"; tail -n 20 "$R/server.log"; exit 1; }
+  PORT=$(cat "$R/port")
+  if "$ENV/bin/python" -c 'import sys, urllib.error, urllib.request
+try: urllib.request.urlopen(sys.argv[1], timeout=5)
+except urllib.error.HTTPError as error: sys.exit(error.code >= 500)
+except OSError: sys.exit(1)' "http://127.0.0.1:$PORT$HEALTH"; then
+    echo "it answers at port $PORT after $n s"; exit 0
+  fi
+  [ $((n % 10)) -eq 0 ] && { echo "waiting for the server, $n s"; tail -n 1 "$R/server.log"; }
+  n=$((n + 1)); [ $n -gt "$START_S" ] && { tail -n 20 "$R/server.log"; exit 1; }
+  sleep 1
+done
+"""
+UV = f"""\
+command -v uv >/dev/null 2>&1 && exit 0
+mkdir -p "$R/bin"
+if command -v curl >/dev/null 2>&1; then get='curl -LsSf'
+elif command -v wget >/dev/null 2>&1; then get='wget -qO-'
+else echo "neither curl nor wget is there to fetch uv" >&2; exit 1; fi
+$get {UV_INSTALLER} > "$R/bin/install-uv.part" || exit 1
+UV_INSTALL_DIR="$R/bin" UV_NO_MODIFY_PATH=1 sh "$R/bin/install-uv.part" || exit 1
+rm -f "$R/bin/install-uv.part"; uv --version
+"""
+HUB = """\
+export HF_HOME="$R/hf"
+"$ENV/bin/hf" download "$MODEL" --quiet || exit 1
+"""
+HUB_THERE = 'HF_HOME="$R/hf" HF_HUB_OFFLINE=1 "$ENV/bin/hf" download "$MODEL" >/dev/null 2>&1'
+FOLDER_THERE = '[ -f "$MODEL/config.json" ]'
+NO_FOLDER = 'echo "$MODEL on the machine holds no model: config.json is missing" >&2; exit 1'
+MODEL_FOLDER = """\
+case $MODEL in /*) echo "$MODEL" ;;
+*) HF_HOME="$R/hf" HF_HUB_OFFLINE=1 "$ENV/bin/hf" download "$MODEL" 2>/dev/null | tail -n 1 ;; esac
+"""
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model is a folder of the machine's, not a name on the Hub."""
+    return model.startswith("/")
+
+
+def steps_of(machine: Machine, engine: Engine, package: str = "") -> list[Step]:
+    """Everything that a machine needs, in order.
+
+    Args:
+        machine: With its facts.
+        engine: What is set up.
+        package: Installed instead of the engine's own requirement.
+    """
+    given = f"PACKAGE={quote(package or engine.package)}\n"
+    made = [
+        Step("uv", "install uv, which installs Python and packages", "command -v uv", UV, job=True),
+        Step(
+            "python",
+            f"make a Python {engine.python} environment",
+            '[ -x "$ENV/bin/python" ]',
+            f'rm -rf "$ENV"; uv venv --quiet --python {quote(engine.python)} "$ENV"',
+            job=True,
+        ),
+        Step(
+            "engine",
+            f"install {package or engine.package}",
+            engine.installed,
+            f"{given}{engine.install}",
+            job=True,
+            timeout_s=1800,
+        ),
+    ]
+    own = Step(
+        "engine",
+        f"find the engine in {machine.env}",
+        engine.installed,
+        f'echo "{engine.name} is not installed in $ENV" >&2; exit 1',
+    )
+    return [
+        Step("folder", f"make {machine.root}", '[ -d "$R/jobs" ]', _FOLDER),
+        Step("files", "write its key, secrets and commands, readable by their owner only", "", ""),
+        *([own] if machine.env else made),
+        *([_weights(machine.model)] if engine.weights else []),
+        Step("server", f"start the server, by {machine.supervisor}", 'alive "$R/loop"', START),
+        Step("health", "wait until it answers", "", HEALTH, True, engine.start_s + QUIET_S),
+        *([_TOKENIZER] if engine.weights else []),
+    ]
+
+
+_TOKENIZER = Step("tokenizer", "copy the model's tokenizer and config here", "", MODEL_FOLDER)
+_FOLDER = 'mkdir -p "$R/jobs" "$R/state" && chmod 700 "$R" "$R/state" && echo "$R"'
+
+
+def _weights(model: str) -> Step:
+    if is_folder(model):
+        return Step("weights", f"find {model}", FOLDER_THERE, NO_FOLDER)
+    about = f"fetch {model} from the Hub"
+    return Step("weights", about, HUB_THERE, HUB, job=True, timeout_s=1800)
+
+
+def choose_supervisor(tools: Mapping[str, str]) -> str:
+    """What keeps the server running there, by what was found."""
+    return "tmux" if tools.get("tmux") else "systemd" if tools.get("systemd") else "nohup"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a machine is to be set up; empty: what fits what is found there."""
+
+    name: str = ""
+    engine: str = ""
+    model: str = ""
+    root: str = ""
+    env: str = ""
+    pod: str = ""
+
+
+async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
+    """A machine as it is to be set up: what is known of it, or what is found there now.
+
+    Nothing is changed there. A machine that is known already keeps its engine, model and folder.
+
+    Raises:
+        HudUsage: A wish does not fit it.
+        HudError: It cannot be reached, or asked.
+    """
+    name = wish.name or name_of(address)
+    place = machines.place(name)
+    ssh = machines.ssh_to(address)
+    facts = await look(ssh)
+    if (place / MACHINE).exists():
+        known = machines.get(name)
+        _same(known, address, wish)
+        return replace(known, facts=facts)
+    if facts.os not in ("Linux", "Darwin") or not facts.home.startswith("/"):
+        raise HudUsage(f"{address}: neither Linux nor macOS ({facts.os or 'no answer'})")
+    engine = find_engine(wish.engine or choose_engine(facts))
+    if engine.needs_gpu and not facts.gpus:
+        raise HudUsage(
+            f"{engine.name} needs an NVIDIA GPU, and {address} has none that nvidia-smi shows",
+            "--engine skyrl-cpu, for small models",
+        )
+    return Machine(
+        name,
+        address,
+        engine.name,
+        wish.model or choose_model(engine, facts),
+        root=_absolute(wish.root, facts.home) or f"{facts.home}/.hud-tui/{name}",
+        env=_absolute(wish.env, facts.home),
+        local_port=free_port(),
+        supervisor=choose_supervisor(facts.tools),
+        facts=facts,
+        added_at=time(),
+        pod=wish.pod,
+    )
+
+
+def _same(known: Machine, address: Address, wish: Wish) -> None:
+    """Raises HudUsage: the machine of this name is another, or set up otherwise."""
+    fix = f"choose another --name, or hud-tui remote remove {known.name} first"
+    if known.address != address and not known.pod:
+        raise HudUsage(f"{known.name} is {known.address} already", fix)
+    for what in ("engine", "model", "root", "env"):
+        wanted, has = getattr(wish, what), getattr(known, what)
+        if wanted and wanted.rstrip("/") != has and not wanted.startswith("~"):
+            raise HudUsage(f"{known.name} has the {what} {has or 'of its own'} already", fix)
+
+
+def _absolute(path: str, home: str) -> str:
+    """A path there. Raises HudUsage: it is relative, or has characters that shells act on."""
+    whole = f"{home}{path[1:]}" if path[:2] in ("~", "~/") else path
+    bare = whole.rstrip("/")
+    if path and (not bare.startswith("/") or not bare.isprintable() or "'" in bare):
+        raise HudUsage(f"not a folder's absolute path on the machine: {one_line(path, 80)}")
+    return bare
+
+
+def name_of(address: Address) -> str:
+    """A machine's name from its address, e.g. ``gpubox`` for ``me@gpubox.lab``."""
+    bare = address.host.rpartition("@")[2].strip("[]")
+    name = bare if re.fullmatch(r"[\d.:]+", bare) else bare.partition(".")[0]
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:63] or "machine"
+
+
+def free_port() -> int:
+    """A port of this machine's loopback that nobody listens on."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def secret_values(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The secrets that are to be sent, by name.
+
+    Raises:
+        HudUsage: One may not be sent, is not set, or cannot be written.
+    """
+    values = {}
+    for name in names:
+        if name not in SENDABLE:
+            raise HudUsage(f"{one_line(name, 40)} is not sent", f"--send {', '.join(SENDABLE)}")
+        value = variables.get(name, "").strip()
+        if not value or not value.isascii() or not value.isprintable():
+            raise HudUsage(f"{name} is not set here", f"export {name}=…, or leave out --send")
+        values[name] = value
+    return values
+
+
+class Setup:
+    """The set-up of one machine, as far as it is; each call goes on from there."""
+
+    def __init__(
+        self,
+        machines: Machines,
+        machine: Machine,
+        tell: Callable[[StepSaid], None] = lambda said: None,
+        package: str = "",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """
+        Args:
+            machines: Where it is written down.
+            machine: What is known of it; its name need not be known yet.
+            tell: Told what each step does.
+            package: Installed instead of the engine's own requirement.
+            patience_s: How long the machine may be away at a time.
+        """
+        self.machine, self.engine = machine, find_engine(machine.engine)
+        self._machines, self._tell, self._package = machines, tell, package
+        self._patience_s, self._ssh = patience_s, machines.ssh(machine)
+        self._at = StepSaid("", "check")
+
+    async def run(self, values: Mapping[str, str]) -> Machine:
+        """Do what is not done yet, and say it; the machine, ready to be used.
+
+        Args:
+            values: The secrets that go there, by name.
+
+        Raises:
+            HudError: A step failed; what is done stays done, and `run` goes on from there.
+        """
+        steps = steps_of(self.machine, self.engine, self._package)
+        names = [step.name for step in steps]
+        self._keep(replace(self.machine, done=tuple(n for n in self.machine.done if n in names)))
+        for number, step in enumerate(steps, 1):
+            self._at = StepSaid(step.name, "check", step.about, number, len(steps))
+            self._say("check", step.about)
+            try:
+                await self._do(step, values)
+            except HudError as error:
+                self._say("failed", error.message)
+                raise
+        return self.machine
+
+    async def plan(self) -> list[tuple[Step, bool]]:
+        """Each step, and whether it is done already; nothing is changed.
+
+        Raises:
+            HudUsage: The disk has no room for what is to be installed.
+        """
+        steps = steps_of(self.machine, self.engine, self._package)
+        checks = [f"if ( {one.check or 'false'}\n) >/dev/null 2>&1; then echo y; else echo n; fi"
+                  for one in steps]  # fmt: skip
+        answers = (await self._direct("\n".join(checks))).split()
+        if len(answers) != len(steps):
+            raise HudMalformed(f"{self.machine.address}: its shell answers otherwise than POSIX's")
+        planned = [(step, answer == "y") for step, answer in zip(steps, answers, strict=True)]
+        self._check_disk({step.name for step, there in planned if not there})
+        return planned
+
+    def _check_disk(self, missing: Set[str]) -> None:
+        free, model = self.machine.facts.free_bytes, self.machine.model
+        needed = self.engine.disk_bytes if {"engine", "python"} <= missing else 0
+        needed += weight_bytes(model) if "weights" in missing and not is_folder(model) else 0
+        if free is not None and free < needed:
+            raise HudUsage(
+                f"{self.machine.name}: {size(free)} of disk free, and about {size(needed)} needed",
+                "free some, or choose another disk: --root /DISK/hud-tui",
+            )
+
+    async def undo(self) -> None:
+        """Stop the server there, and remove everything that was put there."""
+        self._at = StepSaid("undo", "check")
+        self._say("do", "stop the server")
+        await self._direct(STOP, timeout_s=90)
+        await self._direct(_REMOVE, timeout_s=600)
+        self._say("undone", f"removed {self.machine.root}")
+
+    async def start(self) -> str:
+        """Start the server there where it does not run; what was done."""
+        return (await self._direct(START)).strip()
+
+    async def stop(self) -> None:
+        """Stop the server there; what it saved stays."""
+        await self._direct(STOP, timeout_s=90)
+
+    async def port(self) -> int:
+        """Of the server, on the loopback there. Raises HudMalformed: it has none."""
+        text = (await self._direct('cat "$R/port"')).strip()
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 2**16):
+            raise HudMalformed(f"{self.machine.name}: the server has no port", "see its log")
+        return int(text)
+
+    async def pulse(self) -> dict[str, Any]:
+        """Whether the server runs, where, and when it was last called (Unix seconds)."""
+        found = dict(
+            line.partition("=")[::2] for line in (await self._direct(_PULSE)).splitlines() if line
+        )
+        numbers = {name: int(text) if text.isdigit() else None for name, text in found.items()}
+        return {
+            "running": found.get("running") == "yes",
+            "port": numbers.get("port"),
+            "used_at": numbers.get("used"),
+            "now": numbers.get("now"),
+            "free_kb": numbers.get("free"),
+            "gpus": [one for one in found.get("gpus", "").split(";") if one],
+        }
+
+    async def aclose(self) -> None:
+        """End the connection; what runs there goes on."""
+        await self._ssh.aclose()
+
+    async def log(self, lines: int) -> str:
+        """The end of the server's log."""
+        return clean(await self._direct(f'tail -n {lines} "$R/server.log"'))
+
+    async def _do(self, step: Step, values: Mapping[str, str]) -> None:
+        own = {"files": lambda: self._write_files(values), "tokenizer": self._fetch_tokenizer}
+        known = self.machine.job.get(step.name)
+        if step.check and known is None and (await self._run(step.check)).code == 0:
+            self._say("there", step.about)
+            self._keep(self.machine.with_done(step.name))
+            return
+        self._say("do", step.about)
+        if step.name in own:
+            said = await own[step.name]()
+        else:
+            said = (
+                await self._job(step) if step.job else await self._direct(step.do, step.timeout_s)
+            )
+        if step.name == "health":
+            self._keep(replace(self.machine, port=await self.port()))
+        self._keep(self.machine.with_done(step.name))
+        lines = [line for line in said.strip().splitlines() if line.strip()]
+        self._say("done", one_line(lines[-1] if lines else step.about, 300))
+
+    async def _write_files(self, values: Mapping[str, str]) -> str:
+        """Write everything that jobs and the server read there."""
+        await self._agree_on_key()
+        files = {"names": self._names(), "serve.sh": SERVE, "server.sh": self._server()}
+        if self.engine.name.startswith("skyrl"):
+            files["skyrl_server.py"] = Path(__file__).with_name("skyrl_server.py").read_text()
+        if values:
+            lines = [f"{name}={quote(value)}" for name, value in values.items()]
+            files["secrets"] = "\n".join(lines)
+        files["key"] = self._machines.key(self.machine.name, KEYS[self.engine.speaks])
+        script = "umask 077\n" + "".join(map(_written, files, files.values()))
+        if self.engine.speaks == "hud":
+            script += '[ -f "$R/state/service.key" ] || cp "$R/key" "$R/state/service.key"\n'
+        await self._direct(script)
+        names = dict.fromkeys((*self.machine.secrets, *values))
+        self._keep(replace(self.machine, secrets=tuple(names)))
+        return f"{len(files)} files" + (f", with {', '.join(values)}" if values else "")
+
+    async def _agree_on_key(self) -> None:
+        """Take over the key of a server that was set up from elsewhere."""
+        found = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
+        if found.startswith(tuple(KEYS.values())) and found.isascii() and found.isprintable():
+            self._machines.set_key(self.machine.name, found[:200])
+
+    def _server(self) -> str:
+        """The script that is the server's process."""
+        return f'. "$(dirname "$0")/names"\nPORT=$1\nexec {self.engine.serve(self.machine)}\n'
+
+    def _names(self) -> str:
+        """What every script there knows."""
+        machine = self.machine
+        env = machine.env or f"{machine.root}/env"
+        session = "hud-tui-" + machine.name.replace(".", "-")
+        given = {"R": machine.root, "ENV": env, "MODEL": machine.model, "SESSION": session}
+        given |= {"SUPERVISOR": machine.supervisor, "HEALTH": self.engine.health}
+        lines = [f"{name}={quote(value)}" for name, value in given.items()]
+        path = 'PATH="$R/bin:$HOME/.local/bin:$HOME/.cargo/bin:$PATH"'
+        return "\n".join([*lines, f"START_S={self.engine.start_s}", path, ALIVE])
+
+    async def _job(self, step: Step) -> str:
+        """Run a job there to its end; its log.
+
+        Raises:
+            ScriptFailed: It failed, or said nothing for too long.
+        """
+        id_ = self.machine.job.get(step.name) or self._new_job(step)
+        offset, said, heard, gone = 0, "", monotonic(), 0
+        await self._direct(_start_job(id_, step.do))
+        while True:
+            state, piece, count = _progress(await self._direct(_poll(id_, offset)))
+            if count:
+                offset, heard = offset + count, monotonic()
+                said = (said + piece)[-20_000:]
+                self._tell_log(piece)
+            if state.startswith("rc ") and not count:
+                break
+            gone = gone + 1 if state == "gone" else 0
+            if gone > GONE:  # the machine was started anew, or somebody killed it
+                self._forget_job(step)
+                return await self._job(step)
+            silent = monotonic() - heard
+            if silent > step.timeout_s:
+                self._forget_job(step)
+                raise ScriptFailed(f"{step.about}: nothing said for {silent:.0f} s", "see its log")
+            if not count:
+                await asyncio.sleep(POLL_S if silent < 10 else SLOW_POLL_S)
+        self._forget_job(step)
+        code = int(state.removeprefix("rc ") or 1)
+        if code:
+            raise script_failed(f"{step.about}, on {self.machine.name}", said, code)
+        await self._direct(f'rm -rf "$R/jobs/{id_}"')
+        return said
+
+    def _new_job(self, step: Step) -> str:
+        id_ = f"{step.name}.{random.token_hex(4)}"
+        self._keep(replace(self.machine, job={**self.machine.job, step.name: id_}))
+        return id_
+
+    def _forget_job(self, step: Step) -> None:
+        left = {name: id_ for name, id_ in self.machine.job.items() if name != step.name}
+        self._keep(replace(self.machine, job=left))
+
+    async def _fetch_tokenizer(self) -> str:
+        """Copy the model's small files here, so that the service here can render and read."""
+        folder = (await self._direct(MODEL_FOLDER)).strip().rpartition("\n")[2]
+        place = model_files(self._machines.place(self.machine.name), self.machine.model)
+        count = 0
+        for name in TOKENIZER:
+            source = quote(f"{folder}/{name}")
+            text = await self._direct(
+                f'[ -f {source} ] && [ "$(wc -c < {source})" -le {LARGEST_FILE} ]'
+                f" && base64 < {source} || true",
+                timeout_s=300,
+            )
+            if text.strip():
+                write_atomic(place / name, base64.b64decode("".join(text.split())))
+                count += 1
+        if not count:
+            raise ScriptFailed(f"{folder} on {self.machine.name} holds no tokenizer")
+        return f"{count} files"
+
+    async def _run(self, script: str) -> Said:
+        return await self._patient(lambda: self._ssh.run(f"{self._names()}\n{script}"))
+
+    async def _direct(self, script: str, timeout_s: float = 60.0) -> str:
+        """Run a short script, again where the line breaks; what it printed."""
+        whole = f"{self._names()}\n{script}"
+        return await self._patient(lambda: self._ssh.check(whole, timeout_s))
+
+    async def _patient(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await patient(call, lambda text: self._say("log", text), self._patience_s)
+
+    def _keep(self, machine: Machine) -> None:
+        if machine != self.machine:
+            self.machine = self._machines.write(machine)
+
+    def _say(self, state: State, text: str) -> None:
+        self._tell(replace(self._at, state=state, text=one_line(text, 400)))
+        self._log(f"[{self._at.step}] {state}: {text}")
+
+    def _tell_log(self, piece: str) -> None:
+        """Pass on what a job printed: all of it to the log, its last line to who watches."""
+        lines = [line.rpartition("\r")[2] for line in piece.splitlines()]
+        self._log("\n".join(lines))
+        if last := next((line for line in reversed(lines) if line.strip()), ""):
+            self._tell(replace(self._at, state="log", text=one_line(last, 400)))
+
+    def _log(self, text: str) -> None:
+        file = self._machines.place(self.machine.name) / LOG
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(open_or_make(file, os.O_APPEND), "a", encoding="utf-8") as log:
+            if log.tell() < MOST_LOG:
+                log.write(clean(text, PIECE) + "\n")
+
+
+KEYS = {"tinker": "tml-", "hud": "hud-local-"}
+"""How the keys of each kind of server begin."""
+MOST_LOG = 20_000_000
+"""Bytes of a set-up's log."""
+GONE = 10
+"""Looks that find no trace of a job, one after another, until it counts as gone."""
+_REMOVE = """\
+if [ -e "$R" ]; then
+  [ -f "$R/names" ] || { echo "$R was not made by hud-tui: remove it by hand" >&2; exit 1; }
+  rm -rf "$R"
+fi
+"""
+_PULSE = """\
+if alive "$R/loop"; then echo running=yes; else echo running=no; fi
+echo "port=$(cat "$R/port" 2>/dev/null)"
+for file in "$R/used" "$R"/state/service.db-wal; do
+  [ -e "$file" ] && { stat -c %Y "$file" 2>/dev/null || stat -f %m "$file"; }
+done | sort -n | tail -n 1 | sed 's/^/used=/'
+echo "now=$(date +%s)"
+echo "free=$(df -Pk "$R" | awk 'NR==2 {print $4}')"
+command -v nvidia-smi >/dev/null 2>&1 && echo "gpus=$(nvidia-smi \
+  --query-gpu=utilization.gpu,memory.used,memory.total --format=csv,noheader,nounits |
+  tr '\\n' ';')"
+:
+"""
+_BILLIONS = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)B\b", re.IGNORECASE)
+
+
+def weight_bytes(model: str) -> int:
+    """About what a model's weights take, by the size in its name: two bytes a parameter."""
+    found = _BILLIONS.search(model)
+    return int(float(found[1]) * 2.2e9) if found else 2 * 10**9
+
+
+def model_files(folder: Path, model: str) -> Path:
+    """Where a machine's folder here keeps the tokenizer of a model."""
+    return folder / "models" / model.strip("/").replace("/", "--")
+
+
+def _written(name: str, text: str) -> str:
+    """The script that writes a file whole, or not at all; its mode is the umask's."""
+    end = f"EOF-{random.token_hex(8)}"
+    part = f'"$R/{name}.part"'
+    return f"cat > {part} <<'{end}' && mv {part} \"$R/{name}\" || return 1\n{text}\n{end}\n"
+
+
+def _start_job(id_: str, script: str) -> str:
+    """The script that starts a job, once: whoever makes its folder starts it."""
+    body = (
+        f'. "$(dirname "$0")/../../names"; J="$R/jobs/{id_}"; cd "$R" || exit 1\n'
+        'ln -s "$$@$(boot)" "$J/job" || exit 1\n'
+        '[ -f "$R/secrets" ] && { set -a; . "$R/secrets"; set +a; }\n'
+        f'job() {{\n{script}\n}}\n(job) > "$J/log" 2>&1 </dev/null\n'
+        'echo $? > "$J/rc.part"; mv "$J/rc.part" "$J/rc"\n'
+    )
+    return (
+        f'J="$R/jobs/{id_}"; umask 077\nmkdir "$J" 2>/dev/null || return 0\n'
+        f"{_written(f'jobs/{id_}/run', body)}"
+        "group=; command -v setsid >/dev/null 2>&1 && group=setsid\n"
+        '$group nohup sh "$J/run" >/dev/null 2>&1 </dev/null &\n'
+    )
+
+
+def _poll(id_: str, offset: int) -> str:
+    """The script that says how a job is, and what it printed since `offset`."""
+    return (
+        f'J="$R/jobs/{id_}"\n'
+        'if [ -f "$J/rc" ]; then state="rc $(cat "$J/rc")"\n'
+        'elif alive "$J/job"; then state=alive\n'
+        'elif [ -f "$J/rc" ]; then state="rc $(cat "$J/rc")"; else state=gone; fi\n'
+        'echo "$state"; [ -f "$J/log" ] || exit 0\n'
+        f'tail -c +{offset + 1} "$J/log" | head -c {PIECE} > "$J/piece.$$"\n'
+        'wc -c < "$J/piece.$$"; cat "$J/piece.$$"; rm -f "$J/piece.$$"\n'
+    )
+
+
+def _progress(text: str) -> tuple[str, str, int]:
+    """A job's state, what it printed, and how many bytes that is."""
+    state, _, rest = text.partition("\n")
+    count, _, piece = rest.partition("\n")
+    number = count.strip()
+    return state.strip(), piece, int(number) if number.isdigit() else 0

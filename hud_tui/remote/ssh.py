@@ -1,0 +1,394 @@
+"""OpenSSH's own client: scripts over stdin, one shared connection, tunnels, typed errors.
+
+The user's configuration, agent, jump hosts and known hosts apply. Nothing that is secret is ever
+in a command line: scripts, and the secrets in them, travel over stdin.
+
+Source: ssh(1), ssh_config(5) of OpenSSH 9; ssh exits with 255 for its own failures.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TypeVar
+
+from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.rl.text import clean, one_line
+
+CONNECT_S = 10
+ALIVE_S, ALIVE_COUNT = 5, 3
+"""A connection that says nothing is asked so often, and given up after so many times."""
+PERSIST_S = 60
+"""The shared connection ends when nothing has used it for so long."""
+MOST_BYTES = 1 << 20
+"""Of one answer; what is beyond is not read."""
+DONE = "@hud-tui-done"
+"""Begins the last line of a script's output, so that an answer that was cut is known as such."""
+SSH_FAILED = 255
+
+
+class LineLost(HudUnreachable):
+    """The connection broke, or the host does not answer: trying again may help."""
+
+    kind = "line_lost"
+
+
+class HostKeyChanged(HudError):
+    """The host's key is not the one that is known: another machine, or somebody in between."""
+
+    exit_code = 4
+    kind = "host_key"
+
+
+class SshDenied(HudError):
+    """The host does not let this user in."""
+
+    exit_code = 4
+    kind = "unauthorized"
+
+
+class ScriptFailed(HudError):
+    """A script ended with an error on the other machine."""
+
+    kind = "script_failed"
+
+    def __init__(self, message: str, hint: str = "", said: str = "", code: int = 1) -> None:
+        """`said`: the end of what it printed; `code`: its exit code."""
+        super().__init__(message, hint)
+        self.said, self.code = said, code
+
+
+_HOST = re.compile(r"(?:[A-Za-z0-9_.+-]+@)?[A-Za-z0-9_.:%\[\]-]+")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a machine is, as ssh is told."""
+
+    host: str
+    """Anything that ``ssh HOST`` understands: an alias, a name, ``user@name``."""
+    port: int | None = None
+    """None: what ssh's configuration says."""
+    key: str | None = None
+    """Identity file; None: what ssh's configuration and the agent offer."""
+    rented: bool = False
+    """A pod: its host key is new, and is accepted once into a known_hosts file of our own."""
+
+    def __post_init__(self) -> None:
+        if not _HOST.fullmatch(self.host) or self.host.startswith("-"):
+            raise HudUsage(f"not a host that ssh understands: {one_line(self.host, 80)}")
+        if self.port is not None and not 0 < self.port < 2**16:
+            raise HudUsage(f"not a port: {self.port}", "ports are 1 to 65535")
+
+    def __str__(self) -> str:
+        return self.host if self.port is None else f"{self.host} -p {self.port}"
+
+
+def read_address(text: str, key: str | None = None, rented: bool = False) -> Address:
+    """An address as it is written: ``HOST`` or ``HOST -p N``.
+
+    Raises:
+        HudUsage: It is neither.
+    """
+    words = text.split()
+    if len(words) == 3 and words[1] == "-p" and words[2].isascii() and words[2].isdigit():
+        return Address(words[0], int(words[2][:6]), key, rented)
+    if len(words) != 1:
+        raise HudUsage(f"not an ssh address: {one_line(text, 80)}", "HOST, or HOST -p PORT")
+    return Address(words[0], None, key, rented)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a script printed, whole."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Ssh:
+    """Runs scripts on one machine, over one shared connection."""
+
+    def __init__(self, address: Address, known_hosts: Path, config: Path | None = None) -> None:
+        """
+        Args:
+            address: The machine.
+            known_hosts: Our own file, for rented machines only.
+            config: Another ssh_config than the user's.
+        """
+        self.address, self._known_hosts, self._config = address, known_hosts, config
+
+    def command(self, *options: str, shared: bool = True) -> list[str]:
+        """The command line up to the host; `shared`: by the one connection."""
+        given = {
+            "BatchMode": "yes",
+            "ConnectTimeout": CONNECT_S,
+            "ServerAliveInterval": ALIVE_S,
+            "ServerAliveCountMax": ALIVE_COUNT,
+            "RemoteCommand": "none",
+            "RequestTTY": "no",
+            "PermitLocalCommand": "no",
+            "ForwardAgent": "no",
+            "ForwardX11": "no",
+            **self._sharing(shared),
+        }
+        if self.address.rented:
+            given |= {"StrictHostKeyChecking": "accept-new", "HashKnownHosts": "no"}
+            given |= {"UserKnownHostsFile": _quoted(self._known_hosts)}
+        words = ["ssh", *(["-F", str(self._config)] if self._config else [])]
+        words += [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+        words += ["-p", str(self.address.port)] if self.address.port is not None else []
+        if self.address.key is not None:
+            words += ["-i", os.path.expanduser(self.address.key), "-o", "IdentitiesOnly=yes"]
+        return [*words, *options, "--", self.address.host]
+
+    def _sharing(self, shared: bool) -> dict[str, object]:
+        if not shared:
+            return {"ControlMaster": "no", "ControlPath": "none"}
+        path = _quoted(sockets() / "%C")
+        more = {"ControlPersist": PERSIST_S, "ClearAllForwardings": "yes"}
+        return {"ControlMaster": "auto", "ControlPath": path, **more}
+
+    async def run(self, script: str, timeout_s: float = 60.0) -> Said:
+        """Run a POSIX shell script; a script that was cut on its way does nothing.
+
+        Raises:
+            LineLost: The host does not answer, or the line broke: nobody knows whether it ran.
+            SshDenied, HostKeyChanged: ssh does not get that far.
+        """
+        whole = f"main() {{\n:\n{script}\n}}\n(main) </dev/null\nprintf '\\n{DONE} %s\\n' $?\n"
+        process = await _start([*self.command(), "sh", "-s"])
+        try:
+            async with asyncio.timeout(timeout_s):
+                out, err = await _spoken(process, whole.encode())
+        except TimeoutError:
+            raise LineLost(
+                f"{self.address}: no answer within {timeout_s:.0f} s", "try again"
+            ) from None
+        finally:
+            await _ended(process)
+        said, mark, code = out.rpartition(f"\n{DONE} ")
+        if mark and code.strip().isdigit():
+            return Said(int(code), said, err)
+        raise self.failure(err, process.returncode or 0)
+
+    async def check(self, script: str, timeout_s: float = 60.0) -> str:
+        """`run` a script that must succeed; what it printed.
+
+        Raises:
+            ScriptFailed: It did not.
+            HudError: As `run`.
+        """
+        said = await self.run(script, timeout_s)
+        if said.code:
+            raise script_failed(str(self.address), said.err or said.out, said.code)
+        return said.out
+
+    async def aclose(self) -> None:
+        """End the shared connection; what runs there goes on."""
+        process = await _start(self.command("-O", "exit"))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_spoken(process, b""), CONNECT_S)
+        await _ended(process)
+
+    def failure(self, err: str, code: int) -> HudError:
+        """What ssh's own message means, with what to do."""
+        where = str(self.address)
+        lines = [line.strip() for line in err.splitlines() if line.strip()]
+        last = one_line(lines[-1] if lines else f"ssh ended with exit code {code}", 300)
+        if "IDENTIFICATION HAS CHANGED" in err:
+            return HostKeyChanged(
+                f"{where}: the host's key has changed since it was last seen",
+                f"if the machine was made anew, forget the old key: {self._forget_key(err)}",
+            )
+        if "Host key verification failed" in err:
+            hint = f"connect once by hand and compare its key: ssh {where}"
+            return HostKeyChanged(f"{where}: the host's key is not known yet", hint)
+        if "Permission denied" in err or "Too many authentication failures" in err:
+            hint = f"let ssh in without a password: ssh-copy-id {where}, or ssh-add your key, or -i"
+            return SshDenied(f"{where}: {last}", hint)
+        if "Bad configuration" in err or "Bad owner or permissions" in err:
+            return HudUsage(f"ssh's configuration: {last}", "correct that file")
+        for words, hint in _HINTS.items():
+            if words in err:
+                return LineLost(f"{where}: {last}", hint)
+        return LineLost(f"{where}: the line broke: {last}", "try again")
+
+    def _forget_key(self, err: str) -> str:
+        """The line that ssh suggests, else our own."""
+        found = re.search(r"ssh-keygen -f .{1,400}? -R \S{1,300}", err)
+        if found:
+            return one_line(found[0], 600)
+        bare, port = self.address.host.rpartition("@")[2], self.address.port
+        return f"ssh-keygen -R {shlex.quote(bare if port is None else f'[{bare}]:{port}')}"
+
+
+_HINTS = {
+    "Connection refused": "is sshd running there, on that port?",
+    "Could not resolve hostname": "check the name, or ssh's configuration",
+    "No route to host": "is the machine on, and are you on its network?",
+    "timed out": "is the machine on, and are you on its network?",
+}
+
+
+def script_failed(where: str, said: str, code: int) -> ScriptFailed:
+    """A script's failure, with the end of what it said."""
+    lines = [line for line in clean(said[-4000:]).splitlines() if line.strip()]
+    last = one_line(lines[-1], 300) if lines else f"exit code {code}"
+    hint = ""
+    if "No space left on device" in said or "Disk quota exceeded" in said:
+        hint = "its disk is full: free some, then try again"
+    return ScriptFailed(f"{where}: {last}", hint, "\n".join(lines[-20:]), code)
+
+
+def quote(value: object) -> str:
+    """A value as one word of a POSIX shell script."""
+    return shlex.quote(str(value))
+
+
+def sockets() -> Path:
+    """The directory of shared connections: short, for a socket's path has 104 characters at
+    most, and this user's alone.
+
+    Raises:
+        HudUsage: Somebody else has it.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    parent = Path(runtime) if runtime and len(runtime) < 30 else Path("/tmp")
+    place = parent / f"hud-tui-{os.getuid()}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    found = place.lstat()
+    if found.st_uid != os.getuid() or place.is_symlink() or found.st_mode & 0o077:
+        raise HudUsage(f"{place} is not yours alone", f"remove it, or chmod 700 {place}")
+    return place
+
+
+def _quoted(path: Path) -> str:
+    """A path as ssh_config reads it."""
+    return f'"{path}"'
+
+
+async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    try:
+        return await asyncio.create_subprocess_exec(
+            *words,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,  # an interrupt ends this program, which then ends ssh
+        )
+    except FileNotFoundError:
+        raise HudUsage("ssh is not installed here", "install OpenSSH's client") from None
+
+
+async def _spoken(process: asyncio.subprocess.Process, given: bytes) -> tuple[str, str]:
+    """Both outputs, within bounds."""
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin is not None
+    assert stdout is not None
+    assert stderr is not None
+    out, err, _ = await asyncio.gather(_read(stdout), _read(stderr), _give(stdin, given))
+    await process.wait()
+    return out, err
+
+
+async def _give(stdin: asyncio.StreamWriter, given: bytes) -> None:
+    with suppress(OSError):
+        stdin.write(given)
+        await stdin.drain()
+    with suppress(OSError):
+        stdin.close()
+        await stdin.wait_closed()
+
+
+async def _read(stream: asyncio.StreamReader) -> str:
+    """All of a stream; of a long one its end."""
+    kept = b""
+    while piece := await stream.read(1 << 16):
+        kept = (kept + piece)[-MOST_BYTES:]
+    return kept.decode("utf-8", "replace")
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """End the process where it still runs.
+
+    The shared connection has its pipes, too, until the script there ends, and `wait` waits for
+    them: so they are closed here.
+    """
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        transport: asyncio.SubprocessTransport = vars(process)["_transport"]
+        transport.close()
+    await process.wait()
+
+
+# A line that breaks: tried again, for as long as it may take.
+
+
+BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+PATIENCE_S = 120.0
+"""How long a machine may be away before a set-up is given up; it can be resumed."""
+
+T = TypeVar("T")
+Tell = Callable[[str], None]
+
+
+async def patient(call: Callable[[], Awaitable[T]], tell: Tell, patience_s: float) -> T:
+    """Repeat a call, which must be one that can be, while the line is broken.
+
+    Raises:
+        LineLost: It has been for `patience_s`.
+    """
+    began, count = monotonic(), 0
+    while True:
+        try:
+            return await call()
+        except LineLost as error:
+            if monotonic() - began >= patience_s:
+                raise
+            pause = BACKOFF_S[min(count, len(BACKOFF_S) - 1)]
+            count += 1
+            tell(f"{error.message}: trying again in {pause:g} s")
+            await asyncio.sleep(pause)
+
+
+# Tunnels: a port of this machine that leads to one of the other's loopback.
+
+
+class Tunnel:
+    """One ssh process that forwards a port, until it is closed or its line breaks."""
+
+    def __init__(self, ssh: Ssh, local: int, remote: int) -> None:
+        """`local`, `remote`: ports of the loopback here and there."""
+        self._ssh, self._local, self._remote = ssh, local, remote
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> HudError:
+        """Keep it up until the line breaks; why it did."""
+        forward = f"127.0.0.1:{self._local}:127.0.0.1:{self._remote}"
+        options = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", forward)
+        process = self._process = await _start(self._ssh.command(*options, shared=False))
+        try:
+            _, err = await _spoken(process, b"")
+        finally:
+            await _ended(process)
+            self._process = None
+        if "Address already in use" in err or "cannot listen to port" in err:
+            hint = f"end the program that listens on 127.0.0.1:{self._local} of this machine"
+            return HudUsage(f"port {self._local} of this machine is taken", hint)
+        return self._ssh.failure(err, process.returncode or 0)
+
+    def close(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)

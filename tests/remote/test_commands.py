@@ -1,0 +1,116 @@
+"""``hud-tui remote``, as scripts and as people use it."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud_tui.cli.main import main
+from hud_tui.remote.machines import Machines
+from tests.remote.far import Far
+from tests.service.clients import documents
+from tests.service.headless import Result
+
+Command = Callable[..., Coroutine[Any, Any, Result]]
+ADD = ("remote", "add", "far", "--engine", "hud-tui", "--env", sys.prefix, "-y")
+
+
+@pytest.fixture(autouse=True)
+def near(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This side: directories of the test's own, and an ssh that knows ``far``."""
+    for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("HUD_TUI_SSH_CONFIG", str(far.config))
+    monkeypatch.delenv("HUD_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return
+
+
+@pytest.fixture
+def machines(tmp_path: Path, far: Far) -> Machines:
+    return Machines(tmp_path / "hud_tui_state_dir", far.config)
+
+
+@pytest.fixture
+def hud(capsys: pytest.CaptureFixture[str]) -> Command:
+    async def run(*argv: str) -> Result:
+        capsys.readouterr()
+        code = await asyncio.to_thread(main, ["--headless", *argv])
+        out, err = capsys.readouterr()
+        return Result(code, documents(out), err)
+
+    return run
+
+
+async def test_add_list_status_log_remove(hud: Command, machines: Machines, far: Far) -> None:
+    added = await hud(*ADD)
+    assert (added.code, added.kind) == (0, "remote"), added.err
+    assert {one["kind"] for one in added.documents} == {"setup", "remote"}
+    assert added.data["ready"]
+    assert f"folder  {far.home}/.hud-tui/far" in added.err
+    key = machines.key("far")
+    [known] = (await hud("remote", "list")).data["machines"]
+    assert (known["name"], known["address"], known["gpus"]) == ("far", "far", "CPU")
+    status = await hud("remote", "status", "far")
+    assert (status.data["server"]["running"], status.data["facts"]["os"]) == (True, "Linux")
+    setup = await hud("remote", "log", "far", "--setup")
+    assert "[health] done" in setup.data["lines"][-1]
+    assert (await hud("remote", "log", "far", "--lines", "3")).code == 0
+    removed = await hud("remote", "remove", "far", "-y")
+    assert (removed.code, removed.data["removed"]) == (0, True)
+    assert (await hud("remote")).data == {"machines": []}
+    assert not (far.home / ".hud-tui/far").exists()
+    told = [*added.documents, *status.documents, *setup.documents]
+    assert key not in f"{told}{added.err}{status.err}"
+
+
+async def test_what_fails_is_said_with_what_to_do(hud: Command, machines: Machines) -> None:
+    failed = await hud("remote", "add", "far", "--engine", "skyrl-gpu", "-y")
+    assert (failed.code, failed.error["type"]) == (2, "usage")
+    assert "skyrl-cpu" in failed.error["hint"]
+    failed = await hud(*ADD[:5], "--env", "venv", "-y")
+    assert failed.error["type"] == "usage"
+    failed = await hud("remote", "add", "far", "--engine", "hud-tui", "--env", "/tmp", "-y")
+    assert (failed.code, failed.error["type"]) == (1, "script_failed")
+    assert "go on with: hud-tui remote add far" in failed.error["hint"]
+    [known] = (await hud("remote", "list")).data["machines"]
+    assert (known["ready"], known["done"]) == (False, ["folder", "files"])
+    gone = await hud("remote", "remove", "far", "--forget", "-y")
+    assert gone.data["forgotten"]
+    assert machines.names() == []
+
+
+async def test_nothing_is_done_without_consent(hud: Command, far: Far) -> None:
+    refused = await hud(*ADD[:-1])
+    assert (refused.code, refused.error["hint"]) == (2, "add -y")
+    refused = await hud("--read-only", *ADD)
+    assert refused.error["type"] == "read_only"
+    assert not (far.home / ".hud-tui").exists()
+
+
+async def test_a_machine_that_is_not_known(hud: Command) -> None:
+    for action in ("status", "log", "remove"):
+        answer = await hud("remote", action, "nope", *(["-y"] if action == "remove" else []))
+        assert (answer.code, answer.error["message"]) == (2, "no machine named nope")
+
+
+async def test_people_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await asyncio.to_thread(main, [*ADD[:-1], "--name", "box", "-y"]) == 0
+    out = capsys.readouterr().out
+    assert "box is ready: hud-tui remote use box" in out
+    assert "\x1b" not in out
+    assert await asyncio.to_thread(main, ["remote", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "box",
+        "far",
+        "CPU",
+        "hud-tui",
+        "–",
+        "ready",
+    ]
+    assert await asyncio.to_thread(main, ["remote", "status", "box"]) == 0
+    assert "server  runs at port" in capsys.readouterr().out
+    assert await asyncio.to_thread(main, ["remote", "remove", "box", "-y"]) == 0

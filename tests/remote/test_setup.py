@@ -1,0 +1,352 @@
+"""Setting a machine up, whatever breaks meanwhile, and undoing it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.errors import HudUsage
+from hud_tui.remote.engines import ENGINES
+from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.setup import (
+    Setup,
+    StepSaid,
+    Wish,
+    _same,
+    describe,
+    name_of,
+    secret_values,
+    weight_bytes,
+)
+from hud_tui.remote.ssh import Address, ScriptFailed
+from tests.conftest import bearer, until
+from tests.remote.far import Far, cut_line
+
+FAR = Address("far")
+COUNTED = replace(
+    ENGINES["hud-tui"],
+    installed='[ -f "$R/installed" ]',
+    install='echo installing; echo once >> "$HOME/installs"; sleep 0.3; : > "$R/installed"',
+)
+"""hud-tui's service, its packages being here already; how often they are installed is counted."""
+
+
+@pytest.fixture(autouse=True)
+def uv(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A uv that makes an environment out of the tests' own, as there is no network."""
+    monkeypatch.setitem(ENGINES, "hud-tui", COUNTED)
+    monkeypatch.setattr("hud_tui.remote.ssh.BACKOFF_S", (0.01, 0.05))
+    python = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
+    far.tool(
+        "uv",
+        f'[ "$1" = venv ] || exit 1; echo once >> "$HOME/environments"; for last; do :; done\n'
+        f'mkdir -p "$last/bin"; printf \'{python}\' > "$last/bin/python"\n'
+        'chmod +x "$last/bin/python"',
+    )
+
+
+async def machine_of(machines: Machines, **wish: str) -> Machine:
+    return await describe(machines, FAR, Wish(**{"name": "box", "engine": "hud-tui", **wish}))
+
+
+@asynccontextmanager
+async def set_up(
+    machines: Machines, said: list[StepSaid] | None = None, **wish: str
+) -> AsyncIterator[Setup]:
+    """A machine that has been set up, until the block ends."""
+    tell = (lambda one: None) if said is None else said.append
+    setup = Setup(machines, await machine_of(machines, **wish), tell)
+    try:
+        await setup.run({})
+        yield setup
+    finally:
+        await setup.undo()
+        await setup.aclose()
+
+
+def environment_of(pid: str) -> list[bytes]:
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def states(said: list[StepSaid]) -> list[tuple[str, str]]:
+    return [(one.step, one.state) for one in said if one.state not in ("check", "log")]
+
+
+async def answers(setup: Setup, machines: Machines) -> int:
+    """The status of the server there, asked with its key."""
+    url = f"http://127.0.0.1:{await setup.port()}/v2/models"
+    async with httpx.AsyncClient(headers=bearer(machines.key("box")), verify=False) as http:
+        return (await http.get(url)).status_code
+
+
+async def test_from_nothing_to_a_server_that_answers_and_back(machines: Machines, far: Far) -> None:
+    said: list[StepSaid] = []
+    async with set_up(machines, said) as setup:
+        assert setup.machine.ready
+        assert await answers(setup, machines) == 200
+        assert states(said) == [
+            *(("folder", "do"), ("folder", "done"), ("files", "do"), ("files", "done")),
+            *(("uv", "there"), ("python", "do"), ("python", "done")),
+            *(("engine", "do"), ("engine", "done"), ("server", "do"), ("server", "done")),
+            *(("health", "do"), ("health", "done")),
+        ]
+        assert [one.text for one in said if one.step == "engine"][-2:] == ["installing"] * 2
+        pulse = await setup.pulse()
+        assert (pulse["running"], pulse["port"]) == (True, setup.machine.port)
+        assert machines.get("box") == setup.machine
+        log = (machines.place("box") / "setup.log").read_text()
+        assert "installing" in log
+        assert machines.key("box") not in log
+    assert list((far.home / ".hud-tui").iterdir()) == []
+
+
+async def test_a_second_time_there_is_nothing_to_do(machines: Machines, far: Far) -> None:
+    async with set_up(machines) as setup:
+        said: list[StepSaid] = []
+        again = Setup(machines, await machine_of(machines), said.append)
+        assert {step.name for step, there in await again.plan() if not there} == {"files", "health"}
+        await again.run({})
+        assert {step for step, state in states(said) if state == "do"} == {"files", "health"}
+        assert (far.home / "installs").read_text() == "once\n"
+        assert await answers(setup, machines) == 200
+
+
+async def test_secrets_go_into_one_file_and_nowhere_else(machines: Machines, far: Far) -> None:
+    values = secret_values(["HF_TOKEN"], {"HF_TOKEN": "hf_it's$me"})
+    setup = Setup(machines, await machine_of(machines))
+    try:
+        await setup.run(values)
+        file = far.home / ".hud-tui/box/secrets"
+        assert file.stat().st_mode & 0o777 == 0o600
+        [server] = (far.home / ".hud-tui/box/server.pid").read_text().split()
+        assert b"HF_TOKEN=hf_it's$me" in environment_of(server)
+        for place in (far.home, machines.folder):
+            held = [one for one in place.rglob("*") if one.is_file() and one != file]
+            assert not [one for one in held if b"hf_it" in one.read_bytes()]
+        assert machines.get("box").secrets == ("HF_TOKEN",)
+    finally:
+        await setup.undo()
+        await setup.aclose()
+
+
+@pytest.mark.parametrize(
+    ("names", "variables", "why"),
+    [
+        (["AWS_SECRET"], {"AWS_SECRET": "x"}, "is not sent"),
+        (["HF_TOKEN"], {}, "not set here"),
+        (["HF_TOKEN"], {"HF_TOKEN": "a\nb"}, "not set here"),
+    ],
+)
+def test_what_may_not_be_sent(names: list[str], variables: dict[str, str], why: str) -> None:
+    with pytest.raises(HudUsage, match=why):
+        secret_values(names, variables)
+
+
+async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) -> None:
+    """More than fifty times; each step is still done once, and one server runs."""
+    setup: Setup
+    async with cut_line(far.port) as line:
+        far.lead_to(line.port)
+        cut_in: dict[str, int] = {}
+
+        def cut(said: StepSaid) -> None:
+            if said.state in ("check", "do") and said.text != "again":
+                line.lengths = [700, 2300, 3300, 3500, 3700, 3900]
+                line.cut()
+            if said.state == "log" and "trying again" in said.text:
+                cut_in[said.step] = cut_in.get(said.step, 0) + 1
+
+        setup = Setup(machines, await machine_of(machines), cut)
+        try:
+            await setup.run({})
+            assert {*cut_in} == {"folder", "files", "uv", "python", "engine", "server", "health"}
+            assert sum(cut_in.values()) >= 50
+            assert (far.home / "installs").read_text() == "once\n"
+            assert (far.home / "environments").read_text() == "once\n"
+            assert await answers(setup, machines) == 200
+            assert list((far.home / ".hud-tui/box/jobs").iterdir()) == []
+        finally:
+            line.lengths = []
+            await setup.undo()
+            await setup.aclose()
+
+
+async def test_a_set_up_that_was_killed_goes_on_with_its_job(machines: Machines, far: Far) -> None:
+    """Another program takes over what the first had started there."""
+    doing = asyncio.Event()
+    setup = Setup(
+        machines,
+        await machine_of(machines),
+        lambda said: doing.set() if (said.step, said.state) == ("engine", "log") else None,
+    )
+    first = asyncio.create_task(setup.run({}))
+    await doing.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert machines.get("box").job.keys() == {"engine"}
+    again = Setup(machines, await machine_of(machines))
+    try:
+        await again.run({})
+        assert (far.home / "installs").read_text() == "once\n"
+        assert again.machine.ready
+    finally:
+        await again.undo()
+        await again.aclose()
+
+
+async def test_a_job_that_was_killed_there_is_begun_anew(
+    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the machine was started anew in the middle of it."""
+    hangs = (
+        '[ -e "$HOME/killed" ] && { : > "$R/installed"; exit 0; }; echo $$ > "$HOME/pid"; sleep 99'
+    )
+    monkeypatch.setitem(ENGINES, "hud-tui", replace(COUNTED, install=hangs))
+    setup = Setup(machines, await machine_of(machines))
+    going = asyncio.create_task(setup.run({}))
+    pid = far.home / "pid"
+    await until(lambda: pid.exists() and bool(pid.read_text().strip()))
+    (far.home / "killed").touch()
+    os.killpg(os.getpgid(int(pid.read_text())), signal.SIGKILL)
+    try:
+        assert (await going).ready
+    finally:
+        await setup.undo()
+        await setup.aclose()
+
+
+async def test_a_disk_that_is_full_there(
+    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fills = replace(COUNTED, install="echo fetching; cat /etc/passwd > /dev/full")
+    monkeypatch.setitem(ENGINES, "hud-tui", fills)
+    setup = Setup(machines, await machine_of(machines))
+    with pytest.raises(ScriptFailed, match="No space left on device") as caught:
+        await setup.run({})
+    assert "disk is full" in caught.value.hint
+    assert "engine" not in machines.get("box").done
+    monkeypatch.setitem(ENGINES, "hud-tui", COUNTED)  # somebody made room
+    again = Setup(machines, await machine_of(machines))
+    assert (await again.run({})).ready
+    await again.undo()
+    await again.aclose()
+
+
+async def test_too_little_room_is_said_before_anything_is_done(
+    machines: Machines, far: Far
+) -> None:
+    far.tool("df", "printf 'Filesystem 1024-blocks Used Available\\n/dev/x 9 9 1000 1%% /\\n'")
+    setup = Setup(machines, await machine_of(machines))
+    with pytest.raises(HudUsage, match="disk free, and about"):
+        await setup.plan()
+    assert not (far.home / ".hud-tui").exists()
+    await setup.aclose()
+
+
+async def test_a_port_that_is_taken_there(machines: Machines, far: Far) -> None:
+    """The server comes back at another."""
+    async with set_up(machines) as setup:
+        port = await setup.port()
+        stopped = far.home / ".hud-tui/box/stop"
+        await setup.stop()
+        assert stopped.exists()
+        taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", port)
+        await setup.start()
+        await setup.run({})
+        assert await setup.port() != port
+        assert setup.machine.port == await setup.port()
+        assert await answers(setup, machines) == 200
+        taken.close()
+
+
+async def test_a_server_that_dies_is_started_again(machines: Machines, far: Far) -> None:
+    async with set_up(machines) as setup:
+        file = far.home / ".hud-tui/box/server.pid"
+        pid = file.read_text()
+        os.kill(int(pid), signal.SIGKILL)
+        await until(lambda: file.exists() and file.read_text() not in (pid, ""))
+        await setup.run({})
+        assert await answers(setup, machines) == 200
+        assert "ended with exit code 137" in await setup.log(50)
+
+
+async def test_an_environment_without_the_engine(machines: Machines, far: Far) -> None:
+    setup = Setup(machines, await machine_of(machines, env=str(far.home)))
+    with pytest.raises(ScriptFailed, match="hud-tui is not installed in"):
+        await setup.run({})
+    await setup.aclose()
+
+
+async def test_a_folder_that_is_not_ours_is_not_removed(machines: Machines, far: Far) -> None:
+    (far.home / "work").mkdir()
+    (far.home / "work/thesis.tex").touch()
+    setup = Setup(machines, await machine_of(machines, root=str(far.home / "work")))
+    with pytest.raises(ScriptFailed, match="not made by hud-tui"):
+        await setup.undo()
+    assert (far.home / "work/thesis.tex").exists()
+    await setup.aclose()
+
+
+async def test_a_server_that_never_answers_is_shown_with_its_log(
+    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = replace(
+        COUNTED, serve=lambda machine: "sh -c 'echo the weights are broken; sleep 60'", start_s=1
+    )
+    monkeypatch.setitem(ENGINES, "hud-tui", broken)
+    setup = Setup(machines, await machine_of(machines))
+    with pytest.raises(ScriptFailed, match="the weights are broken"):
+        await setup.run({})
+    assert "the weights are broken" in await setup.log(10)
+    await setup.undo()
+    await setup.aclose()
+
+
+async def test_a_gpu_engine_needs_a_gpu(machines: Machines) -> None:
+    with pytest.raises(HudUsage, match="needs an NVIDIA GPU"):
+        await machine_of(machines, engine="skyrl-gpu")
+
+
+async def test_a_machine_keeps_what_it_was_set_up_with(machines: Machines) -> None:
+    machines.write(await machine_of(machines))
+    for wish in ({"engine": "skyrl-cpu"}, {"root": "/elsewhere"}, {"model": "m"}):
+        with pytest.raises(HudUsage, match="already"):
+            await machine_of(machines, **wish)
+    with pytest.raises(HudUsage, match="box is far already"):
+        _same(machines.get("box"), Address("elsewhere"), Wish("box"))
+
+
+def test_what_is_unreadable_is_left_and_said(machines: Machines) -> None:
+    file = machines.place("box") / "machine.json"
+    file.parent.mkdir(parents=True)
+    for text in ("{", "[]", '{"version": 9}', json.dumps({"version": 1, "name": "box"})):
+        file.write_text(text)
+        with pytest.raises(HudUsage, match="not what hud-tui wrote"):
+            machines.get("box")
+        assert file.read_text() == text
+    with pytest.raises(HudUsage, match="not a machine's name"):
+        machines.get("../box")
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("me@gpubox.lab", "gpubox"), ("10.0.0.7", "10.0.0.7"), ("far", "far"), ("m_1.x", "m_1")],
+)
+def test_names_of_machines(host: str, name: str) -> None:
+    assert name_of(Address(host)) == name
+
+
+@pytest.mark.parametrize(
+    ("model", "size"), [("Qwen/Qwen3-4B-Instruct-2507", 8.8e9), ("Qwen/Qwen3-0.6B", 1.32e9)]
+)
+def test_sizes_of_weights(model: str, size: float) -> None:
+    assert weight_bytes(model) == pytest.approx(size)

@@ -1,0 +1,182 @@
+"""Scripts over ssh, and what is said where ssh fails."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hud_tui.errors import HudUsage
+from hud_tui.remote.facts import Gpu, look, read_facts, short_gpu
+from hud_tui.remote.machines import Machines
+from hud_tui.remote.ssh import (
+    Address,
+    HostKeyChanged,
+    LineLost,
+    ScriptFailed,
+    Ssh,
+    SshDenied,
+    patient,
+    quote,
+    read_address,
+)
+from tests.remote.far import Far, cut_line, free_port
+
+FAR = Address("far")
+
+
+@pytest.fixture
+def ssh(machines: Machines) -> Ssh:
+    return machines.ssh_to(FAR)
+
+
+async def test_a_script_s_output_and_its_exit_code(ssh: Ssh, far: Far) -> None:
+    said = await ssh.run("echo $HOME; echo no >&2; false")
+    assert (said.out.strip(), said.code) == (str(far.home), 1)
+    with pytest.raises(ScriptFailed, match="far: no"):
+        await ssh.check("echo no >&2; exit 3")
+    assert await ssh.check("cat; echo done") == "done\n"  # it cannot read the script
+    await ssh.aclose()
+
+
+async def test_words_reach_the_script_as_they_are(ssh: Ssh) -> None:
+    word = 'a\'b "c" $HOME `id` \\ \x1b[2J é'
+    assert await ssh.check(f"printf %s {quote(word)}") == word
+    await ssh.aclose()
+
+
+async def test_a_script_that_is_cut_on_its_way_does_nothing(far: Far) -> None:
+    """The whole of it is read before any of it runs."""
+    process = await asyncio.create_subprocess_exec(
+        "ssh", "-F", str(far.config), "far", "sh", "-s", stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(b"main() {\ntouch $HOME/done\necho cut he")
+    process.stdin.close()
+    await process.wait()
+    assert not (far.home / "done").exists()
+
+
+async def test_what_a_machine_is(ssh: Ssh, far: Far) -> None:
+    far.tool("nvidia-smi", _NVIDIA)
+    facts = await look(ssh)
+    assert (facts.os, facts.home) == ("Linux", str(far.home))
+    assert facts.free_bytes is not None
+    assert facts.gpus == (Gpu("NVIDIA H100 80GB HBM3", "570.1", 81_559, 1_024, 97),) * 2
+    assert (facts.gpu_label, facts.cuda) == ("2×H100", "12.8")
+    await ssh.aclose()
+
+
+_NVIDIA = """case $1 in --query*) for n in 1 2; do
+echo "NVIDIA H100 80GB HBM3, 570.1, 81559, 1024, 97"; done;;
+*) echo "| NVIDIA-SMI 570.1   Driver Version: 570.1   CUDA Version: 12.8  |";; esac"""
+
+
+def test_facts_of_a_machine_that_says_nonsense() -> None:
+    facts = read_facts("os=\x1b]0;x\ngpu=a,b\ngpu=x,1,a,b,c\nfree_kb=-1\ncores=many\n=\nhome")
+    assert (facts.os, facts.free_bytes, facts.cores) == ("␛]0;x", None, None)
+    assert facts.gpus == (Gpu("x", "1", 0, 0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA", "NVIDIA"),
+    ],
+)
+def test_short_names_of_gpus(name: str, short: str) -> None:
+    assert short_gpu(name) == short
+
+
+@pytest.mark.parametrize("text", ["-oProxyCommand=x", "a b", "far -p x", "far -p 0", "", "a;b"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(HudUsage):
+        read_address(text)
+
+
+def test_addresses() -> None:
+    assert read_address("root@1.2.3.4 -p 1234") == Address("root@1.2.3.4", 1234)
+    assert str(read_address("gpubox")) == "gpubox"
+
+
+async def test_nothing_listens(ssh: Ssh, far: Far) -> None:
+    far.lead_to(free_port())
+    with pytest.raises(LineLost, match="Connection refused") as caught:
+        await ssh.run("true")
+    assert "sshd" in caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+async def test_a_key_that_is_not_let_in(ssh: Ssh, far: Far) -> None:
+    (far.place / "authorized_keys").write_text("")
+    with pytest.raises(SshDenied, match="Permission denied") as caught:
+        await ssh.run("true")
+    assert "ssh-copy-id far" in caught.value.hint
+    assert caught.value.exit_code == 4
+
+
+async def test_a_host_key_that_changed(ssh: Ssh, far: Far) -> None:
+    await ssh.run("true")
+    await ssh.aclose()
+    far.new_host_key()
+    with pytest.raises(HostKeyChanged, match="has changed") as caught:
+        await ssh.run("true")
+    assert "ssh-keygen" in caught.value.hint
+    assert f"{far.place}/near/known_hosts" in caught.value.hint
+
+
+async def test_a_host_key_that_nobody_accepted(ssh: Ssh, far: Far) -> None:
+    text = far.config.read_text().replace("accept-new", "yes")
+    far.config.write_text(text)
+    with pytest.raises(HostKeyChanged, match="not known yet") as caught:
+        await ssh.run("true")
+    assert "by hand and compare its key: ssh far" in caught.value.hint
+
+
+async def test_a_rented_machine_is_known_in_a_file_of_our_own(machines: Machines, far: Far) -> None:
+    address = Address("127.0.0.1", far.port, str(far.place / "near/id"), rented=True)
+    ssh = machines.ssh_to(address)
+    await ssh.run("true")
+    await ssh.aclose()
+    known = (machines.folder / "known_hosts").read_text()
+    assert known.startswith(f"[127.0.0.1]:{far.port} ")
+    assert not (far.place / "near/known_hosts").exists()
+
+
+async def test_a_line_that_breaks_is_tried_again(
+    ssh: Ssh, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.ssh.BACKOFF_S", (0.01,))
+    told: list[str] = []
+    async with cut_line(far.port) as line:
+        far.lead_to(line.port)
+        line.lengths = [10, 1000, 2000, 3000]
+        with pytest.raises(LineLost):
+            await ssh.run("echo whole")
+        said = await patient(lambda: ssh.run("echo whole"), told.append, 60)
+        assert said.out == "whole\n"
+        assert len(told) == line.broken - 1
+        await ssh.aclose()
+
+
+async def test_patience_ends(ssh: Ssh, far: Far) -> None:
+    far.lead_to(free_port())
+    with pytest.raises(LineLost):
+        await patient(lambda: ssh.run("true"), lambda text: None, 0)
+
+
+async def test_a_machine_that_says_nothing(ssh: Ssh) -> None:
+    with pytest.raises(LineLost, match=r"no answer within"):
+        await ssh.run("sleep 60", timeout_s=0.5)
+    await ssh.aclose()
+
+
+def test_where_ssh_is_not_installed(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HudUsage, match="not installed"):
+        asyncio.run(machines.ssh_to(FAR).run("true"))
