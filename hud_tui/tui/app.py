@@ -46,9 +46,8 @@ from hud_tui.settings import Start
 from hud_tui.storage import JsonStore, write_atomic
 from hud_tui.terminal import copy_advice, this_terminal
 from hud_tui.tui.keys import (
-    ActionCommands,
+    OPENS,
     Doable,
-    Palette,
     TypeAhead,
     bindings,
     is_typed,
@@ -57,7 +56,8 @@ from hud_tui.tui.keys import (
 from hud_tui.tui.screens import over
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import HelpScreen, ViewList
-from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThemeCommands, ThinUpdate, ascii_filter
+from hud_tui.tui.screens.palette import Palette, Place, go_to
+from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -192,7 +192,6 @@ class HudApp(App[None]):
 
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
-    COMMANDS: ClassVar = {ActionCommands, ThemeCommands}
     TITLE = "hud-tui"
 
     def __init__(
@@ -432,8 +431,14 @@ class HudApp(App[None]):
         return super().switch_mode(mode)
 
     def action_command_palette(self) -> None:
+        """Go to anything by its name."""
         if not isinstance(self.screen, Palette):
-            self.push_screen(Palette(id="--command-palette"))
+            places = None if self.workspace is None else self.workspace.places
+            self.push_screen(Palette(self.screen, places), self._go_to)
+
+    def _go_to(self, place: Place | None) -> None:
+        if place is not None:
+            self.run_worker(go_to(self, place), exclusive=True, group=OPENS)
 
     async def action_view(self, name: str) -> None:
         """Show one of the views."""

@@ -8,31 +8,26 @@ from __future__ import annotations
 import re
 from asyncio import get_running_loop, sleep
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 
 from textual._queue import Queue
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.events import Click, Event, InputEvent, Key, Mount, MouseDown, MouseUp, Paste
+from textual.events import Click, Event, InputEvent, Key, MouseDown, MouseUp, Paste
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.style import Style
-from textual.types import IgnoreReturnCallbackType
 from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.config import Keymap
 from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, remap
-from hud_tui.tui.screens.over import Leavable
 
 
 def bindings(view: str) -> list[BindingType]:
@@ -140,51 +135,6 @@ def _can(one: Doable) -> bool:
     name, _, rest = one.action.name.partition("(")
     parameters = tuple(part.strip("'\" ") for part in rest.rstrip(")").split(",") if part)
     return bool(one.where.check_action(name, parameters))
-
-
-class Palette(CommandPalette, Leavable[None]):
-    """Textual's palette, made safe for fast typing."""
-
-    def on_mount(self, event: Mount) -> None:
-        """Where it was left before it was there, Textual's own finds no screen under it."""
-        if self not in self.app.screen_stack:
-            event.prevent_default()
-
-    def _action_command_list(self, action: str) -> None:
-        """Move in the list; before its rows have been laid out, Textual 8.2.8 has a KeyError."""
-        with suppress(KeyError, IndexError):
-            super()._action_command_list(action)
-
-
-class ActionCommands(Provider):
-    """The palette's commands."""
-
-    def _all(self) -> Iterable[Doable]:
-        hidden = ("command_palette", "interrupt")
-        return (one for one in doable(self.screen) if one.action.name not in hidden)
-
-    def _title(self, one: Doable) -> str:
-        return f"{one.action.label.capitalize()}: {one.action.help}"
-
-    async def discover(self) -> Hits:
-        for one in self._all():
-            yield DiscoveryHit(self._title(one), self._runner(one), help=one.action.all_shown)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for one in self._all():
-            title = self._title(one)
-            if (score := matcher.match(title)) > 0:
-                yield Hit(
-                    score, matcher.highlight(title), self._runner(one), title, _key_names(one)
-                )
-
-    def _runner(self, one: Doable) -> IgnoreReturnCallbackType:
-        return partial(self.app.run_action, one.action.name, one.where)
-
-
-def _key_names(one: Doable) -> str:
-    return Content(one.action.all_shown).markup
 
 
 # Text with keys in it that can be clicked, and the last line of a panel, which is such a text.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,10 +17,8 @@ from rich.control import Control
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate
-from textual._types import IgnoreReturnCallbackType
 from textual.app import App
 from textual.color import Color
-from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.filter import LineFilter
 from textual.theme import Theme
 
@@ -495,21 +493,3 @@ class ThemeChoice:
     def _use_ramp(self, name: str) -> None:
         others = [one for one in self._app._filters if not isinstance(one, RampFilter)]
         self._app._filters = [RampFilter(RAMPS[name]), *others]
-
-
-class ThemeCommands(Provider):
-    """The palette's themes, by name."""
-
-    async def discover(self) -> Hits:
-        for name, title in TITLES.items():
-            yield DiscoveryHit(f"Theme: {title}", self._wear(name))
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for name, title in TITLES.items():
-            text = f"Theme: {title}"
-            if (score := matcher.match(text)) > 0:
-                yield Hit(score, matcher.highlight(text), self._wear(name), text)
-
-    def _wear(self, name: str) -> IgnoreReturnCallbackType:
-        return partial(self.app.run_action, f"app.wear({name!r})")

@@ -8,7 +8,7 @@ from textual.widgets import Input, OptionList
 from hud_tui.keys import ACTIONS, MEANINGS, QUESTIONS, VIEWS, Action, of_view, spell
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, view_class
-from hud_tui.tui.keys import Palette, bindings, key_line
+from hud_tui.tui.keys import bindings, key_line
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -17,6 +17,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.launch import SubmitDialog
 from hud_tui.tui.screens.log import LogScreen
+from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.row_list import RowList
@@ -227,7 +228,7 @@ async def test_the_palette_finds_an_action(served: Served) -> None:
         await app.press("ctrl+p")
         await app.until(lambda: isinstance(app.screen.focused, Input))
         await app.press(*"light, high")
-        await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
+        await app.until(lambda: len(app.screen.query_one(RowList).rows) == 1)
         await app.press("enter")
         await app.until(lambda: app.app.theme == "hud-light")
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input, OptionList
+from textual.widgets import Input
 
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
@@ -42,7 +42,7 @@ async def test_the_palette_names_them(served: Served) -> None:
         await app.press("ctrl+p")
         await app.until(lambda: isinstance(app.screen.focused, Input))
         await app.press(*"blind safe")
-        await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
+        await app.until(lambda: len(app.screen.query_one(RowList).rows) == 1)
         await app.press("enter")
         await app.until(lambda: app.app.theme == "hud-colour-blind")
 

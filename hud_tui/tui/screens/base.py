@@ -497,6 +497,9 @@ class HudScreen(Screen[None]):
     def lay_out(self) -> None:
         """Restore panes and filters: on mount, and after a reset."""
 
+    def go_to(self, name: str) -> None:
+        """Put the cursor on the row with this id, or on this task, as soon as it is there."""
+
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Of these, what the focused pane can do now, most used first: the keys on the last line.
 

@@ -120,6 +120,8 @@ class CheckpointsScreen(HudScreen):
         """The lanes, and the edition of their folds that is kept."""
         self._steering = False
         self._opened = False
+        self._wanted: str | None = None
+        """Id of the checkpoint that the cursor is to be put on."""
 
     @property
     def selected(self) -> Checkpoint | None:
@@ -178,6 +180,8 @@ class CheckpointsScreen(HudScreen):
             self.call_after_refresh(self.tree_list.focus)
         self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
         self.say()
+        if self._wanted is not None:
+            self.call_after_refresh(self._go_to_wanted)
 
     def say(self, said: Content | None = None) -> None:
         """Show a message below the tree, or the last one, with the counts."""
@@ -645,6 +649,16 @@ class CheckpointsScreen(HudScreen):
             -1 if self.at.folded or self.at.position not in stops else stops.index(self.at.position)
         )
         self._go(stops[(here + 1) % len(stops)])
+
+    def go_to(self, name: str) -> None:
+        self.session.at = self._wanted = name
+        self._go_to_wanted()
+
+    def _go_to_wanted(self) -> None:
+        position = self.run.tree.find(self._wanted)
+        if position is not None:
+            self._wanted = None
+            self._go(position)
 
     def _go(self, position: int) -> None:
         """Put the cursor on a checkpoint; a filter that hides it is cleared."""

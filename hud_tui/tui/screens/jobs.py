@@ -268,6 +268,8 @@ class JobsScreen(HudScreen):
         self._now: dict[str, dict[int, list[float]]] = {}
         """Logprobs under the current policy, by trace and turn; empty while being read."""
         self._opened = False
+        self._wanted: str | None = None
+        """Id of the job that the cursor is to be put on."""
         self._left: tuple[str | None, str | None] | None = None
         """The model and its job when the view was left."""
 
@@ -478,6 +480,22 @@ class JobsScreen(HudScreen):
         if ref and self.jobs is not None and not self._opened:
             self._opened = True
             await self._open_named(ref)
+        if self._wanted is not None and self.jobs is not None:
+            await self._find(self._wanted)
+            self._wanted = None
+
+    def go_to(self, name: str) -> None:
+        self._wanted = name
+        self._go_to(Level.JOBS)
+
+    async def _find(self, job_id: str) -> None:
+        """Put the cursor on a job; open one that is older than those that are listed."""
+        if any(job.id == job_id for job in self.jobs or ()):
+            self.browser.filter_jobs("")
+            self.show()
+            self.browser.list.select(job_id)
+        else:
+            await self._open_named(job_id)
 
     async def _open_named(self, ref: str) -> None:
         """The command line's job, by its id or how it begins."""

@@ -677,6 +677,19 @@ class LiveScreen(HudScreen):
         """The groups of the step that was clicked twice."""
         self.show_pane("groups")
 
+    def go_to(self, name: str) -> None:
+        """Put the cursor on a task's group: of the step that is shown, else of the last that has
+        one."""
+        groups = self.groups
+        groups.face = Face.REWARDS
+        found = groups.groups_of(name) or groups.last_of(name)
+        if found is not None and found.node is not None and found.node is not groups.groups.node:
+            self.session.at = found.node.id
+            self._find_cursor()
+        self.show_pane("groups")
+        groups.picked = name
+        self.call_after_refresh(groups.move, 0)
+
     def action_order(self) -> None:
         groups = self.groups
         groups.order = Order.TASK if groups.order is Order.SIGNAL else Order.SIGNAL

@@ -259,6 +259,8 @@ class ModelsScreen(HudScreen):
         """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
         """Id of the followed model when the cursor was put on it."""
+        self._wanted: str | None = None
+        """Id of the model that the cursor is to be put on."""
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
@@ -348,12 +350,28 @@ class ModelsScreen(HudScreen):
         if followed != self._begun_for:
             self._begun_for = followed
             self._begin()
+        self._go_to_wanted()
 
     def _begin(self) -> None:
         """Put the cursor on the most likely choice."""
         wanted = self.run.model or first_choice(self.models or ())
         if wanted is not None:
             self.rows.select(wanted.id)
+
+    def go_to(self, name: str) -> None:
+        self._wanted = name
+        self._go_to_wanted()
+
+    def _go_to_wanted(self) -> None:
+        """Put the cursor on the model that was asked for; a filter that hides it is cleared."""
+        if self._wanted is None or not any(one.id == self._wanted for one in self.models or ()):
+            return
+        if not any(row.key == self._wanted for row in self.rows.rows):
+            self.filter_field.value = ""
+            self.filter_field.display = False
+            self.show_rows()
+        self.rows.select(self._wanted)
+        self._wanted = None
 
     def watch_first_start(self, first: bool) -> None:
         self.query("#welcome").set_class(first, "shown")

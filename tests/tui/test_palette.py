@@ -1,0 +1,279 @@
+"""The palette: what is found first, and that Enter goes there, for everything that has a name."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partialmethod
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.settings import Start
+from hud_tui.tui import workspace
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.checkpoints import CheckpointsScreen
+from hud_tui.tui.screens.jobs import JobsScreen, Level
+from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.screens.palette import BLOCK, MOST, PER_SECTION, Palette, Place, Section, search
+from hud_tui.wire import Job
+from tests.conftest import Served, ended, fork, submit
+from tests.tui.cockpit import Cockpit, cockpit, grow
+from tests.tui.conftest import Connector, caller
+from tests.tui.test_jobs import HOSTILE
+
+
+async def nowhere() -> None:
+    """Where a place of these tests leads."""
+
+
+def section(kind: str, names: list[str], ids: list[str] | None = None, within: str = "") -> Section:
+    made = Section(kind, lambda at: Place(names[at], nowhere), within)
+    made.add(names, ids or [])
+    return made
+
+
+def found(text: str, *sections: Section) -> list[str]:
+    hits = [one for one in search(sections, text) if one is not None]
+    return [one.place(at).name for one, at in hits]
+
+
+def test_the_best_match_comes_first() -> None:
+    names = ["salt a-b c", "xab", "x ab", "a cab b", "abc", "ab", "b then a"]
+    assert found("ab", section("model", names)) == [
+        "ab",
+        "abc",
+        "x ab",
+        "xab",
+        "a cab b",
+        *names[:1],
+    ]
+    assert found("B A", section("model", names))[0] == "salt a-b c"
+    assert "b then a" in found("b a", section("model", names))
+    assert found("zz", section("model", names)) == []
+    assert found("", section("model", names)) == []
+
+
+def test_an_id_is_found_by_its_beginning() -> None:
+    jobs = section("job", ["one", "two"], ["0a1b-22", "ffee-33"])
+    assert found("ffee", jobs) == ["two"]
+    assert found("ffe", jobs) == []
+
+
+def test_checkpoints_of_another_model_are_found_with_its_name_only() -> None:
+    other = section("checkpoint", ["step-000001", "step-000012"], within="words-RL")
+    assert found("step", other) == []
+    assert found("12", other) == []
+    assert found("words 12", other) == ["step-000012"]
+    assert found("rl step", other) == ["step-000001", "step-000012"]
+
+
+def test_results_are_bounded_and_every_block_is_searched() -> None:
+    names = [f"step-{at:06}" for at in range(3 * BLOCK)]
+    many = section("checkpoint", names)
+    assert found("step", many) == names[:PER_SECTION]
+    assert found(names[-1], many)[0] == names[-1]
+    assert found(names[-1][-5:], many)[0] == names[-1]
+
+
+def test_a_name_with_a_line_break_is_one_name() -> None:
+    assert found("second", section("model", ["first\nsecond", "third"])) == ["first\nsecond"]
+    assert found("third", section("model", ["first\nsecond", "third"])) == ["third"]
+
+
+@dataclass
+class Reach:
+    """The app, two models and a run of the first."""
+
+    flown: Cockpit
+    model_id: str
+    other_id: str
+    job_id: str
+
+    @property
+    def palette(self) -> Palette:
+        assert isinstance(self.flown.screen, Palette)
+        return self.flown.screen
+
+    @property
+    def listed(self) -> list[tuple[str, str]]:
+        """Names and kinds, as they are shown."""
+        rows = self.palette.list.rows
+        return [(row.cells[0].plain, row.cells[2].plain) for row in rows]
+
+    async def go(self, text: str, kind: str) -> None:
+        """Type a name, and go to the first place of this kind."""
+        await self.flown.press("colon")
+        await self.flown.until(lambda: isinstance(self.flown.screen, Palette))
+        self.palette.field.value = text
+        await self.flown.until(lambda: kind in [one for _, one in self.listed])
+        for _ in range([one for _, one in self.listed].index(kind)):
+            await self.flown.press("down")
+        await self.flown.press("enter")
+
+
+@asynccontextmanager
+async def reach(served: Served, view: str = "live") -> AsyncIterator[Reach]:
+    async with caller(served) as http:
+        model_id = str((await fork(http, "arith rl"))["id"])
+        other_id = str((await fork(http, "words rl"))["id"])
+        await grow(http, other_id, 3)
+        job_id = await submit(http, model_id, steps=5, learning_rate=1e-6)
+        await ended(http, job_id)
+    async with cockpit(served, Start(view, model=model_id)) as flown:
+        await flown.until(lambda: flown.view.run.loaded and len(flown.view.run.tree) == 5)
+        yield Reach(flown, model_id, other_id, job_id)
+
+
+async def test_a_model_is_gone_to_though_a_filter_hides_it(served: Served) -> None:
+    async with reach(served, "models") as at:
+        view = at.flown.view
+        assert isinstance(view, ModelsScreen)
+        await at.flown.until(lambda: view.rows.rows)
+        await at.flown.press("slash", *"arith", "enter", "4")
+        await at.flown.until_view("checkpoints")
+        await at.go("words", "model")
+        await at.flown.until_view("models")
+        await at.flown.until(lambda: view.chosen is not None and view.chosen.id == at.other_id)
+        assert view.filter_field.value == ""
+
+
+async def test_a_checkpoint_of_the_model_is_gone_to(served: Served) -> None:
+    async with reach(served) as at:
+        await at.go("000002", "checkpoint")
+        await at.flown.until_view("checkpoints")
+        view = at.flown.view
+        assert isinstance(view, CheckpointsScreen)
+        await at.flown.until(lambda: view.selected and view.selected.name == "step-000002")
+        await at.go("4", "checkpoint")
+        await at.flown.until(lambda: view.selected and view.selected.name == "step-000004")
+
+
+async def test_a_checkpoint_of_another_model_is_gone_to_by_both_names(served: Served) -> None:
+    async with reach(served) as at:
+        await at.go("words 2", "checkpoint")
+        await at.flown.until_view("checkpoints")
+        view = at.flown.view
+        assert isinstance(view, CheckpointsScreen)
+        await at.flown.until(lambda: view.selected and view.selected.name == "step-000002")
+        assert view.run.model is not None
+        assert view.run.model.id == at.other_id
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_run_is_gone_to_and_opened_where_it_is_not_listed(
+    served: Served, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    async with reach(served) as at:
+        if older:
+            async with caller(served) as http:
+                await ended(http, await submit(http, at.model_id, steps=1))
+        name = at.job_id[:8]
+        if older:  # the view lists fewer than there are
+            read = HudClient.jobs
+            monkeypatch.setattr(
+                HudClient, "jobs", partialmethod(lambda one, most=1: read(one, most))
+            )
+        await at.go(name, "run")
+        await at.flown.until_view("jobs")
+        view = at.flown.view
+        assert isinstance(view, JobsScreen)
+        await at.flown.until(lambda: view.job is not None and view.job.id == at.job_id)
+        await at.flown.until(lambda: view.level is (Level.TRACES if older else Level.JOBS))
+
+
+async def test_a_task_is_gone_to_in_the_groups(served: Served) -> None:
+    async with reach(served) as at:
+        tree = at.flown.view.run.tree
+        slug = tree[0].groups[-1].task_slug
+        assert slug is not None
+        await at.go(slug, "task")
+        await at.flown.until_view("live")
+        view = at.flown.view
+        assert isinstance(view, LiveScreen)
+        groups = view.groups
+        await at.flown.until(lambda: groups.has_focus and groups.slugs)
+        await at.flown.until(lambda: groups.slugs[groups.index] == slug)
+
+
+async def test_a_name_typed_at_once_with_enter_goes_to_what_is_typed(served: Served) -> None:
+    """Not to what was listed for fewer letters."""
+    async with reach(served) as at:
+        await at.flown.press("colon", *"chec", "enter")
+        await at.flown.until_view("checkpoints")
+        await at.flown.press("colon", *"theme light", "enter")
+        await at.flown.until(lambda: at.flown.app.theme == "hud-light")
+
+
+async def test_what_comes_late_leaves_the_cursor_where_it_is(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reach(served) as at:
+        gate: list[Callable[[], None]] = []
+        at.flown.net.free = lambda: bool(gate)
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+        at.palette.field.value = "arith"
+        await at.flown.until(lambda: ("arith-rl", "model") in at.listed)
+        await at.flown.press("down", "down")
+        chosen = at.listed[at.palette.list.cursor]
+        gate.append(lambda: None)
+        await at.flown.until(lambda: "run" in [kind for _, kind in at.listed])
+        assert at.listed[at.palette.list.cursor] == chosen
+
+
+async def test_hostile_names_are_plain_text(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with caller(served) as http:
+        await http.post(
+            "/v2/trace/job/00000000-0000-4000-8000-000000000001/enter", json={"name": HOSTILE}
+        )
+    async with reach(served) as at:
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+        at.palette.field.value = "not markup"
+        await at.flown.until(lambda: "job" in [kind for _, kind in at.listed])
+        [name] = [name for name, kind in at.listed if kind == "job"]
+        assert "[red]not markup[/]" in name
+        assert name.isprintable()
+
+
+async def test_the_views_and_actions_are_listed_before_a_letter_is_typed(served: Served) -> None:
+    async with reach(served) as at:
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette) and at.listed)
+        kinds = list(dict.fromkeys(kind for _, kind in at.listed))
+        assert kinds == ["view", "action", "theme"]
+        assert len(at.listed) < MOST
+        await at.flown.press("escape")
+        await at.flown.until_view("live")
+
+
+async def test_before_there_is_a_service_it_has_the_actions_alone(served: Served) -> None:
+    app = HudApp(Connector(served), None, Start())
+    async with app.run_test() as pilot:
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        assert isinstance(app.screen, Palette)
+        assert {row.cells[2].plain for row in app.screen.list.rows} == {"action", "theme"}
+
+
+async def test_jobs_are_read_once_and_then_only_the_newest(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reach(served) as at:
+        asked: list[int] = []
+        read = HudClient.jobs
+
+        async def jobs(client: HudClient, limit: int = 200) -> list[Job]:
+            asked.append(limit)
+            return await read(client, limit)
+
+        monkeypatch.setattr(HudClient, "jobs", jobs)
+        for _ in range(2):
+            await at.go(at.job_id[:8], "run")
+            await at.flown.until_view("jobs")
+            await at.flown.until(lambda: asked)
+        assert asked.count(workspace.MOST_JOBS[True]) == 1
+        assert workspace.NEW_JOBS in asked
