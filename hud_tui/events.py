@@ -86,6 +86,14 @@ class EvaluationChanged(_Event):
     evaluation: EvaluationJob
 
 
+class EvaluationsRead(_Event):
+    """All evaluations of the model that are known, as just read; never sent by a service."""
+
+    type: Literal["evaluations"] = "evaluations"
+    evaluations: tuple[EvaluationJob, ...]
+    """Oldest first."""
+
+
 Event = Annotated[
     TreeRead
     | CheckpointAdded
@@ -93,7 +101,8 @@ Event = Annotated[
     | RolloutDone
     | StepTaken
     | JobChanged
-    | EvaluationChanged,
+    | EvaluationChanged
+    | EvaluationsRead,
     Field(discriminator="type"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))

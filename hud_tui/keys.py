@@ -213,7 +213,7 @@ MEANINGS = {
     "P": "Protect.",
     "q": "Leave: the page, or the app.",
     "r": "Read again.",
-    "R": "Resume the run.",
+    "R": "Resume the run, or the evaluation.",
     "s": "Smooth more.",
     "S": "Smooth less.",
     "t": "The next theme.",
@@ -223,7 +223,7 @@ MEANINGS = {
     "v": "The next view of this pane.",
     "V": "The head's history.",
     "x": "The next x axis.",
-    "X": "Cancel the run.",
+    "X": "Cancel the run, or the evaluation.",
     "y": "Copy.",
     "Y": "Copy in another form.",
     "*": "The best checkpoint.",
@@ -497,6 +497,7 @@ CHECKPOINTS = (
     Action("checkpoints", "best", "asterisk", "best", "Go to the best checkpoint."),
     Action("checkpoints", "undo", "u,z", "undo", "Undo the last move of the head; asks first."),
     Action("checkpoints", "redo", "U,Z", "redo", "Redo the move that was undone; asks first."),
+    Action("checkpoints", "evaluate", "E", "evaluate", "Evaluate A and B, or this; asks how."),
     Action("checkpoints", "compare", "c", "compare", "Compare A with B, or this with the head."),
     Action(
         "checkpoints",
@@ -520,6 +521,14 @@ CHECKPOINTS = (
     Action("checkpoints", "details", "d", "details", "Show or hide the details."),
     Action("checkpoints", "note", "e", "edit note", "Edit its note; it stays on this machine."),
     Action("checkpoints", "pin", "p", "pin", "Keep its state whatever the disk limit; asks first."),
+    Action("checkpoints", "cancel_evaluation", "X", "cancel", "Cancel an evaluation; asks first."),
+    Action(
+        "checkpoints",
+        "resume_evaluation",
+        "R",
+        "resume",
+        "Resume an evaluation that was cut short: only what is missing is sampled.",
+    ),
     Action("checkpoints", "history", "V", "head history", "Who set the head, where and when."),
     Action("checkpoints", "copy", "y", "copy id", "Copy the checkpoint's id."),
     Action("checkpoints", "unmark", "M", "unmark", "Remove both marks."),
@@ -577,7 +586,8 @@ WRITES = frozenset(
     {
         *("models.fork", "launch.submit", "launch.try", "alarms.set_head"),
         *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
-        *("checkpoints.try", "checkpoints.pin", "checkpoints.fork"),
+        *("checkpoints.try", "checkpoints.pin", "checkpoints.fork", "checkpoints.evaluate"),
+        *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation"),
         *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
     }
 )

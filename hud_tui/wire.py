@@ -185,6 +185,16 @@ class EvaluationParameters(Request):
     solved_at: float = 1.0
 
 
+class UsualTasks(Response):
+    """GET /v1/models/{id}/evaluations/tasks: what is evaluated where no tasks are named
+    (embedded). 404 where the model has had no managed run."""
+
+    name: str | None = None
+    """What they are called, e.g. the taskset's name."""
+    heldout: int = 0
+    train: int = 0
+
+
 class SubmitEvaluation(Request):
     """POST /v1/models/{id}/evaluations (embedded)."""
 

@@ -13,6 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -29,7 +30,15 @@ from hud_tui.rl.tasks.signal import Asked, Progress
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular, write_atomic
-from hud_tui.wire import EvaluationJob, Group, JobError, Json, Model, SubmitEvaluation
+from hud_tui.wire import (
+    EvaluationJob,
+    Group,
+    JobError,
+    Json,
+    Model,
+    SubmitEvaluation,
+    UsualTasks,
+)
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -43,11 +52,12 @@ NOT_THERE = (400, 404, 405, 501)
 
 
 class Evaluations:
-    def __init__(self, client: "HudClient", folder: Callable[[], Path]) -> None:
+    def __init__(self, client: "HudClient", folder: Callable[[], Path | None]) -> None:
         """
         Args:
             client: The service.
-            folder: Says where those are kept that are made from here; asked when needed.
+            folder: Says where those are kept that are made from here; asked when needed. None:
+                nowhere, so that none can be made from here.
         """
         self._client = client
         self._kept = _Files(client.settings.api_url, folder)
@@ -74,6 +84,30 @@ class Evaluations:
             return kept.evaluation
         url = self._client.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
+
+    def is_made_here(self, evaluation_id: str) -> bool:
+        """Whether it goes on only while it is followed from here."""
+        return self._kept.find(evaluation_id) is not None
+
+    async def usual_tasks(self, model: Model) -> UsualTasks | None:
+        """The tasks that are evaluated where none are named: those of the model's latest run, or
+        of the last evaluation that was made from here; None where there are none.
+
+        Raises:
+            HudError: The service does not answer.
+        """
+        if await self._listed(model.id) is None:
+            last = self._kept.last(model.id)
+            if last is None:
+                return None
+            held = sum(task.heldout for task in read_rows(last.tasks))
+            rest = len(last.tasks) - held
+            return UsualTasks(name=last.evaluation.name, heldout=held, train=rest)
+        url = self._client.rl("/v1/models/{}/evaluations/tasks", model.id)
+        try:
+            return await self._client.wire.get(url, UsualTasks)
+        except HudNotFound:
+            return None
 
     async def submit(
         self,
@@ -182,12 +216,14 @@ class Evaluations:
 
     def _begin(self, model: Model, body: SubmitEvaluation, called: str | None) -> EvaluationJob:
         """Write down what is to be made. Raises HudUsage where it cannot be."""
-        if body.tasks is None:
+        last = self._kept.last(model.id) if body.tasks is None else None
+        rows = body.tasks if last is None else last.tasks
+        if rows is None:
             raise HudUsage("say which tasks: this service keeps none for an evaluation")
         if body.checkpoint_id is None and model.checkpoint_count != 0:
             hint = "evaluate the model that it was forked from, or a checkpoint"
             raise HudUsage("this service samples checkpoints, not what a model started from", hint)
-        tasks, split = _split(read_rows(body.tasks), body.split)
+        tasks, split = _split(read_rows(rows), body.split)
         asked = body.parameters
         if (count := len(tasks) * asked.samples) > MOST:
             raise HudUsage(f"{count} rollouts", f"at most {MOST}: lower --samples")
@@ -200,7 +236,7 @@ class Evaluations:
             job_id=id_,
             status="queued",
             split=split,
-            name=body.name,
+            name=body.name or (last.evaluation.name if last else None),
             samples=asked.samples,
             num_tasks=len(tasks),
             total=len(tasks) * asked.samples,
@@ -217,10 +253,12 @@ class Evaluations:
             return
         made, trouble = await self._made(kept), ""
         kept = _with(kept, made, status="running")
+        spent, began = kept.evaluation.seconds or 0.0, monotonic()
         try:
             async with aclosing(self._sampled(kept, made)) as progress:
                 async for now in progress:
-                    kept = _with(kept, _joined(made, now), status="running")
+                    took = spent + monotonic() - began
+                    kept = _with(kept, _joined(made, now), status="running", seconds=took)
                     self._kept.write(kept)
                     yield kept.evaluation
                     trouble = now.trouble
@@ -333,33 +371,47 @@ def _over(kept: _Kept, trouble: str) -> _Kept:
         "split": evaluation.split,
         "name": evaluation.name,
         "created_at": _now(),
+        "max_tokens": evaluation.parameters.get("max_tokens"),
+        "temperature": evaluation.parameters.get("temperature"),
     }
     found = sum_up(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
     return ended.changed(result=found.model_copy(update=given))
 
 
 class _Files:
-    def __init__(self, service: str, folder: Callable[[], Path]) -> None:
+    def __init__(self, service: str, folder: Callable[[], Path | None]) -> None:
         self._service, self._folder = service, folder
 
     def find(self, evaluation_id: str) -> _Kept | None:
         """One by its id; None if it is not made from here."""
         if not all(one.isalnum() or one == "-" for one in evaluation_id):
             return None
-        return self._read(self._folder() / f"{evaluation_id}.json")
+        folder = self._folder()
+        return None if folder is None else self._read(folder / f"{evaluation_id}.json")
 
     def of_model(self, model_id: str) -> list[EvaluationJob]:
         """All of a model, oldest first, without their rewards by task."""
-        files = sorted(self._folder().glob("*.json"))
-        kept = (self._read(file) for file in files)
-        found = [one.evaluation for one in kept if one and one.evaluation.model_id == model_id]
-        found.sort(key=lambda one: one.created_at or "")
-        return [one.model_copy(update={"groups": []}) for one in found]
+        return [
+            one.evaluation.model_copy(update={"groups": []}) for one in self._of_model(model_id)
+        ]
+
+    def last(self, model_id: str) -> _Kept | None:
+        """The newest of a model; None if there is none."""
+        return next(reversed(self._of_model(model_id)), None)
+
+    def _of_model(self, model_id: str) -> list[_Kept]:
+        folder = self._folder()
+        kept = (self._read(file) for file in (folder.glob("*.json") if folder is not None else ()))
+        found = [one for one in kept if one and one.evaluation.model_id == model_id]
+        return sorted(found, key=lambda one: one.evaluation.created_at or "")
 
     def write(self, kept: _Kept) -> None:
         """Keep it. Raises HudUsage where it cannot be written."""
         body = _File(service=self._service, evaluation=kept.evaluation, tasks=list(kept.tasks))
-        file = self._folder() / f"{kept.evaluation.id}.json"
+        folder = self._folder()
+        if folder is None:
+            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
+        file = folder / f"{kept.evaluation.id}.json"
         try:
             write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
         except (OSError, ValueError) as error:

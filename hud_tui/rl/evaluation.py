@@ -9,13 +9,14 @@ Sources: Chen et al. 2021 (arXiv:2107.03374), section 2.1 (pass@k, and its stabl
 5.3 (quantiles of t, as the percentile interval of few is too narrow).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, floor, fsum, isfinite, prod
 from random import Random
 from statistics import NormalDist, fmean
 
+from hud_tui.rl.metrics import short
 from hud_tui.rl.tasks.task import digest
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
@@ -424,6 +425,14 @@ def figures(found: Evaluation) -> list[Figure]:
     return [Figure("mean reward", mean), *passes]
 
 
+def told_figure(found: Evaluation) -> str:
+    """The mean reward in a few words, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
+    each = found.samples or max(1, found.num_traces // max(1, found.num_tasks))
+    mean = figures(found)[0].estimate
+    ends = "" if mean.low is None else f" [{short(mean.low)}, {short(mean.high)}]"
+    return f"{short(mean.value)}{ends}, {size(found.num_tasks, each)}"
+
+
 def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told]:
     """Every evaluation with figures, of the weights a model started from first, then by checkpoint.
 
@@ -441,6 +450,32 @@ def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told
             place = known.setdefault(job.checkpoint_id, [])
             place.append(Told(job.checkpoint_id, called(job), job.result))
     return [one for found in known.values() for one in found]
+
+
+def asked_for(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
+    """The newest evaluation that somebody asked for, not a run; None if there is none.
+
+    Args:
+        jobs: Oldest first.
+    """
+    own = [job for job in jobs if job.job_id in (None, job.id)]
+    return own[-1] if own else None
+
+
+def rollout_seconds(jobs: Iterable[EvaluationJob]) -> float | None:
+    """Seconds per rollout of the newest evaluation that says what it took; None if none does.
+
+    Args:
+        jobs: Oldest first.
+    """
+    told = [job for job in jobs if job.seconds and job.done]
+    return None if not told else (told[-1].seconds or 0.0) / told[-1].done
+
+
+def seconds_left(job: EvaluationJob) -> float | None:
+    """Until one that is under way is over, at its own pace; None before its first rollouts."""
+    pace = rollout_seconds([job])
+    return None if pace is None else pace * max(0, job.total - job.done)
 
 
 def called(job: EvaluationJob) -> str:

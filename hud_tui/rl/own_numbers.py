@@ -16,12 +16,12 @@ before the first of these steps. Other loops that train on stale rollouts are no
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
 from hud_tui.rl.metrics import metrics_of, of_weights, spelling
-from hud_tui.wire import Checkpoint, Evaluation, Group
+from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group
 
 REWARD, HELDOUT = "reward_mean", "heldout_reward"
 NOBODY = -1
@@ -274,6 +274,26 @@ def last_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """The newest on held-out tasks; None if there is none."""
     held = (e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward))
     return next(held, None)
+
+
+def with_results(
+    nodes: Iterable[Checkpoint], jobs: Iterable[EvaluationJob]
+) -> tuple[Checkpoint, ...]:
+    """Checkpoints with what evaluations found and their rows do not say: those that were made
+    from here, which a service without evaluations knows nothing of."""
+    found: dict[str, list[Evaluation]] = {}
+    for job in jobs:
+        if job.result is not None and job.checkpoint_id is not None:
+            found.setdefault(job.checkpoint_id, []).append(job.result)
+    return tuple(_with(node, found.get(node.id, ())) for node in nodes)
+
+
+def _with(node: Checkpoint, found: Sequence[Evaluation]) -> Checkpoint:
+    known = {one.id for one in node.evaluations} if found else ()
+    missing = [one for one in found if one.id not in known]
+    if not missing:
+        return node
+    return node.model_copy(update={"evaluations": [*node.evaluations, *missing]})
 
 
 def _finite(value: float) -> float | None:

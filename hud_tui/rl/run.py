@@ -8,6 +8,7 @@ from typing import Any
 from hud_tui.events import (
     CheckpointAdded,
     EvaluationChanged,
+    EvaluationsRead,
     Event,
     HeadMoved,
     JobChanged,
@@ -19,6 +20,7 @@ from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.checkpoint_tree import Tree, label, reread
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.names import is_shared
+from hud_tui.rl.own_numbers import with_results
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, EvaluationJob, Group, Job, JobStatus, Model
 
@@ -84,7 +86,7 @@ def may_have_reason(job: Job) -> bool:
     return has_ended(job.status) and not ended_well and not job_reason(job)
 
 
-EVALUATIONS = 100
+EVALUATIONS = 1000
 LOG = 200
 """Lines kept in the event log."""
 
@@ -149,14 +151,16 @@ class Run:
         """The snapshot after an event. Idempotent, except for rollouts without an index: each
         of those is appended."""
         match event:
-            case TreeRead(checkpoints=checkpoints):
+            case TreeRead(checkpoints=told):
+                checkpoints = with_results(told, self.evaluations.values())
                 known = reread(self.tree, checkpoints) if self.loaded else None
                 if known is not None:
                     return self._with_tree(known)
                 tree = Tree.of(checkpoints)
                 return replace(self, tree=tree, series=_series(tree), loaded=True)
-            case CheckpointAdded():
-                return self._with_tree(fold_tree(self.tree, event))
+            case CheckpointAdded(checkpoint=told_of):
+                [checkpoint] = with_results([told_of], self.evaluations.values())
+                return self._with_tree(self.tree.add(checkpoint))
             case HeadMoved():
                 return self._move_head(event)
             case RolloutDone():
@@ -167,6 +171,11 @@ class Run:
                 return self._with_job(job, event.at)
             case EvaluationChanged(evaluation=evaluation):
                 return self._with_evaluation(evaluation, event.at)
+            case EvaluationsRead(evaluations=found):
+                known_of = self.evaluations
+                return self._with_evaluations(
+                    [one for one in found if _is_news(known_of.get(one.id), one)]
+                )
 
     def _with_tree(self, tree: Tree) -> "Run":
         if tree is self.tree:
@@ -218,14 +227,24 @@ class Run:
         return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
 
     def _with_evaluation(self, evaluation: EvaluationJob, at: float) -> "Run":
-        known = {**self.evaluations, evaluation.id: evaluation}
-        kept = dict(list(known.items())[-EVALUATIONS:])
         before = self.evaluations.get(evaluation.id)
-        run = replace(self, evaluations=kept)
+        run = self._with_evaluations([evaluation])
         if before is not None and before.status == evaluation.status:
             return run
         of = evaluation.checkpoint or "base"
         return run._log(at, f"evaluation of {of} {evaluation.status}")
+
+    def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
+        if not new:
+            return self
+        kept = {**self.evaluations, **{one.id: one for one in new}}
+        ordered = sorted(kept.values(), key=lambda one: one.created_at or "")
+        tree, nodes = self.tree, {one.checkpoint_id for one in new if one.result is not None}
+        for position in (at for at in map(tree.find, nodes) if at is not None):
+            [node] = with_results([tree[position]], new)
+            tree = tree.add(node)
+        run = self._with_tree(tree)
+        return replace(run, evaluations={one.id: one for one in ordered[-EVALUATIONS:]})
 
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
         """Log what the run waits for, and its notes.
@@ -244,6 +263,12 @@ class Run:
         if self.log and self.log[-1] == entry:
             return self
         return replace(self, log=(*self.log[-LOG + 1 :], entry))
+
+
+def _is_news(known: EvaluationJob | None, told: EvaluationJob) -> bool:
+    """Whether what was read of an evaluation is newer than what is known of it: events may have
+    overtaken the read."""
+    return known is None or (not has_ended(known.status) and told.done >= known.done)
 
 
 def fold_tree(tree: Tree, event: Event) -> Tree:

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import EngineError, EngineLost, Handle, Sampled
@@ -39,7 +40,7 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.jobs import End, Stopped, failed
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import EvaluationJob, EvaluationParameters, SubmitEvaluation
+from hud_tui.wire import EvaluationJob, EvaluationParameters, SubmitEvaluation, UsualTasks
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -103,6 +104,12 @@ class Evaluator:
         self._start(Work(self._parts, model, node, new.id, asked, planned))
         return status
 
+    async def usual_tasks(self, model: ModelRow) -> UsualTasks:
+        """The tasks that are evaluated where none are named. Raises Refused, 404, for none."""
+        rows, name = await self._of_last_run(model)
+        held = sum(task.heldout for task in await asyncio.to_thread(read_rows, rows))
+        return UsualTasks(name=name, heldout=held, train=len(rows) - held)
+
     async def resume(self, evaluation_id: str, keep: Keep) -> EvaluationJob:
         """Go on with one that ended before its last rollout; what is made is not made again.
 
@@ -152,13 +159,18 @@ class Evaluator:
         if body.tasks is not None:
             return body.tasks, body.name or f"{len(body.tasks)} tasks"
         try:
-            job = await self._parts.store.read(jobs.training, model.id)
+            rows, name = await self._of_last_run(model)
         except Refused as refused:
             why = "the model has had no managed run whose tasks could be taken: say which"
             raise bad_field("tasks", why) from refused
+        return rows, body.name or name
+
+    async def _of_last_run(self, model: ModelRow) -> tuple[list[dict[str, Any]], str]:
+        """The tasks of the model's latest managed run. Raises Refused, 404, where it had none."""
+        job = await self._parts.store.read(jobs.training, model.id)
         rows: list[dict[str, Any]] = json.loads(job["tasks"])
         name = str(job["name"] or "").removesuffix(f" on {model.slug}")
-        return rows, body.name or name or f"{len(rows)} tasks"
+        return rows, name or f"{len(rows)} tasks"
 
     async def _plan(self, model: ModelRow, rows: Sequence[dict[str, Any]]) -> list[Planned]:
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)

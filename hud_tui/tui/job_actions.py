@@ -1,22 +1,43 @@
-"""Dialogs before a model is forked, a run is cancelled or resumed, or the app quits."""
+"""Dialogs before a model is forked, a checkpoint is evaluated, a run is cancelled or resumed, or
+the app quits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from textual import on, work
 from textual.app import App
+from textual.content import Content
+from textual.events import Key
+from textual.widget import Widget
+from textual.widgets import Button, Input, Static
 
-from hud_tui.errors import HudConflict, HudError
+from hud_tui.client.preflight import load_source, place_of
+from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
+from hud_tui.rl.evaluation import asked_for, called, rollout_seconds, size
+from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import job_is_active, job_model_id, job_step, job_title
-from hud_tui.rl.text import one_line
-from hud_tui.tui.screens.base import WritePolicy
-from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog
+from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.tui.screens.base import WritePolicy, duration
+from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog
 from hud_tui.tui.screens.over import tell
 from hud_tui.tui.session import RunSession
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model
+from hud_tui.tui.widgets.form import Field, Picker
+from hud_tui.wire import (
+    Checkpoint,
+    EvaluationJob,
+    EvaluationParameters,
+    Job,
+    JobStatus,
+    Json,
+    Model,
+    SubmitEvaluation,
+    UsualTasks,
+)
 
 
 async def ask_fork(
@@ -84,11 +105,247 @@ def label_of(start: Checkpoint | None) -> str:
     return "the source's head" if start is None else one_line(label(start), 60)
 
 
+# Evaluating checkpoints: how often each task, which tasks, and what that costs.
+
+
+SPLITS = ("heldout", "train", "all")
+SAMPLES = NumberField("samples", "samples per task", 1, 256)
+MAX_TOKENS = NumberField("max_tokens", "max tokens", 1, UNBOUNDED, optional=True)
+USUAL_SAMPLES = 4
+BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
+OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
+NO_TASKS = "type a taskset's name, or a file"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Weights that can be evaluated together."""
+
+    label: str
+    of: tuple[Checkpoint | None, ...]
+    """None: what the model started from."""
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Tasks that can be evaluated."""
+
+    known: UsualTasks
+    rows: list[Json] | None = None
+    """None: the usual ones, which the service has."""
+    source: str | None = None
+    """Where the rows are from."""
+
+    def count(self, split: str) -> int:
+        held, train = self.known.heldout, self.known.train
+        return {"heldout": held, "train": train}.get(split, held + train)
+
+    @property
+    def told(self) -> str:
+        return f"{self.known.heldout} held out, {self.known.train} to train on"
+
+
+class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
+    """Asks how checkpoints are evaluated, and begins it; closes with what was begun."""
+
+    hints = "enter start · tab next · {dialog.cancel} cancel"
+
+    def __init__(self, session: RunSession, model: Model, choices: Sequence[Evaluated]) -> None:
+        """
+        Args:
+            session: Has the model's earlier evaluations, and begins these.
+            model: Whose checkpoints.
+            choices: What can be evaluated, the likeliest first.
+        """
+        lines = [keyed(BESIDE), *([] if session.client.settings.local else [keyed(OPEN)])]
+        super().__init__(f"Evaluate {model.model_name}", lines, [("confirm", "Start  (enter)")])
+        self.session, self.model, self.offered = session, model, choices
+        self._usual: _Tasks | None = None
+        self._typed: _Tasks | None = None
+        """What was read of the source that is typed."""
+        self._begun: list[EvaluationJob] = []
+        last = asked_for(session.run.evaluations.values())
+        self._samples = last.samples if last else USUAL_SAMPLES
+        self._max_tokens = last.parameters.get("max_tokens") if last else None
+        self._split = last.split if last else ""
+
+    def fields(self) -> Iterable[Widget]:
+        labels = [one.label for one in self.offered]
+        number, most = str(self._samples), str(self._max_tokens or "")
+        yield Field("checkpoint", Picker(labels, id="evaluate-of"))
+        yield Field(SAMPLES.label, Input(number, id="samples", compact=True), SAMPLES.limits)
+        yield Field("split", Picker((self._split or SPLITS[0],), id="split"))
+        yield Field(MAX_TOKENS.label, Input(most, id="max_tokens", compact=True), MAX_TOKENS.limits)
+        yield Field("tasks", Input(id="evaluate-source", compact=True, placeholder="reading …"))
+        yield Static("", id="dialog-problem", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#samples").focus()
+        self._read_usual()
+
+    @work
+    async def _read_usual(self) -> None:
+        """What is evaluated where no source is typed."""
+        field = self.query_one("#evaluate-source", Input)
+        try:
+            known = await self.session.evaluations.usual_tasks(self.model)
+        except HudError as error:
+            field.placeholder = NO_TASKS
+            self.complain(_objection(error))
+            return
+        if known is not None:
+            self._usual = _Tasks(known)
+        field.placeholder = NO_TASKS if known is None else one_line(known.name or "the last", 60)
+        if known is None:
+            field.focus()
+        self._offer_splits()
+
+    @property
+    def tasks(self) -> _Tasks | None:
+        """What would be evaluated; None where that is to be read, or typed."""
+        typed = self.query_one("#evaluate-source", Input).value.strip()
+        if not typed:
+            return self._usual
+        return self._typed if self._typed and self._typed.source == typed else None
+
+    def _offer_splits(self) -> None:
+        """Those that have tasks, the one that was used last first."""
+        tasks, picker = self.tasks, self.query_one("#split", Picker)
+        if tasks is not None:
+            before = picker.value
+            picker.options = tuple(split for split in SPLITS if tasks.count(split)) or SPLITS
+            picker.value = before if before in picker.options else picker.options[0]
+        self._say()
+
+    @on(Input.Changed)
+    @on(Picker.Changed)
+    def _changed(self) -> None:
+        self._offer_splits()
+
+    def _say(self) -> None:
+        """What it comes to, or what is missing."""
+        try:
+            asked, tasks = self._parameters(), self.tasks
+        except HudUsage as error:
+            self.complain(error.message)
+            return
+        if tasks is None:
+            typed = self.query_one("#evaluate-source", Input).value.strip()
+            self.complain("enter reads these tasks" if typed else "")
+            return
+        count = tasks.count(self.query_one("#split", Picker).value)
+        each, of = count * asked.samples, len(self._chosen.of)
+        total = f", {spaced(of * each)} in all" if of > 1 else ""
+        pace = rollout_seconds(self.session.run.evaluations.values())
+        takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
+        sized = f"{size(count, asked.samples)} = {counted(each, 'rollout')}{total}"
+        text = f"{tasks.told}\n{sized} · {takes}"
+        self._told.update(Content.styled(text, "$text-muted"))
+
+    @property
+    def _told(self) -> Static:
+        return self.query_one("#dialog-problem", Static)
+
+    def complain(self, problem: str) -> None:
+        self._told.update(problem)
+
+    @property
+    def _chosen(self) -> Evaluated:
+        picked = self.query_one("#evaluate-of", Picker).value
+        return next(one for one in self.offered if one.label == picked)
+
+    def _parameters(self) -> EvaluationParameters:
+        """What was typed. Raises HudUsage for what is no such number."""
+        given: dict[str, Any] = {}
+        for spec in (SAMPLES, MAX_TOKENS):
+            try:
+                given[spec.key] = spec.read(self.query_one(f"#{spec.key}", Input).value.strip())
+            except ValueError:
+                raise HudUsage(f"{spec.label}: {spec.limits}") from None
+        return EvaluationParameters(**given)
+
+    def on_input_submitted(self) -> None:
+        self._start()
+
+    def on_key(self, event: Key) -> None:
+        if event.key == "enter" and isinstance(self.focused, Picker):
+            self._start()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "cancel":
+            self.action_cancel()
+        else:
+            self._start()
+
+    def action_confirm(self) -> None:
+        self._start()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm" or not isinstance(self.focused, Input)
+
+    @work(exclusive=True, group="begin")
+    async def _start(self) -> None:
+        """Read a source that is not read yet; else begin, and close with what was begun."""
+        try:
+            asked = self._parameters()
+            if self.tasks is None:
+                await self._read_source()
+                return
+            for checkpoint in self._chosen.of[len(self._begun) :]:
+                self.complain("…")
+                self._begun.append(await self._submit(checkpoint, self.tasks, asked))
+                self.session.begin_evaluation(self._begun[-1])
+        except HudError as error:
+            self.complain(_objection(error))
+        else:
+            self.dismiss(self._begun)
+
+    async def _read_source(self) -> None:
+        typed = self.query_one("#evaluate-source", Input).value.strip()
+        if not typed:
+            raise HudUsage(NO_TASKS)
+        self.complain("reading the tasks …")
+        tasks, origin = await load_source(self.session.client, typed)
+        held = sum(task.heldout for task in tasks)
+        known = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
+        self._typed = _Tasks(known, [task.row() for task in tasks], typed)
+        self._place = place_of(origin)
+        self._offer_splits()
+
+    async def _submit(
+        self, checkpoint: Checkpoint | None, tasks: _Tasks, asked: EvaluationParameters
+    ) -> EvaluationJob:
+        body = SubmitEvaluation.model_validate(
+            {
+                "checkpoint_id": checkpoint.id if checkpoint else None,
+                "split": self.query_one("#split", Picker).value,
+                "tasks": tasks.rows,
+                "name": tasks.known.name if tasks.rows is not None else None,
+                "parameters": asked,
+            }
+        )
+        place = None if tasks.rows is None else self._place
+        return await self.session.evaluations.submit(self.model, body, label(checkpoint), place)
+
+
+async def ask_evaluation(
+    app: App[None], session: RunSession, choices: Sequence[Evaluated]
+) -> list[EvaluationJob]:
+    """Ask how, and begin evaluations of the followed model's checkpoints; those that were begun.
+    From a worker."""
+    model = session.run.model
+    if model is None:
+        return []
+    return await app.push_screen_wait(EvaluateDialog(session, model, choices)) or []
+
+
 # Cancelling a run and resuming one: asked first, sent once.
 
 
 RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
-"""Statuses of a managed run that can resume from its last step."""
+"""Statuses of a managed run, or an evaluation, that can resume from where it ended."""
+EVALUATION = "evaluation"
+"""The kind of a job, in its metadata."""
 
 
 def why_no_cancel(job: Job) -> str:
@@ -101,13 +358,15 @@ def why_no_cancel(job: Job) -> str:
 def why_no_resume(job: Job) -> str:
     """Why a job cannot be resumed; empty where it can."""
     title = job_title(job)
-    if (job.metadata or {}).get("kind") != "training":
+    if (job.metadata or {}).get("kind") not in ("training", EVALUATION):
         return f"{title} is not a managed run: only its own client can resume it."
     if job.status in RESUMABLE:
         return ""
     if job_is_active(job):
         return f"{title} is running: nothing to resume."
     said, launch = one_line(job.status or "–", 20), key("app.view.launch")
+    if (job.metadata or {}).get("kind") == EVALUATION:
+        return f"{title} has ended ({said}): nothing is left to sample."
     return f"{title} has ended ({said}): launch a new run with {launch}."
 
 
@@ -122,10 +381,18 @@ class Asked:
     step: int | None = None
     """None for a job that takes no steps."""
     steps: int | None = None
+    evaluates: bool = False
+    """Whether it is an evaluation, whose steps are rollouts."""
 
     @classmethod
     def of_row(cls, job: Job) -> Asked:
-        status, steps = job.status or "running", (job.metadata or {}).get("steps")
+        more = job.metadata or {}
+        status, steps = job.status or "running", more.get("steps")
+        if more.get("kind") == EVALUATION:
+            done, total = more.get("done"), more.get("total")
+            count = done if isinstance(done, int) else 0
+            most = total if isinstance(total, int) else None
+            return cls(job.id, job_title(job), status, None, count, most, evaluates=True)
         steps = steps if isinstance(steps, int) else None
         return cls(job.id, job_title(job), status, job_model_id(job), job_step(job), steps)
 
@@ -134,10 +401,19 @@ class Asked:
         title = one_line(job.name or f"job {(job.id or '')[:8]}", 60)
         return cls(job.id or "", title, job.status, model_id, job.step or 0, job.steps)
 
+    @classmethod
+    def of_evaluation(cls, one: EvaluationJob) -> Asked:
+        title = f"The evaluation of {one_line(called(one), 40)}"
+        return cls(one.id, title, one.status, None, one.done, one.total, evaluates=True)
+
     @property
     def progress(self) -> str:
         """E.g. `` at step 3 of 60``; empty for a job that takes no steps."""
-        return "" if self.step is None else f" at step {self.step} of {self.steps or '?'}"
+        if self.step is None:
+            return ""
+        if self.evaluates:
+            return f" after {self.step} of {self.steps or '?'} rollouts"
+        return f" at step {self.step} of {self.steps or '?'}"
 
 
 async def ask_cancel(
@@ -148,14 +424,19 @@ async def ask_cancel(
     Raises:
         HudError: The service refused, or did not answer.
     """
-    lines = [
-        f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
-        "It ends between two rollouts. Every checkpoint so far is kept,",
-        "and the head stays where it is.",
-    ]
-    if run.step is not None:
-        lines.append(keyed("{live.resume_run} in Live resumes it."))
-    dialog = ConfirmDialog("Cancel the run", lines, "Cancel run", True, "Keep training")
+    lines = [f"{run.title} is {one_line(run.status, 20)}{run.progress}."]
+    if run.evaluates:
+        resume = key("checkpoints.resume_evaluation")
+        lines += [f"Finished rollouts are kept: {resume} samples the rest."]
+        dialog = ConfirmDialog("Cancel the evaluation", lines, "Cancel it", True, "Keep on")
+    else:
+        lines += [
+            "It ends between two rollouts. Every checkpoint so far is kept,",
+            "and the head stays where it is.",
+        ]
+        if run.step is not None:
+            lines.append(keyed("{live.resume_run} in Live resumes it."))
+        dialog = ConfirmDialog("Cancel the run", lines, "Cancel run", True, "Keep training")
     if not await app.push_screen_wait(dialog):
         return None
     return await cancel(session, writes, run)
@@ -164,6 +445,9 @@ async def ask_cancel(
 async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | None:
     """Cancel a run, once the name of a protected model is typed; its status then, or None where
     the user left. Every view and dialog cancels by this."""
+    if run.evaluates:
+        await session.cancel_evaluation(run.id)
+        return "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
     done = await session.client.cancel_job(run.id)
@@ -179,6 +463,9 @@ async def ask_resume(
     Raises:
         HudError: The service refused, or did not answer.
     """
+    if run.evaluates:  # samples what is missing, and changes nothing that there is
+        await session.resume_evaluation(run.id)
+        return "resumed"
     lines = [
         f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
         "Every step so far is saved.",
@@ -192,6 +479,20 @@ async def ask_resume(
 
 
 # What the app asks about a run: what becomes of it on the way out, and whether it goes on.
+
+
+async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
+    """Whether to leave although evaluations are made from here, which end with the app."""
+    if not session.making:
+        return True
+    made = map(Asked.of_evaluation, session.making)
+    lines = [f"{one.title} is {one_line(one.status, 20)}{one.progress}." for one in made]
+    resume = key("checkpoints.resume_evaluation")
+    lines.append("It goes on only while hud-tui is open. Finished rollouts are kept:")
+    lines.append(f"{resume} in Checkpoints samples the rest, as hud-tui eval --resume does.")
+    dialog = ConfirmDialog("Quit during an evaluation", lines, "Quit", keep="Stay")
+    leaves: bool = await app.push_screen_wait(dialog)
+    return leaves
 
 
 async def may_leave(

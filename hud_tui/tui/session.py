@@ -7,9 +7,9 @@ and is told what a person should hear of.
 
 from __future__ import annotations
 
-from asyncio import sleep, to_thread
+from asyncio import Lock, Task, current_task, gather, sleep, to_thread, wait
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import floor
@@ -18,10 +18,18 @@ from time import monotonic, time
 from typing import Protocol
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.replay import Recorder
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudRefused, HudUsage
-from hud_tui.events import Event, HeadMoved, JobChanged, TreeRead
+from hud_tui.events import (
+    EvaluationChanged,
+    EvaluationsRead,
+    Event,
+    HeadMoved,
+    JobChanged,
+    TreeRead,
+)
 from hud_tui.keys import keyed
 from hud_tui.notebook import (
     LastKnown,
@@ -39,12 +47,12 @@ from hud_tui.rl.checkpoint_tree import own
 from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
-from hud_tui.rl.run import Run, job_model_id
+from hud_tui.rl.run import Run, has_ended, job_model_id
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.layout import Layout
-from hud_tui.wire import Job, JobStatus, Model
+from hud_tui.wire import EvaluationJob, Job, JobStatus, Model
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
@@ -101,6 +109,9 @@ class SessionOwner(Protocol):
     def service_came_back(self) -> None:
         """The service answers again: what could not be read can be read now."""
 
+    def evaluation_begun(self, evaluation_id: str) -> None:
+        """An evaluation is made from here: `RunSession.make_evaluation` is to be run."""
+
 
 class RunSession:
     """One connection's followed model; `choose` says which."""
@@ -148,6 +159,11 @@ class RunSession:
         """Ids of interrupted jobs that were told of."""
         self._kept: tuple[Run, tuple[Model, ...]] | None = None
         """The last state written to disk."""
+        self._evaluations: Evaluations | None = None
+        self._making: dict[str, Task[object]] = {}
+        """Who makes the evaluations that go on only while somebody follows them, by id."""
+        self._turn = Lock()
+        """One of them is made at a time."""
 
     @property
     def run(self) -> Run:
@@ -228,9 +244,92 @@ class RunSession:
 
     def reconnect(self, client: HudClient) -> None:
         """Take another client in place of the one that is lost, and follow on."""
-        self.client, self._reconnected = client, True
+        self.client, self._reconnected, self._evaluations = client, True, None
         if self.run.model is not None:
             self.choose(self.run.model)
+
+    # Evaluations: the embedded service makes them itself; elsewhere they are made from here.
+
+    @property
+    def evaluations(self) -> Evaluations:
+        """Those of the present client's service."""
+        if self._evaluations is None:
+            self._evaluations = Evaluations(self.client, self._evaluations_folder)
+        return self._evaluations
+
+    def _evaluations_folder(self) -> Path | None:
+        place = self.store.directory
+        return None if place is None else place / "evaluations"
+
+    async def read_evaluations(self) -> None:
+        """Read what is known of the followed model's evaluations, those of what it started from
+        included; what a service does not tell is not shown."""
+        model = self.run.model
+        if model is None or self.replays:
+            return
+        with suppress(HudError):
+            found = tuple(map(self._as_it_stands, await self.evaluations.of_model(model)))
+            if self.run.model is not None and self.run.model.id == model.id:
+                self.fold(EvaluationsRead(evaluations=found))
+
+    def _as_it_stands(self, one: EvaluationJob) -> EvaluationJob:
+        """One that is made from here, and that nobody makes at the moment, was cut short."""
+        here = one.id not in self._making and self.evaluations.is_made_here(one.id)
+        if has_ended(one.status) or not here:
+            return one
+        return one.model_copy(update={"status": "interrupted"})
+
+    def show_evaluation(self, now: EvaluationJob) -> None:
+        """Show how an evaluation stands, where its model is followed."""
+        model = self.run.model
+        if model is not None and model.id == now.model_id:
+            self.fold(EvaluationChanged(at=self.clock(), evaluation=now))
+
+    def begin_evaluation(self, begun: EvaluationJob) -> None:
+        """Show one that was asked for; have it made, where the service does not."""
+        self.show_evaluation(begun)
+        if self.evaluations.is_made_here(begun.id):
+            self._owner.evaluation_begun(begun.id)
+
+    async def make_evaluation(self, evaluation_id: str) -> None:
+        """Make one, in its turn, and show how far it is; cancelled, it can be resumed.
+
+        Raises:
+            HudError: It failed.
+        """
+        task = current_task()
+        if task is not None:
+            self._making[evaluation_id] = task
+        try:
+            async with self._turn, aclosing(self.evaluations.follow(evaluation_id)) as followed:
+                async for now in followed:
+                    self.show_evaluation(now.model_copy(update={"groups": []}))
+        finally:
+            self._making.pop(evaluation_id, None)
+            with suppress(HudError):  # it is on this disk
+                left = await self.evaluations.get(evaluation_id, groups=False)
+                self.show_evaluation(self._as_it_stands(left).model_copy(update={"groups": []}))
+
+    @property
+    def making(self) -> list[EvaluationJob]:
+        """Evaluations that end with the app."""
+        return [one for id_, one in self.run.evaluations.items() if id_ in self._making]
+
+    async def cancel_evaluation(self, evaluation_id: str) -> None:
+        """Stop one between two rollouts; what is made is kept. Raises HudError."""
+        task = self._making.get(evaluation_id)
+        if task is not None:
+            await _cancelled(task)
+        await self.evaluations.cancel(evaluation_id)
+        self.show_evaluation(await self.evaluations.get(evaluation_id, groups=False))
+
+    async def resume_evaluation(self, evaluation_id: str) -> None:
+        """Have what is missing of one sampled. Raises HudError."""
+        self.begin_evaluation(await self.evaluations.resume(evaluation_id))
+
+    async def stop_making(self) -> None:
+        """End what is made from here, on the way out; it can be resumed."""
+        await gather(*map(_cancelled, list(self._making.values())))
 
     async def follow(self) -> None:
         """Fold the model's events for ever.
@@ -348,6 +447,12 @@ class RunSession:
         """What was kept of the service; None where nothing was."""
         file = self.kept_in
         return None if file is None else read_last_known(file, self.client.settings.api_url)
+
+
+async def _cancelled(task: Task[object]) -> None:
+    """Cancel a task, and wait for its end."""
+    task.cancel()
+    await wait({task})
 
 
 class Follower:

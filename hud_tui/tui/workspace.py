@@ -34,7 +34,7 @@ from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
-from hud_tui.tui.job_actions import may_leave, offer_resume
+from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import LayoutStore
 from hud_tui.tui.screens.base import HudScreen, ViewContext, WritePolicy
@@ -158,6 +158,7 @@ class Workspace:
 
     async def close(self) -> None:
         """Keep what is known, and close the connections."""
+        await self.session.stop_making()
         await self.session.keep_now()
         await self.session.client.aclose()
 
@@ -165,6 +166,8 @@ class Workspace:
 
     def model_chosen(self, model: Model) -> None:
         self._app.run_worker(self._follow(), exclusive=True, group="follow")
+        reading = self.session.read_evaluations()
+        self._app.run_worker(reading, exclusive=True, group="evaluations")
         self.layout.arrange(model=model.id, model_name=model.model_name[:1000])
 
     def session_changed(self) -> None:
@@ -176,6 +179,9 @@ class Workspace:
                 shown, self._unshown = self._unshown, []
                 for alarm in shown:
                     self._show_alarm(alarm)
+
+    def evaluation_begun(self, evaluation_id: str) -> None:
+        self._app.run_worker(self._make_evaluation(evaluation_id), group="evaluate")
 
     def has_to_judge(self) -> None:
         self._app.run_worker(self.session.judge(), exclusive=True, group="judge")
@@ -214,6 +220,12 @@ class Workspace:
             tell(self._app, error)
         finally:
             frame.stop()
+
+    async def _make_evaluation(self, evaluation_id: str) -> None:
+        try:
+            await self.session.make_evaluation(evaluation_id)
+        except HudError as error:
+            tell(self._app, error)
 
     def _keep_last_known(self) -> None:
         self._app.run_worker(self.session.keep_last_known(), exclusive=True, group="keep")
@@ -286,15 +298,18 @@ class Workspace:
     def leave(self) -> None:
         """Quit; ask first while a run trains. A replayed run does not train."""
         job = self.session.run.job if self.session.run.training else None
-        if job is None or self._leaving or self.session.replays:
+        asks = job is not None or bool(self.session.making)
+        if not asks or self._leaving or self.session.replays:
             self._app.exit()
         else:
             self._app.run_worker(self._ask_to_leave(job), exclusive=True, group="quit")
 
-    async def _ask_to_leave(self, job: JobStatus) -> None:
+    async def _ask_to_leave(self, job: JobStatus | None) -> None:
         self._leaving = True
         try:
-            leave = await may_leave(self._app, self.session, self.writes, job)
+            leave = await may_end_evaluations(self._app, self.session)
+            if leave and job is not None:
+                leave = await may_leave(self._app, self.session, self.writes, job)
         except HudError as error:
             tell(self._app, error)
             leave = False

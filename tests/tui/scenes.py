@@ -46,8 +46,10 @@ class SceneClient:
     """The client's reads, answered from the made-up run; it has no writes."""
 
     def __init__(self, models: Sequence[Model] = data.MODELS) -> None:
-        self.settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud")
-        self.wire = SimpleNamespace(guard=Guard())
+        self.settings = SimpleNamespace(
+            label="HUD local", local=True, web_url="http://hud", api_url="http://hud"
+        )
+        self.wire = SimpleNamespace(guard=Guard(), get=self._get)
         self._models = models
 
     def feed(self, model_id: str) -> StillFeed:
@@ -69,6 +71,13 @@ class SceneClient:
             )
             events.append(step)
         return StillFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
+
+    def rl(self, path: str, *names: str) -> str:
+        return path.format(*names)
+
+    async def _get(self, url: str, kind: object) -> Any:
+        """The evaluations of a model."""
+        return []
 
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")

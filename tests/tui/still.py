@@ -60,8 +60,10 @@ class StillClient:
     """What the views ask of a client, answered from memory."""
 
     def __init__(self, tree: Sequence[Checkpoint], job: JobStatus | None = None) -> None:
-        self.settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud")
-        self.wire = SimpleNamespace(guard=Guard())
+        self.settings = SimpleNamespace(
+            label="HUD local", local=True, web_url="http://hud", api_url="http://hud"
+        )
+        self.wire = SimpleNamespace(guard=Guard(), get=self._get)
         self.tree, self.job_now = tree, job
 
     def feed(self, model_id: str) -> StillFeed:
@@ -69,6 +71,13 @@ class StillClient:
         if self.job_now is not None:
             events.append(JobChanged(job=self.job_now))
         return StillFeed(events)
+
+    def rl(self, path: str, *names: str) -> str:
+        return path.format(*names)
+
+    async def _get(self, url: str, kind: object) -> Any:
+        """The evaluations of the model."""
+        return []
 
     async def models(self) -> list[Model]:
         return [MODEL]

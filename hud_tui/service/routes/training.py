@@ -118,6 +118,11 @@ async def list_evaluations(request: Request) -> Response:
     return reply([evaluations.status(row) for row in rows])
 
 
+async def usual_tasks(request: Request) -> Response:
+    evaluator = service_of(request).evaluator
+    return reply(await evaluator.usual_tasks(await find_model(request)))
+
+
 async def get_evaluation(request: Request) -> Response:
     """``?groups=0`` leaves the rewards by task out, for who only wants to know how far it is."""
     evaluation_id, store = path(request, "evaluation_id"), parts_of(request).store
@@ -136,6 +141,7 @@ async def resume_evaluation(request: Request) -> Response:
 EVALUATION_ROUTES = [
     Route("/v1/models/{model_id:path}/evaluations", evaluate, methods=["POST"]),
     Route("/v1/models/{model_id:path}/evaluations", list_evaluations),
+    Route("/v1/models/{model_id:path}/evaluations/tasks", usual_tasks),
     Route("/v1/evaluations/{evaluation_id}", get_evaluation),
     Route("/v1/evaluations/{evaluation_id}/resume", resume_evaluation, methods=["POST"]),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import ClassVar
 
 from textual import on, work
@@ -18,6 +18,7 @@ from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, origin
 from hud_tui.rl.compare import Comparison, compare
+from hud_tui.rl.evaluation import called, told_figure
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
@@ -35,19 +36,32 @@ from hud_tui.rl.head import (
 from hud_tui.rl.metrics import metrics_of
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.own_numbers import HELDOUT
-from hud_tui.rl.run import Run
+from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.text import coarse, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
-from hud_tui.tui.job_actions import ask_fork
+from hud_tui.tui.job_actions import (
+    Asked,
+    Evaluated,
+    ask_cancel,
+    ask_evaluation,
+    ask_fork,
+    ask_resume,
+)
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
-from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails, details, fold_details
+from hud_tui.tui.widgets.checkpoint_details import (
+    CheckpointDetails,
+    details,
+    evaluations_under_way,
+    fold_details,
+    is_cut_short,
+)
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.wire import Checkpoint, Group
+from hud_tui.wire import Checkpoint, EvaluationJob, Group
 
 EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
@@ -80,6 +94,10 @@ NEED_TWO = (
 )
 
 
+def _is_under_way(one: EvaluationJob) -> bool:
+    return not has_ended(one.status)
+
+
 def _ask(node: Checkpoint) -> ConfirmDialog:
     if node.pinned:
         lines = [f"{name(node)} may be thinned like any other once the disk limit is reached."]
@@ -104,6 +122,7 @@ class CheckpointsScreen(HudScreen):
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
         """What is under the cursor."""
         self._note_line = Static("", id="tree-note", markup=False)
+        self._under_way = Static("", id="tree-evaluations", markup=False)
         self._empty = Static(READING, id="tree-empty", markup=False)
         self._said = Content()
         """The current message; cleared when the cursor moves."""
@@ -139,6 +158,7 @@ class CheckpointsScreen(HudScreen):
                 yield self.tree_list.data_bind(HudScreen.run)
                 yield self._empty
             yield self.details_pane
+        yield self._under_way
         yield self._note_line
 
     def watch_run(self, before: Run, run: Run) -> None:
@@ -146,6 +166,9 @@ class CheckpointsScreen(HudScreen):
             return
         if run.alarms.onsets != before.alarms.onsets:
             self.show_marks()
+        if run.evaluations is not before.evaluations:
+            self.show_evaluations()
+            self._say_ended(before, run)
         if run.tree is before.tree and run.model is before.model:
             return
         if (run.model and run.model.id) != (before.model and before.model.id):
@@ -162,6 +185,7 @@ class CheckpointsScreen(HudScreen):
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         self._show_state()
+        self.show_evaluations()
         self.call_after_refresh(self._go_to_crosshair)
 
     def _go_to_crosshair(self) -> None:
@@ -368,6 +392,87 @@ class CheckpointsScreen(HudScreen):
         if forked is not None:
             said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
             self.say(Content.styled(f"{said} · {key('app.view.models')} selects it", "$accent"))
+
+    # Evaluating checkpoints: those that are marked, the one under the cursor, the head or the base.
+
+    @property
+    def evaluated(self) -> list[Evaluated]:
+        """What can be evaluated, the likeliest first."""
+        tree, here = self.run.tree, self.selected
+        found = (tree.find(id_) for id_ in self.marked)
+        marked = [tree[position] for position in found if position is not None]
+        said = " and ".join(f"{self.tree_list.marks.letter(n.id)} {name(n)}" for n in marked)
+        offered: list[tuple[str, list[Checkpoint | None]]] = [(said, [*marked])] * bool(marked)
+        if self.at.position == ROOT and not self.at.folded:
+            offered.append(("base", [None]))
+        if here is not None:
+            offered.append((name(here), [here]))
+        if (head := self.run.head) is not None:
+            offered += [(f"▶ {name(head)}", [head]), (f"▶ {name(head)} and base", [head, None])]
+        if tree.best is not None:
+            offered.append((f"★ {name(tree[tree.best])}", [tree[tree.best]]))
+        offered.append(("base", [None]))
+        distinct: dict[tuple[str | None, ...], Evaluated] = {}
+        for said, of in offered:
+            distinct.setdefault(
+                tuple(one.id if one else None for one in of), Evaluated(said, tuple(of))
+            )
+        return list(distinct.values())
+
+    @work(exclusive=True, group=OPENS)
+    async def action_evaluate(self) -> None:
+        """Ask how to evaluate what is marked or under the cursor, and begin it."""
+        begun = await ask_evaluation(self.app, self.session, self.evaluated)
+        if begun:
+            of = " and ".join(one_line(called(one), 40) for one in begun)
+            self.say(Content.styled(f"✔ evaluating {of}", "$accent"))
+
+    def show_evaluations(self) -> None:
+        """Say below the tree which evaluations are under way, and what was cut short."""
+        lines = evaluations_under_way(self.run)
+        self._under_way.display = bool(lines)
+        self._under_way.update(Content("\n").join(lines))
+        self.renew_hints()
+
+    def _say_ended(self, before: Run, run: Run) -> None:
+        """Say what an evaluation found that was under way a moment ago."""
+        for id_, one in run.evaluations.items():
+            was = before.evaluations.get(id_)
+            if one.result is not None and was is not None and was.result is None:
+                said = f"✔ {one_line(called(one), 40)}: {told_figure(one.result)}"
+                self.say(Content.styled(said, "$accent"))
+
+    def _evaluation(self, fits: Callable[[EvaluationJob], bool]) -> EvaluationJob | None:
+        """The newest that fits, of what is under the cursor where there is one."""
+        here = None if self.selected is None else self.selected.id
+        found = [one for one in self.run.evaluations.values() if fits(one)]
+        return next((one for one in found[::-1] if one.checkpoint_id == here), None) or next(
+            reversed(found), None
+        )
+
+    def action_cancel_evaluation(self) -> None:
+        """Cancel the evaluation of what is under the cursor, else the newest."""
+        found = self._evaluation(_is_under_way)
+        if found is None:
+            self.warn("No evaluation is under way.")
+        else:
+            asked = Asked.of_evaluation(found)
+            self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
+
+    def action_resume_evaluation(self) -> None:
+        """Resume the evaluation of what is under the cursor that was cut short, else the newest."""
+        found = self._evaluation(is_cut_short)
+        if found is None:
+            self.warn("No evaluation was cut short.")
+        else:
+            asked = Asked.of_evaluation(found)
+            self._act(ask_resume(self.app, self.session, self.context.writes, asked))
+
+    @work(exclusive=True, group="act")
+    async def _act(self, asked: Awaitable[str | None]) -> None:
+        status = await self.attempt(asked)
+        if status is not None:
+            self.say(Content.styled(f"✔ the evaluation is {status}", "$accent"))
 
     # Two checkpoints marked, compared, and tried on the same prompt.
 
@@ -590,6 +695,10 @@ class CheckpointsScreen(HudScreen):
                 return self.at.position != ROOT
             case "unmark":
                 return bool(self.marked)
+            case "cancel_evaluation":
+                return self._evaluation(_is_under_way) is not None
+            case "resume_evaluation":
+                return self._evaluation(is_cut_short) is not None
             case "leave":
                 return bool(self.filter_field.value)
             case "open":

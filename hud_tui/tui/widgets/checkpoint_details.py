@@ -10,15 +10,17 @@ from textual.content import Content
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, moved
+from hud_tui.rl.evaluation import called, seconds_left
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.run import Run
+from hud_tui.rl.run import SUCCEEDED, Run, has_ended
 from hud_tui.rl.text import age, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
+from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, EvaluationJob
 
 TITLE = 9
 """Cells of a line's title."""
@@ -45,6 +47,50 @@ NEAR = 5
 
 class CheckpointDetails(TextPane):
     """The details pane; Tab goes to it, and it scrolls."""
+
+
+UNDER_WAY_MOST = 3
+"""Evaluations under way that have a line each; the others are counted."""
+PROGRESS = 16
+"""Cells of a progress bar."""
+
+
+def evaluations_under_way(run: Run) -> list[Content]:
+    """A line for each evaluation that is not over, and for one that was cut short last."""
+    told = list(run.evaluations.values())
+    active = [one for one in told if not has_ended(one.status)]
+    lines = [_under_way(one) for one in active[:UNDER_WAY_MOST]]
+    if len(active) > UNDER_WAY_MOST:
+        lines.append(Content.styled(f"… {len(active) - UNDER_WAY_MOST} more wait", "$text-muted"))
+    if told and not active and is_cut_short(told[-1]):
+        cut = told[-1]
+        said = f"evaluation of {one_line(called(cut), 40)} {one_line(cut.status, 20)}"
+        why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
+        how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
+        done = f" after {cut.done} of {cut.total} rollouts"
+        lines.append(Content.assemble((said + done + why, "$warning"), (how, "$text-muted")))
+    return lines
+
+
+def is_cut_short(one: EvaluationJob) -> bool:
+    """Whether an evaluation has ended before its last rollout, and can be resumed."""
+    return has_ended(one.status) and one.status not in SUCCEEDED and one.done < one.total
+
+
+def _under_way(one: EvaluationJob) -> Content:
+    name = one_line(called(one), 40)
+    if one.status == "queued":
+        return Content.styled(f"evaluation of {name} waits: {one.total} rollouts", "$text-muted")
+    left = seconds_left(one)
+    mean = "" if one.mean_reward is None else f"  mean {short(one.mean_reward)}"
+    eta = "" if left is None else f"  {duration(left)} left"
+    cancel = keyed("  {checkpoints.cancel_evaluation} cancel")
+    return Content.assemble(
+        f"evaluating {name}  ",
+        bar(one.done / one.total if one.total else 0.0, PROGRESS),
+        f"  {one.done}/{one.total}{mean}{eta}",
+        (cancel, "$text-muted"),
+    )
 
 
 def details(

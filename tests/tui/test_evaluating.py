@@ -1,0 +1,151 @@
+"""Evaluating checkpoints from their view: asked, followed, cancelled, resumed, and what is said."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from textual.widgets import Input
+
+from hud_tui.rl.run import Run
+from hud_tui.settings import Start
+from hud_tui.tui.job_actions import EvaluateDialog
+from hud_tui.tui.widgets.form import Picker
+from hud_tui.wire import EvaluationJob
+from tests.conftest import Served, caller
+from tests.tui.cockpit import Cockpit, cockpit, grown
+from tests.tui.conftest import run_of, toy_of, trained
+
+
+@asynccontextmanager
+async def evaluating(served: Served, steps: int = 3) -> AsyncIterator[Cockpit]:
+    """The checkpoints of a model after a run, the cursor on the head."""
+    model, _ = await trained(served, steps)
+    async with cockpit(served, Start("checkpoints", model=model)) as flown:
+        await flown.until(lambda: len(run_of(flown.app).tree) == steps)
+        yield flown
+
+
+def asks(flown: Cockpit) -> str:
+    """What the dialog says of its size, or of what is wrong."""
+    return str(flown.screen.query_one("#dialog-problem").render())
+
+
+async def dialog(flown: Cockpit) -> EvaluateDialog:
+    """The dialog, once it knows what it would evaluate."""
+    await flown.until(lambda: isinstance(flown.screen, EvaluateDialog))
+    found = flown.screen
+    assert isinstance(found, EvaluateDialog)
+    await flown.until(lambda: "rollouts" in asks(flown))
+    return found
+
+
+def asked_for(run: Run) -> list[EvaluationJob]:
+    """Evaluations that were asked for, not the run's own."""
+    return [one for one in run.evaluations.values() if one.job_id == one.id]
+
+
+async def over(flown: Cockpit, count: int = 1) -> list[EvaluationJob]:
+    """So many, once all have succeeded."""
+    await flown.until(
+        lambda: [one.status for one in asked_for(run_of(flown.app))] == ["succeeded"] * count
+    )
+    return asked_for(run_of(flown.app))
+
+
+async def test_two_checkpoints_are_evaluated_in_five_keys(served: Served) -> None:
+    async with evaluating(served) as flown:
+        await flown.press("m", "down", "m", "E")
+        shown = await dialog(flown)
+        assert "36 held out, 96 to train on" in asks(flown)
+        assert "36 tasks × 4 = 144 rollouts, 288 in all" in asks(flown)
+        assert shown.query_one("#evaluate-of", Picker).value == "A step-000003 and B step-000002"
+        await flown.press("enter")
+        found = await over(flown, 2)
+        assert [one.checkpoint for one in found] == ["step-000003", "step-000002"]
+        assert {(one.samples, one.split, one.total) for one in found} == {(4, "heldout", 144)}
+        await flown.until(lambda: "36 tasks × 4" in flown.said("#tree-note"))
+        tree = run_of(flown.app).tree
+        assert [tree.evaluation(at).num_traces for at in (1, 2)] == [144, 144]
+
+
+async def test_the_head_the_best_and_the_base_can_be_chosen(served: Served) -> None:
+    async with evaluating(served) as flown:
+        await flown.press("down", "E")
+        shown = await dialog(flown)
+        picker = shown.query_one("#evaluate-of", Picker)
+        assert picker.options[0] == "step-000002"
+        assert {"▶ step-000003", "▶ step-000003 and base", "base"} <= set(picker.options)
+        picker.focus()
+        while picker.value != "base":
+            await flown.press("right")
+        shown.query_one("#samples", Input).value = "1"
+        await flown.press("enter")
+        [found] = await over(flown)
+        assert (found.checkpoint_id, found.total) == (None, 36)
+        await flown.press("end", "E")
+        assert (await dialog(flown)).query_one("#evaluate-of", Picker).value == "base"
+        assert flown.screen.query_one("#samples", Input).value == "1"  # as last time
+        assert "about" in asks(flown)
+
+
+async def test_other_tasks_are_read_before_they_are_evaluated(served: Served) -> None:
+    async with evaluating(served) as flown:
+        await flown.press("E")
+        shown = await dialog(flown)
+        shown.query_one("#evaluate-source", Input).focus()
+        await flown.press(*"nothing", "enter")
+        await flown.until(lambda: "nothing" in asks(flown))
+        await flown.press("ctrl+u", *"text", "enter")
+        await flown.until(lambda: "24 held out, 72 to train on" in asks(flown))
+        shown.query_one("#samples", Input).value = "0"
+        await flown.until(lambda: "samples per task: 1 to 256" in asks(flown))
+        shown.query_one("#samples", Input).value = "2"
+        shown.query_one("#split", Picker).focus()
+        await flown.press("right", "enter")
+        [found] = await over(flown)
+        assert (found.name, found.split, found.total) == ("text", "train", 144)
+
+
+async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
+    served: Served,
+) -> None:
+    async with evaluating(served) as flown:
+        engine, held = toy_of(served), asyncio.Event()
+        sample = engine.sample
+
+        async def waits(*args: object) -> object:
+            await held.wait()
+            return await sample(*args)  # type: ignore[arg-type]
+
+        engine.sample = waits  # type: ignore[assignment,method-assign]
+        await flown.press("E")
+        await dialog(flown)
+        await flown.press("enter")
+        await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+        assert "0/144" in flown.said("#tree-evaluations")
+        await flown.press("X")
+        asked = await flown.until_dialog()
+        assert "The evaluation of step-000003 is running after 0 of 144 rollouts." in asked
+        await flown.press("y")
+        await flown.until(lambda: "cancelled after 0 of 144" in flown.said("#tree-evaluations"))
+        held.set()
+        await flown.press("R")
+        await over(flown)
+        await flown.until(lambda: not flown.view.query_one("#tree-evaluations").display)
+
+
+async def test_without_tasks_it_says_what_to_type(served: Served) -> None:
+    """A model that a loop trained has had no run whose tasks could be taken."""
+    async with caller(served) as http:
+        model = await grown(http, "loop", 1)
+    async with cockpit(served, Start("checkpoints", model=model["id"])) as flown:
+        await flown.until(lambda: len(run_of(flown.app).tree) == 1)
+        await flown.press("E")
+        await flown.until(lambda: flown.screen.focused is flown.screen.query("#evaluate-source")[0])
+        await flown.press("enter")
+        await flown.until(lambda: "type a taskset's name" in asks(flown))
+        await flown.press(*"arith", "enter")
+        await dialog(flown)
+        await flown.press("enter")
+        [found] = await over(flown)
+        assert found.name == "arith"
