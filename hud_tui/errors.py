@@ -1,9 +1,10 @@
 """Errors shown to the user: message, hint, and exit code of ``hud-tui --headless``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 NAMED = 10
 """Maximum problems named in one message; the rest is counted."""
@@ -32,6 +33,8 @@ class HudError(Exception):
     """The service's id of the request, if it sends one."""
     outcome: Literal["done", "not_done", "unknown"] | None = None
     """Outcome of the requested change; None if the request was a read."""
+    details: Mapping[str, Any] = MappingProxyType({})
+    """What documents say of it beside all this."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -486,6 +486,51 @@ class JobStatus(Response):
     """Which sampling of the next step is due, from 1."""
     waits: str | None = None
     """What the engine's server holds it up with; None while it goes on."""
+    driver: str | None = None
+    """The machine and process that drives it, e.g. ``laptop:4711``; None: the service does."""
+    asked: str | None = None
+    """``cancel``: its driver has been asked to stop, and has not yet."""
+
+
+class DriveRun(Request):
+    """PUT /v1/training/jobs/{id}/drive (embedded): a run whose steps a client takes begins, or goes
+    on."""
+
+    model_id: str
+    name: str = Field(min_length=1, max_length=200)
+    taskset: str = Field(default="", max_length=200)
+    driver: str = Field(min_length=1, max_length=200)
+    """As of `JobStatus`."""
+    parameters: Json
+    """Every parameter, as of `JobStatus`; ``steps`` and ``group_size`` among them."""
+
+
+class DriveReport(Request):
+    """PATCH of the same: how the run is doing. Its driver sends one every few seconds; without any
+    for a while, the run is ``interrupted``."""
+
+    status: Literal["running", "succeeded", "failed", "cancelled", "interrupted"] = "running"
+    busy_s: float | None = Field(default=None, ge=0)
+    """Seconds spent on its steps so far."""
+    attempt: int | None = Field(default=None, ge=1)
+    """Which sampling of the next step is due."""
+    wasted: int = Field(default=0, ge=0, le=1_000_000)
+    """Rollouts without a gradient since the last report, which will not be trained on."""
+    note: str | None = Field(default=None, max_length=2000)
+    reason: str | None = Field(default=None, max_length=2000)
+    error: JobError | None = None
+
+
+class DriveEvaluation(Request):
+    """POST /v1/training/jobs/{id}/drive/evaluations (embedded): what a checkpoint's own weights
+    scored on the held-out tasks of a run that a client drives."""
+
+    checkpoint_id: str | None = None
+    """None: the weights that the model started from."""
+    samples: int = Field(ge=1, le=256)
+    """Rollouts per task."""
+    groups: Many[Group] = Field(min_length=1)
+    """Rewards by task."""
 
 
 class RunRecord(Response):

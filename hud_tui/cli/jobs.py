@@ -28,6 +28,7 @@ from hud_tui.rl.runs import (
     sort_rows,
 )
 from hud_tui.rl.text import one_line
+from hud_tui.rollouts import control
 from hud_tui.wire import Job, Trace
 
 
@@ -44,13 +45,17 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     if args.cancel or args.resume:
         return await (_cancel if args.cancel else _resume)(client, args, job_id)
     job, status = await _listed(client, job_id), await client.known_job(job_id)
-    emit("job", {"job_id": job_id, "job": job, "status": status})
+    folder = control.driven_here(paths_of(args), job_id)
+    if folder is not None:
+        status = status or control.told_by(folder)
+    more = {} if folder is None else control.report_of(folder)
+    emit("job", {"job_id": job_id, "job": job, "status": status, **more})
     return 0
 
 
 async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"cancel job {job_id}?")
-    result = await client.cancel_job(job_id)
+    result = await control.cancel(client, paths_of(args), job_id)
     try:
         status = await client.known_job(job_id)
     except HudError as error:
@@ -62,7 +67,8 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"resume job {job_id}?")
-    emit("job", {"job_id": job_id, "status": await client.resume_job(job_id)})
+    status = await control.resume(client, paths_of(args), job_id)
+    emit("job", {"job_id": job_id, "status": status})
     return 0
 
 

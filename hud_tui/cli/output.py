@@ -50,6 +50,7 @@ def emit_error(error: HudError, document: bool = True) -> int:
         }
         if isinstance(error, HudBadTasks):
             failure["problems"] = plain(error.problems)
+        failure |= plain(error.details)
         _print({"schema": SCHEMA, "kind": "error", "error": failure})
     tell(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code
@@ -150,6 +151,8 @@ def changes(args: argparse.Namespace) -> bool:
             return bool(asked.get("cancel") or asked.get("resume"))
         case "run":
             return not asked.get("dry_run")
+        case "train":
+            return not asked.get("check")
         case "runs":
             return asked.get("name") is not None
     return bool(args.command == "fork")

@@ -426,35 +426,111 @@ def _run(add: Add) -> None:
     consent(parser)
 
 
-def _update(parser: Parser) -> None:
-    """The flags of how a step is taken."""
+def _train(add: Add) -> None:
+    parser = add(
+        "train on an environment of your own: rollouts by the hud SDK, steps from here",
+        "train env.py -m my-model",
+        "train env.py -m my-model --check",
+        "--headless --local train env.py -m my-model --steps 20 -y --follow",
+        "train envs/shop --tasks tasks.jsonl --python .venv --env SHOP_TOKEN --turns 6",
+    )
+    about = "a Python file with a hud Environment, or a directory of them"
+    parser.add_argument("source", metavar="ENV", help=about)
+    about = "by name or id; default: your only trainable model"
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+    about = "task file, .py file or taskset; default: the tasks in ENV"
+    parser.add_argument("--tasks", metavar="SOURCE", help=about)
+    _rolled_out(parser)
+    parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
+    about = "rollouts per task and step"
+    parser.add_argument("--group-size", type=whole_number, metavar="N", help=about)
+    about = "groups per step"
+    parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help=about)
+    parser.add_argument("--learning-rate", "--lr", type=finite_number, metavar="X")
+    about = "e.g. importance_sampling, ppo, cispo"
+    parser.add_argument("--loss-fn", metavar="NAME", help=about)
+    _update(parser, of_managed=False)
+    parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
+    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one turn")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="of the order of the tasks")
+    _evaluated(parser, of_managed=False)
+    parser.add_argument("--name", metavar="TEXT", help="name of the run")
+    about = "check, and roll out once with the head; train nothing"
+    parser.add_argument("--check", action="store_true", help=about)
+    about = "skip the one rollout before the run"
+    parser.add_argument("--no-trial", action="store_true", help=about)
+    about = "print events until the run ends; it continues if this is interrupted"
+    parser.add_argument("--follow", action="store_true", help=about)
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("warning", "failure", "warn", "critical"),
+        help="as of run",
+    )
+    consent(parser)
+
+
+def _rolled_out(parser: Parser) -> None:
+    """The flags of where and how rollouts are made."""
+    about = "interpreter that has the environment and hud, or its virtual environment; default: "
+    about += "the .venv beside ENV, else uv run, else this one"
+    parser.add_argument("--python", metavar="PATH", help=about)
+    about = "a variable that the environment gets; its value is shown nowhere; may be given again"
+    parser.add_argument("--env", action="append", metavar="NAME", help=about)
+    about = "subprocess (default), local, docker:IMAGE, tcp://HOST:PORT, hud or hosted"
+    parser.add_argument("--runtime", default="subprocess", metavar="WHERE", help=about)
+    about = "most turns of a rollout; 10"
+    parser.add_argument("--turns", type=whole_number, metavar="N", help=about)
+    about = "seconds after which a rollout has failed; 300"
+    parser.add_argument("--rollout-timeout", type=finite_number, metavar="S", help=about)
+    about = "rollouts at a time; 8"
+    parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
+    about = "memory that one rollout's processes may use; 4096, 0 for no limit"
+    parser.add_argument("--memory-mb", type=whole_number, metavar="N", help=about)
+    about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
+    parser.add_argument("--failed", type=_failed, default="drop", metavar="POLICY", help=about)
+
+
+def _failed(text: str) -> str:
+    policy, _, after = text.partition(":")
+    is_number = after.isascii() and after.isdigit() and len(after) < 7 and int(after) > 0
+    if text in ("drop", "resample", "stop") or (policy == "stop" and is_number):
+        return text
+    raise argparse.ArgumentTypeError(f"{_short(text)}: choose from drop, resample, stop, stop:N")
+
+
+def _update(parser: Parser, of_managed: bool = True) -> None:
+    """The flags of how a step is taken; some are of runs whose steps the service takes."""
     about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
     parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
     about = "multiply advantages by this; 1"
     number = several(finite_number)
     parser.add_argument("--reward-scale", type=number, metavar="X", help=about)
-    parser.add_argument(
-        "--norm-adv-by-std",
-        action=argparse.BooleanOptionalAction,
-        help="divide a group's advantages by its rewards' standard deviation; off",
-    )
+    if of_managed:
+        parser.add_argument(
+            "--norm-adv-by-std",
+            action=argparse.BooleanOptionalAction,
+            help="divide a group's advantages by its rewards' standard deviation; off",
+        )
     usual = {"beta1": ".9", "beta2": ".95", "eps": "1e-8", "weight_decay": "0"}
     for name, value in usual.items():
         about = f"Adam's; {value}"
         parser.add_argument(flag(name), type=number, metavar="X", help=about)
 
 
-def _evaluated(parser: Parser) -> None:
+def _evaluated(parser: Parser, of_managed: bool = True) -> None:
     """The flags of what a run evaluates on its held-out tasks."""
     about = "evaluate the newest checkpoint on the held-out tasks every N steps"
     parser.add_argument("--eval-every", type=whole_number, metavar="N", help=about)
     about = "rollouts per task of an evaluation; 1"
     parser.add_argument("--eval-samples", type=whole_number, metavar="K", help=about)
-    parser.add_argument(
-        "--baseline",
-        action=argparse.BooleanOptionalAction,
-        help="evaluate what the first step is taken from, too; off",
-    )
+    if of_managed:
+        parser.add_argument(
+            "--baseline",
+            action=argparse.BooleanOptionalAction,
+            help="evaluate what the first step is taken from, too; off",
+        )
 
 
 def _config(text: str) -> dict[str, float]:
@@ -721,6 +797,7 @@ COMMANDS = {
     "head": Command(_head, "models:head", "checkpoints"),
     "preflight": Command(_preflight, "runs:preflight", "launch"),
     "run": Command(_run, "runs:run", "launch"),
+    "train": Command(_train, "train:train"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_sweep, "sweep:sweep"),

@@ -172,7 +172,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         config=JobConfig(parameters=asked),
     )
     if printer is not None:
-        return await Follower(client, model, printer).run(body)
+        return await Follower(client, model, printer).run(lambda: submit(client, body))
     submission = await submit(client, body)
     _say_if_found(submission)
     flags = "--headless --local" if client.settings.local else "--headless"
@@ -219,15 +219,16 @@ def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> J
     """
     if any(level in args.fail_on for level in ("warn", "critical")):
         raise HudUsage("--fail-on an alarm is for one run", "watch the runs of a sweep one by one")
-    found = [_checked({**parameters(args), **one}) for one in combinations(several)]
+    found = [checked_parameters({**parameters(args), **one}) for one in combinations(several)]
     return max(found, key=lambda one: (one.group_size or 0) * (one.tasks_per_step or 1))
 
 
 def _parameters(args: argparse.Namespace) -> JobParameters:
-    return _checked(parameters(args))
+    return checked_parameters(parameters(args))
 
 
-def _checked(given: dict[str, Any]) -> JobParameters:
+def checked_parameters(given: dict[str, Any]) -> JobParameters:
+    """Parameters as the command line gives them. Raises HudUsage: one is out of its bounds."""
     try:
         return JobParameters(**given)
     except ValidationError as error:

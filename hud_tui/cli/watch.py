@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic
@@ -12,7 +12,7 @@ from hud_tui.cli.models import checkpoint_document, named
 from hud_tui.cli.output import alarm_document, emit, report_documents, tell, thresholds
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
-from hud_tui.client.submit import Submission, submit
+from hud_tui.client.submit import Submission
 from hud_tui.errors import HudAlarm, HudError, HudUnreachable, HudUsage
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
@@ -20,7 +20,7 @@ from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended, is_active
 from hud_tui.rl.text import one_line
-from hud_tui.wire import JobStatus, Model, SubmitJob
+from hud_tui.wire import JobStatus, Model
 
 # Listener: events of a feed, with connection problems on stderr and a timeout.
 
@@ -161,8 +161,8 @@ class Follower:
         self._feed = client.feed(model.id)
         self._listener = Listener(self._feed, printer.wait)
 
-    async def run(self, body: SubmitJob) -> int:
-        """Returns 0 if the run succeeded, else 1.
+    async def run(self, begin: Callable[[], Awaitable[Submission]]) -> int:
+        """Follow the run that `begin` begins; returns 0 if it succeeded, else 1.
 
         Raises:
             HudUnreachable: The service does not answer; the run may continue.
@@ -171,7 +171,7 @@ class Follower:
         async with aclosing(aiter(self._feed)) as events:
             first = await self._listener.next(events)  # from here on no event is missed
             self._printer.begin(first, news=False)
-            submission = await submit(self._client, body)
+            submission = await begin()
             tell(f"job {submission.job_id} submitted; it continues if this command is interrupted")
             try:
                 return await self._follow(events, submission)

@@ -29,7 +29,11 @@ from hud_tui.wire import (
     CancelJobResult,
     Checkpoint,
     CheckpointTrace,
+    DriveEvaluation,
+    DriveReport,
+    DriveRun,
     EnvironmentConfig,
+    EvaluationJob,
     Fork,
     Identity,
     Job,
@@ -459,7 +463,8 @@ def _same_name(one: str, other: str) -> bool:
 
 
 class TrainingCalls(Calls):
-    """`key` is a write's Idempotency-Key, for who will `settle` it; else it gets a fresh one."""
+    """`key` is a write's Idempotency-Key, for who will `settle` it; else it gets a fresh one.
+    `run` is the id of the run that is driven from here, where the service knows of it."""
 
     async def losses(self, model_id: str) -> list[str]:
         """The loss functions this model can be trained with."""
@@ -467,13 +472,14 @@ class TrainingCalls(Calls):
         return (await self.wire.get(url, Losses)).losses
 
     async def forward_backward(
-        self, model_id: str, body: ForwardBackward, key: str | None = None
+        self, model_id: str, body: ForwardBackward, key: str | None = None, run: str | None = None
     ) -> ForwardBackwardResult:
         """Accumulate a batch's gradients for the next optim_step."""
         url = self.rl("/v1/models/{}/train/forward-backward", model_id)
         change = Change("forward-backward", model_id, left_out=("inputs",))
         write = self.wire.write
-        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
+        headers = _keyed(key, run)
+        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, headers)
 
     async def forward(self, model_id: str, body: Forward) -> ForwardResult:
         """Current logprobs of a batch, for a custom loss."""
@@ -490,13 +496,14 @@ class TrainingCalls(Calls):
         return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
 
     async def optim_step(
-        self, model_id: str, body: OptimStep, key: str | None = None
+        self, model_id: str, body: OptimStep, key: str | None = None, run: str | None = None
     ) -> OptimStepResult:
         """Step on the accumulated gradients; the new checkpoint becomes the head."""
         url = self.rl("/v1/models/{}/train/optim-step", model_id)
         change = Change("optim step", model_id, made="checkpoint_id")
         write = self.wire.write
-        return await write("POST", url, OptimStepResult, change, body, TRAIN_S, _keyed(key))
+        headers = _keyed(key, run)
+        return await write("POST", url, OptimStepResult, change, body, TRAIN_S, headers)
 
     async def settle(self, model_id: str, key: str) -> Settled:
         """Outcome of a training write, by its key (embedded service). Safe to repeat.
@@ -506,6 +513,30 @@ class TrainingCalls(Calls):
         """
         url = self.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
         return await self.wire.write("POST", url, Settled, None)
+
+    async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
+        """Begin a run whose steps are taken from here, or go on with one (embedded service). Safe
+        to repeat.
+
+        Raises:
+            HudNotFound: The service has no such runs.
+        """
+        url = self.rl("/v1/training/jobs/{}/drive", job_id)
+        return await self.wire.write("PUT", url, JobStatus, None, body)
+
+    async def report(self, job_id: str, body: DriveReport) -> JobStatus:
+        """Say how such a run is doing; what is asked of it. Safe to repeat but for `wasted`.
+
+        Raises:
+            HudConflict: The run has ended.
+        """
+        url = self.rl("/v1/training/jobs/{}/drive", job_id)
+        return await self.wire.write("PATCH", url, JobStatus, None, body)
+
+    async def keep_evaluation(self, job_id: str, body: DriveEvaluation) -> EvaluationJob:
+        """Say what a checkpoint of such a run scored on its held-out tasks. Safe to repeat."""
+        url = self.rl("/v1/training/jobs/{}/drive/evaluations", job_id)
+        return await self.wire.write("POST", url, EvaluationJob, None, body)
 
     async def submit(self, body: SubmitJob) -> SubmittedJob:
         """Start a managed run.
@@ -574,8 +605,10 @@ class TrainingCalls(Calls):
         )
 
 
-def _keyed(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"Idempotency-Key": key}
+def _keyed(key: str | None, run: str | None = None) -> dict[str, str]:
+    """`run`: id of the run that is driven from here and takes the step (embedded service)."""
+    headers = {"Idempotency-Key": key, "Hud-Tui-Run": run}
+    return {name: value for name, value in headers.items() if value is not None}
 
 
 # Jobs, their traces, and chat with a model.

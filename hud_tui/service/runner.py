@@ -24,7 +24,7 @@ from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.jobs import End, Solved, Stopped, ZeroVariance, failed, stopped
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
+from hud_tui.wire import DriveRun, JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat
 
 # Waits: what an engine's server holds runs up with, told to who follows them.
@@ -71,6 +71,7 @@ class Runner:
         self._unwritten: dict[str, End] = {}
         """How runs ended that the store still has as running."""
         self._closing = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
 
     async def submit(self, model: ModelRow, body: SubmitJob, also: Also) -> str:
         """Check everything, queue the run and start it; its id. Hold `submitting` around it.
@@ -112,6 +113,8 @@ class Runner:
         store = self._parts.store
         job = await store.read(jobs.training, job_id)
         await self._settle(job["id"])
+        if job["driver"] is not None:
+            return await store.write(_requeue, job["id"], keep)  # says where it is resumed
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
@@ -131,12 +134,28 @@ class Runner:
         await asyncio.wait({task}, timeout=STOP_S)
         return True
 
-    async def refuse_busy(self, model_id: str) -> None:
-        """Raises Refused, 409, while a managed run trains the model."""
+    async def refuse_busy(self, model_id: str, driven_by: str | None = None) -> None:
+        """Raises Refused, 409, while a run trains the model; of `driven_by` the client is heard."""
         job = await self._parts.store.read(jobs.active, model_id)
         if job is not None:
             await self._settle(job["id"])
-            await self._parts.store.read(jobs.refuse_busy, model_id)
+            await self._parts.store.read(jobs.refuse_busy, model_id, driven_by)
+
+    async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
+        """A run whose steps a client takes begins or goes on. Raises Refused as `jobs.drive`."""
+        async with self.submitting:
+            await self.refuse_busy(body.model_id, job_id)
+            status = await self._parts.store.write(jobs.drive, job_id, body)
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.create_task(self._listen(), name="driven runs")
+        return status
+
+    async def _listen(self) -> None:
+        """End the runs whose driver has gone, as long as there are any."""
+        while True:
+            if not await self._parts.store.write(jobs.end_abandoned):
+                return
+            await asyncio.sleep(jobs.LEASE_S / 4)
 
     def shown(self, job: sqlite3.Row) -> str:
         """A job's status in one word, ended as `status` says."""
@@ -155,6 +174,8 @@ class Runner:
     async def close(self) -> None:
         """The service stops: every run ends as interrupted, between two steps."""
         self._closing.set()
+        if self._listening is not None:
+            self._listening.cancel()
         tasks = [task for _, task in self._runs.values()]
         for run, _ in self._runs.values():
             run.stop("interrupted")

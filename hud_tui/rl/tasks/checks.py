@@ -46,6 +46,7 @@ Check = Literal[
     "environments",
     "scenarios",
     "args",
+    "rollout",
     "graded",
     "variables",
     "remote",

@@ -295,6 +295,8 @@ def _status(count: int) -> str:
 async def _cancel(service: Service, job_id: str) -> int:
     """How many things were stopped: a run or an evaluation is one, any other job its rollouts."""
     job = await service.parts.store.read(jobs.get, job_id)
+    if job["driver"] is not None:
+        return int(await service.parts.store.write(jobs.ask_to_cancel, job["id"]))
     if job["kind"] == "training":
         return int(await service.runner.cancel(job["id"]))
     if job["evaluation_id"] is not None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hud_tui.service.context import ServiceContext
-from hud_tui.service.http import Refused, dumps, reply
+from hud_tui.service.http import Refused, canonical, dumps, reply
 from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.session import Session
 from hud_tui.service.store import jobs, replies
@@ -42,18 +42,23 @@ async def answer(
         Refused: 409, a managed run trains the model; 409 or 422, the key was used.
     """
     parts, asked = parts_of(request), asked_of(request)
-    runner = service_of(request).runner
+    runner, run = service_of(request).runner, driven_by(request)
     session = parts.session(model)
     kept = await _find(parts, session, model, asked)
     if kept is None:
-        await runner.refuse_busy(model.id)
+        await runner.refuse_busy(model.id, run)
         async with session.lock:
             kept = await _find(parts, session, model, asked)
             if kept is None:
-                await runner.refuse_busy(model.id)  # it may have begun meanwhile
+                await runner.refuse_busy(model.id, run)  # it may have begun meanwhile
                 body = await act(session, asked)
         await parts.rest()
     return reply(body) if kept is None or asked is None else again(kept, asked)
+
+
+def driven_by(request: Request) -> str | None:
+    """The run that a client drives and this call is part of, by its header."""
+    return canonical(request.headers.get("hud-tui-run", "")) or None
 
 
 async def once(

@@ -33,16 +33,25 @@ from hud_tui.service.http import (
     read,
     read_bytes,
     reply,
+    wanted_id,
 )
 from hud_tui.service.routes import find_model, parts_of, path, service_of
-from hud_tui.service.routes.idempotency import Keep, answer, once
+from hud_tui.service.routes.idempotency import Keep, answer, driven_by, once
 from hud_tui.service.session import Session, output_weights
 from hud_tui.service.store import evaluations, jobs, models, replies
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, Kept
-from hud_tui.wire import EvaluationJob, JobStatus, SubmitEvaluation, SubmitJob
+from hud_tui.wire import (
+    DriveEvaluation,
+    DriveReport,
+    DriveRun,
+    EvaluationJob,
+    JobStatus,
+    SubmitEvaluation,
+    SubmitJob,
+)
 from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
 # Managed runs: submit, look at, resume.
@@ -146,8 +155,34 @@ EVALUATION_ROUTES = [
     Route("/v1/evaluations/{evaluation_id}/resume", resume_evaluation, methods=["POST"]),
 ]
 
+# Runs whose steps a client takes: they begin, and report, here.
+
+
+async def drive(request: Request) -> Response:
+    """Said twice, it changes nothing."""
+    body, job_id = await read(request, DriveRun), wanted_id("job", path(request, "job_id"))
+    model = trainable(await parts_of(request).store.read(models.find, body.model_id))
+    body = body.model_copy(update={"model_id": model.id})
+    return reply(await service_of(request).runner.drive(job_id, body))
+
+
+async def report(request: Request) -> Response:
+    body = await read(request, DriveReport)
+    store = parts_of(request).store
+    return reply(await store.write(jobs.report, path(request, "job_id"), body))
+
+
+async def keep_evaluation(request: Request) -> Response:
+    """Once for a checkpoint: the second one is answered as the first."""
+    body, store = await read(request, DriveEvaluation), parts_of(request).store
+    return reply(await store.write(evaluations.record_driven, path(request, "job_id"), body))
+
+
 RUN_ROUTES = [
     Route("/v1/training/jobs", submit, methods=["POST"]),
+    Route("/v1/training/jobs/{job_id}/drive/evaluations", keep_evaluation, methods=["POST"]),
+    Route("/v1/training/jobs/{job_id}/drive", drive, methods=["PUT"]),
+    Route("/v1/training/jobs/{job_id}/drive", report, methods=["PATCH"]),
     Route("/v1/training/jobs/{ref:path}/raw-status", raw_status),
     Route("/v1/training/jobs/{job_id}/resume", resume, methods=["POST"]),
 ]
@@ -207,13 +242,23 @@ async def optim_step(request: Request) -> Response:
     adam = _adam(body)
 
     async def act(session: Session, asked: Asked | None) -> Any:
+        run = await parts_of(request).store.read(_driven, driven_by(request), model)
+
         def keep(db: Db, node: Node) -> None:
             if asked is not None:
                 replies.keep(db, model.id, Kept(asked, dumps(_stepped(node, model))))
+            if run is not None:
+                jobs.stepped(db, run, node.id)
 
-        return _stepped(await session.optim_step(adam, also=keep), model)
+        return _stepped(await session.optim_step(adam, run, also=keep), model)
 
     return await answer(request, model, act)
+
+
+def _driven(db: Db, run: str | None, model: ModelRow) -> str | None:
+    """The run that a client drives and takes this step; None for a loop without one."""
+    job = jobs.active(db, model.id) if run is not None else None
+    return run if job is not None and job["id"] == run else None
 
 
 def _passed(

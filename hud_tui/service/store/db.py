@@ -294,6 +294,13 @@ MIGRATIONS = [
     -- How long the rollouts of an evaluation took that are done; NULL: unknown.
     ALTER TABLE evaluation ADD COLUMN seconds REAL
     """,
+    """
+    -- The machine and process that takes a run's steps; NULL: the service does.
+    ALTER TABLE job ADD COLUMN driver TEXT;
+    -- When it was last heard of, and what it has been asked for.
+    ALTER TABLE job ADD COLUMN heard_at REAL;
+    ALTER TABLE job ADD COLUMN asked TEXT
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

@@ -4,16 +4,18 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from hud_tui.events import EvaluationChanged
-from hud_tui.service.http import Refused, canonical, iso, new_id, not_found, now
-from hud_tui.service.store import checkpoints, events
+from hud_tui.rl.evaluation import sum_up
+from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, not_found, now
+from hud_tui.service.store import checkpoints, events, jobs
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.jobs import RESUMABLE, End
 from hud_tui.service.store.traces import TraceRow, keep_rollouts
-from hud_tui.wire import Evaluation, EvaluationJob, Group, JobError
+from hud_tui.wire import DriveEvaluation, Evaluation, EvaluationJob, Group, JobError
 
 INTERRUPTED = JobError(
     code="interrupted",
@@ -307,3 +309,31 @@ def record(db: Db, new: Kept) -> EvaluationJob:
     if checkpoint_id is not None:
         _tell_checkpoint(db, new.model_id, checkpoint_id, found)
     return _changed(db, id_)
+
+
+def record_driven(db: Db, job_id: str, body: DriveEvaluation) -> EvaluationJob:
+    """`record`, as the driver of a run says it.
+
+    Raises:
+        Refused: 404, no such run or checkpoint; 422, a reward is not finite.
+    """
+    run = jobs.driven(db, job_id)
+    query = "SELECT id FROM evaluation WHERE job_id = ? AND checkpoint_id IS ?"
+    row = db.execute(query, (run["id"], canonical(body.checkpoint_id or "") or None)).fetchone()
+    if row is not None:
+        return status(get(db, row["id"]))
+    if not all(isfinite(reward) for group in body.groups for reward in group.rewards):
+        raise bad_field("groups", "a reward is not finite")
+    id_ = body.checkpoint_id
+    found = None if id_ is None else checkpoints.find(db, run["model_id"], id_)
+
+    kept = Kept(
+        model_id=run["model_id"],
+        job_id=run["id"],
+        node=found,
+        samples=body.samples,
+        parameters=json.loads(run["parameters"]),
+        groups=body.groups,
+        found=sum_up(body.groups),
+    )
+    return record(db, kept)

@@ -10,7 +10,7 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, canonical, not_found, now, refusal
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
-from hud_tui.wire import JobError, JobStatus
+from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 
 # How a managed run can end, and what is written of it.
 
@@ -217,10 +217,16 @@ def submit(db: Db, new: Submission) -> JobStatus:
     return _changed(db, new.job_id)
 
 
-def refuse_busy(db: Db, model_id: str) -> None:
-    """Raises Refused, 409, while a managed run trains the model; it names the run."""
+def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
+    """Raises Refused, 409, while a run trains the model; it names the run.
+
+    Args:
+        db: The store's.
+        model_id: The model's.
+        driven_by: The run that asks, if a client drives it.
+    """
     job = active(db, model_id)
-    if job is not None:
+    if job is not None and not (job["driver"] and job["id"] == driven_by):
         raise Refused(
             409,
             f"job {job['id']} ({job['name']}) is training this model:"
@@ -257,6 +263,9 @@ def requeue(db: Db, job_id: str) -> JobStatus:
         Refused: 404; 409, it did not end so, or another run trains the model.
     """
     job = training(db, job_id)
+    if job["driver"] is not None:
+        hint = f"hud-tui jobs {job['id']} --resume"
+        raise Refused(409, f"this run is driven from {job['driver']}: resume it there: {hint}")
     if job["status"] not in RESUMABLE:
         raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
     refuse_busy(db, job["model_id"])
@@ -353,8 +362,137 @@ def status(row: sqlite3.Row) -> JobStatus:
             "note": row["note"],
             "attempt": row["attempt"],
             "waits": row["waits"],
+            "driver": row["driver"],
+            "asked": row["asked"],
         }
     )
+
+
+# Runs whose steps a client takes: it says how they are doing.
+
+
+LEASE_S = 30.0
+"""A driver that was not heard of for so long has gone."""
+GONE = JobError(
+    code="interrupted",
+    message="its driver does not answer: resume the run where it was begun",
+)
+
+
+def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
+    """A run of a client's begins, or goes on after it ended short of its steps.
+
+    Raises:
+        Refused: 409, the model is in another run, or the run is complete; 422, the job is
+            another's.
+    """
+    row = db.execute("SELECT * FROM job WHERE id = ?", (job_id,)).fetchone()
+    if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
+        raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
+    if row is not None and row["status"] == "succeeded":
+        raise Refused(409, f"job {job_id} is succeeded: there is nothing to resume")
+    if row is None or row["status"] != "running":
+        refuse_busy(db, body.model_id)
+    if row is None:
+        _begin_driven(db, job_id, body)
+    db.execute(
+        "UPDATE job SET status = 'running', finished_at = NULL, error = NULL, reason = NULL,"
+        " note = NULL, asked = NULL, driver = ?, heard_at = ?, parameters = ?, steps = ?"
+        " WHERE id = ?",
+        (body.driver, now(), json.dumps(body.parameters), body.parameters.get("steps"), job_id),
+    )
+    return _changed(db, job_id)
+
+
+def _begin_driven(db: Db, job_id: str, body: DriveRun) -> None:
+    insert(
+        db,
+        "job",
+        id=job_id,
+        kind="training",
+        name=body.name,
+        status="queued",
+        created_at=now(),
+        group_size=body.parameters.get("group_size"),
+        model_id=body.model_id,
+        steps=body.parameters.get("steps"),
+        parameters=json.dumps(body.parameters),
+        driver=body.driver,
+    )
+    runs.begin(db, job_id, body.model_id, body.taskset or None)
+
+
+def driven(db: Db, job_id: str) -> sqlite3.Row:
+    """A run that a client drives. Raises Refused, 404."""
+    row = training(db, job_id)
+    if row["driver"] is None:
+        raise not_found("driven run", job_id[:100])
+    return row
+
+
+def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
+    """What a driver says of its run; one that was taken for gone is back.
+
+    Raises:
+        Refused: 404; 409, the run has ended otherwise, or another trains the model.
+    """
+    row = driven(db, job_id)
+    is_back = row["status"] == "interrupted" and body.status == "running"
+    if is_back:
+        refuse_busy(db, row["model_id"])
+        db.execute(
+            "UPDATE job SET status = 'running', finished_at = NULL, error = NULL WHERE id = ?",
+            (row["id"],),
+        )
+    elif row["status"] not in ("running", body.status):
+        raise Refused(409, f"job {row['id']} is {row['status']}")
+    if body.wasted:
+        runs.wasted(db, row["id"], body.wasted)
+    known = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
+    told = {key: value for key, value in known.items() if value is not None}
+    is_news = (
+        is_back
+        or bool(body.wasted)
+        or any(row[key] != told[key] for key in told if key != "busy_s")
+    )
+    told["heard_at"] = now()
+    names = ", ".join(f"{name} = :{name}" for name in told)
+    db.execute(f"UPDATE job SET {names} WHERE id = :id", {**told, "id": row["id"]})
+    if body.status != "running" and row["status"] == "running":
+        db.execute("UPDATE job SET asked = NULL WHERE id = ?", (row["id"],))
+        return finish(db, row["id"], End(body.status, body.error, body.reason))
+    return _changed(db, row["id"]) if is_news else status(get(db, row["id"]))
+
+
+def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
+    """A step of a driven run was taken."""
+    query = "SELECT json_extract(body, '$.num_tokens') FROM checkpoint WHERE id = ?"
+    [tokens] = db.execute(query, (checkpoint_id,)).fetchone()
+    return advance(db, job_id, steps=1, tokens=tokens or 0, seconds=0.0)
+
+
+def ask_to_cancel(db: Db, job_id: str) -> bool:
+    """Ask a driver to stop between two rollouts; one that has gone cannot, so its run ends now.
+    False: the run is not active."""
+    row = driven(db, job_id)
+    if row["status"] != "running":
+        return False
+    if now() - (row["heard_at"] or 0.0) > LEASE_S:
+        finish(db, row["id"], End("cancelled"))
+    elif row["asked"] is None:
+        db.execute("UPDATE job SET asked = 'cancel' WHERE id = ?", (row["id"],))
+        _changed(db, row["id"])
+    return True
+
+
+def end_abandoned(db: Db) -> int:
+    """Runs whose driver was not heard of for `LEASE_S` are interrupted; how many others go on."""
+    query = "SELECT id, heard_at FROM job WHERE driver IS NOT NULL AND status = 'running'"
+    rows = db.execute(query).fetchall()
+    gone = [row["id"] for row in rows if now() - (row["heard_at"] or 0.0) > LEASE_S]
+    for job_id in gone:
+        finish(db, job_id, End("interrupted", GONE))
+    return len(rows) - len(gone)
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:

@@ -141,6 +141,12 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
         " parent_trace_id = coalesce(?, parent_trace_id) WHERE id = ?",
         (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id, trace_id),
     )
+    db.execute(  # of a run that a client drives, it is of the step which is taken next
+        "UPDATE trace SET (step, attempt) = (SELECT step + 1, attempt FROM job WHERE id = :job)"
+        " WHERE id = :id AND step IS NULL"
+        " AND EXISTS (SELECT 1 FROM job WHERE id = :job AND driver IS NOT NULL)",
+        {"job": job_id, "id": trace_id},
+    )
 
 
 def leave(db: Db, trace_id: str, body: TraceExit) -> bool:

@@ -1,0 +1,300 @@
+"""``train``: train on an environment of one's own; ``init-env``: begin with a small one."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from hud_tui.audit_log import Change
+from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.output import confirm, emit, require_consent, tell, thresholds
+from hud_tui.cli.parser import parameters
+from hud_tui.cli.runs import checked_parameters, choose_model
+from hud_tui.cli.watch import AlarmPrinter, Follower
+from hud_tui.client.client import HudClient
+from hud_tui.client.submit import Submission
+from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.rl.progress import check_room
+from hud_tui.rl.run import SUCCEEDED
+from hud_tui.rl.tasks.checks import Finding, in_order, verdict
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts import control
+from hud_tui.rollouts.environment import (
+    Loaded,
+    Trial,
+    check,
+    check_runtime,
+    check_source,
+    load,
+    setting_of,
+    try_once,
+)
+from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
+from hud_tui.rollouts.run_files import Order, RunFolder, run_folder
+from hud_tui.wire import JobParameters, Model
+
+LOOK_S = 0.5
+OPTIONS = ("turns", "rollout_timeout", "at_once", "memory_mb")
+
+
+def train(args: argparse.Namespace) -> int:
+    """Check an environment, roll it out once, then train on it; returns the exit code.
+
+    Raises:
+        HudError: A check failed, or the service did not answer.
+    """
+    source = check_source(args.source)
+    asked = checked_parameters(parameters(args))
+
+    async def work(client: HudClient, args: argparse.Namespace) -> int:
+        return await _Command(client, args, source, asked).run()
+
+    return asyncio.run(run_connected(work, args, connector_of(args)))
+
+
+class _Command:
+    def __init__(
+        self, client: HudClient, args: argparse.Namespace, source: Path, asked: JobParameters
+    ) -> None:
+        self._client, self._args = client, args
+        self._source, self._asked = source, asked
+        self._paths = paths_of(args)
+
+    async def run(self) -> int:
+        """Check; then begin, and follow where that is asked for."""
+        args = self._args
+        if not args.check:
+            require_consent(args, self._client)
+        model = await choose_model(self._client, args)
+        if not args.check:
+            self._client.wire.guard.check("train", Change("train", model.id))
+            control.require_absent_run(self._paths, model.id)
+        order = self._order(model)
+        document = await self._preflight(order, model)
+        failed = document["verdict"] in ("failure", *args.fail_on)
+        if args.check or failed:
+            self._say("train", document)
+            return HudPreflightFailed.exit_code if failed else 0
+        await confirm(args, f"train {model.model_name} on {one_line(self._source.name)}?")
+        if args.follow:
+            return await self._begin_and_follow(order, model)
+        status = await control.begin(self._client, order, self._paths)
+        self._say("job", self._begun(order, status))
+        return 0
+
+    def _order(self, model: Model) -> Order:
+        """What is to be done. Raises HudUsage: a number or a name."""
+        args = self._args
+        policy, _, after = args.failed.partition(":")
+        given = {name: getattr(args, name) for name in OPTIONS}
+        try:
+            return Order(
+                job_id=str(uuid4()),
+                name=args.name or f"{self._source.stem} on {model.model_name}",
+                model_id=model.id,
+                model=model.model_name,
+                mode="local" if self._client.settings.local else "hud",
+                data_dir=str(self._paths.data),
+                source=str(self._source),
+                tasks=_absolute(args.tasks),
+                python=args.python,
+                named=args.env or [],
+                runtime=check_runtime(args.runtime),
+                failed=policy,
+                stop_after=int(after or 1),
+                parameters=control.parameters_of(model, self._asked.model_dump(exclude_none=True)),
+                **{key: value for key, value in given.items() if value is not None},
+            )
+        except ValueError as error:
+            first = str(error).splitlines()
+            raise HudUsage(f"train: {one_line(' '.join(first[1:3]) or error)}") from error
+
+    async def _preflight(self, order: Order, model: Model) -> dict[str, Any]:
+        """Load, check, and one rollout with the head; as a document."""
+        with tempfile.TemporaryDirectory(prefix="hud-tui-train-") as scratch:
+            setting = setting_of(order, self._client.settings, Path(scratch) / "environment.log")
+            worker = WorkerProcess(setting)
+            tell(f"starting {one_line(setting.interpreter.python)} ({setting.interpreter.why})")
+            await worker.start()
+            try:
+                return await self._checked(worker, order, model)
+            finally:
+                await worker.close()
+
+    async def _checked(self, worker: WorkerProcess, order: Order, model: Model) -> dict[str, Any]:
+        trial: Trial | None = None
+        try:
+            loaded = await load(worker, self._client, order)
+        except EnvironmentFailed as error:
+            self._tell_traceback(error.failure)
+            raise
+        findings = check(loaded, model, order.parameters)
+        findings += check_room(model, order.parameters["steps"])
+        for finding in findings:
+            _tell(finding)
+        if verdict(findings) != "failure" and not self._args.no_trial:
+            trial, found = await try_once(worker, self._client, order, loaded)
+            for finding in found:
+                _tell(finding, always=True)
+            findings += found
+            if trial is not None and trial.run.get("failure"):
+                self._tell_traceback(trial.run["failure"])
+        return _document(worker, order, loaded, findings, trial)
+
+    def _tell_traceback(self, failure: Mapping[str, Any]) -> None:
+        for line in str(failure.get("traceback") or "").splitlines():
+            print(f"  {one_line(line, 400)}" if line.strip() else "", file=sys.stderr)
+
+    def _begun(self, order: Order, status: Any) -> dict[str, Any]:
+        local = "--local " if self._client.settings.local else ""
+        folder = run_folder(self._paths.state, order.job_id)
+        return {
+            "job_id": order.job_id,
+            "model": order.model,
+            "status": status,
+            "watch": f"hud-tui --headless {local}status {order.job_id}",
+            **control.report_of(folder),
+        }
+
+    # Following.
+
+    async def _begin_and_follow(self, order: Order, model: Model) -> int:
+        if self._args.headless and await self._has_driven_runs():
+            alarms = [level for level in ("warn", "critical") if level in self._args.fail_on]
+            printer = AlarmPrinter(thresholds(), alarms[0] if alarms else None)
+            return await Follower(self._client, model, printer).run(lambda: self._begin(order))
+        await self._begin(order)
+        return await self._follow(run_folder(self._paths.state, order.job_id), order)
+
+    async def _has_driven_runs(self) -> bool:
+        """Whether the service tells of runs that are driven: the embedded one does."""
+        return self._client.settings.local
+
+    async def _begin(self, order: Order) -> Submission:
+        before = await self._client.known_job(order.model_id)
+        await control.begin(self._client, order, self._paths)
+        return Submission(order.job_id, before=before)
+
+    async def _follow(self, folder: RunFolder, order: Order) -> int:
+        """Tell of each step until the run ends, by its files."""
+        tell(f"job {order.job_id} began; it continues if this command is interrupted")
+        shown, lost = 0, 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            is_driven, state = folder.is_driven, folder.state()
+            if state.step > shown:
+                node = await self._node(order, state.checkpoint_id)
+                tell(f"step {state.step} of {order.parameters['steps']}: {node}")
+                shown = state.step
+            if state.failed > lost:
+                tell(f"{state.failed} rollouts failed, {state.groups_lost} groups lost")
+                lost = state.failed
+            if not is_driven:
+                break
+        status = await control.status_of(self._client, folder, order.job_id)
+        self._say("job", self._begun(order, status))
+        return 0 if status.status in SUCCEEDED else 1
+
+    async def _node(self, order: Order, checkpoint_id: str | None) -> str:
+        for node in reversed(await self._client.checkpoints(order.model_id)):
+            if node.id == checkpoint_id and node.mean_reward is not None:
+                return f"reward {node.mean_reward:.3f}"
+        return "taken"
+
+    def _say(self, kind: str, document: Mapping[str, Any]) -> None:
+        if self._args.headless:
+            emit(kind, document)
+        elif kind == "train":
+            print(_check_text(document))
+        else:
+            print(_job_text(document))
+
+
+def _absolute(tasks: str | None) -> str | None:
+    """A path of tasks as it is found from everywhere; a taskset's name as it is."""
+    if tasks is None or not Path(tasks).exists():
+        return tasks
+    return str(Path(tasks).absolute())
+
+
+def _tell(finding: Finding, always: bool = False) -> None:
+    if finding.level == "ok" and not always:
+        return
+    where = f" [{finding.where}]" if finding.where else ""
+    fix = f" ({finding.fix})" if finding.fix else ""
+    tell(f"{finding.level}: {finding.message}{where}{fix}")
+
+
+def _document(
+    worker: WorkerProcess,
+    order: Order,
+    loaded: Loaded,
+    findings: Sequence[Finding],
+    trial: Trial | None,
+) -> dict[str, Any]:
+    found = worker.setting.interpreter
+    return {
+        "source": order.source,
+        "model": order.model,
+        "interpreter": {"python": found.python, "found": found.why, **worker.about},
+        "runtime": order.runtime,
+        "environments": loaded.environments,
+        "tasks": len(loaded.tasks),
+        "heldout": sum(task.heldout for task in loaded.tasks),
+        "tasks_from": loaded.origin,
+        "parameters": order.parameters,
+        "findings": in_order(findings),
+        "verdict": verdict(findings),
+        "rollout": None if trial is None else asdict(trial),
+    }
+
+
+def _check_text(document: Mapping[str, Any]) -> str:
+    """What was checked, for a person."""
+    about = document["interpreter"]
+    lines = [
+        f"environment  {document['source']}",
+        f"python       {about.get('python')} with hud {about.get('hud')} ({about['found']})",
+    ]
+    for one in document["environments"]:
+        names = ", ".join(template["id"] for template in one["templates"])
+        lines.append(f"templates    {one['name']}: {names}")
+    held = f", {document['heldout']} held out" if document["heldout"] else ""
+    lines.append(f"tasks        {document['tasks']}{held}, from {document['tasks_from']}")
+    if document["rollout"]:
+        lines += _trial_lines(document["rollout"])
+    lines.append(f"verdict      {document['verdict']}")
+    return "\n".join(one_line(line, 400) for line in lines)
+
+
+def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
+    run = trial["run"]
+    lines = [
+        f"rollout      {trial['task']}: reward {run['reward']:g}, {run['turns']} turns,"
+        f" {run['tool_calls']} tool calls, {run['tokens']} tokens, {run['seconds']:.1f} s",
+        f"answer       {run['content']}",
+    ]
+    for one in run.get("subscores") or ():
+        lines.append(f"subscore     {one['name']}: {one['value']:g}, weight {one['weight']:g}")
+    if run.get("info"):
+        lines.append(f"info         {run['info']}")
+    return lines
+
+
+def _job_text(document: Mapping[str, Any]) -> str:
+    status = document["status"]
+    lines = [f"job {document['job_id']}  {status.status}  step {status.step} of {status.steps}"]
+    if document["failed_rollouts"]:
+        failed, lost = document["failed_rollouts"], document["groups_lost"]
+        lines.append(f"{failed} rollouts failed, {lost} groups lost")
+    for failure in document["failures"][-1:]:
+        where = f"{failure.get('file')}:{failure.get('line')}" if failure.get("file") else ""
+        lines.append(f"last failure  {where} {failure.get('type')}: {failure.get('message')}")
+        lines += str(failure.get("traceback") or "").splitlines()[-6:]
+    lines.append(f"log  {document['logs']['environment']}")
+    return "\n".join(one_line(line, 400) for line in lines)

@@ -1,0 +1,201 @@
+"""Runs that are driven from this machine: begun, cancelled and resumed from any program."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.run_files import Order, RunFolder, State, known_runs, run_folder, tail
+from hud_tui.settings import Paths
+from hud_tui.storage import open_or_make
+from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model
+
+START_S = 30.0
+"""Longest wait for a driver to say that it began; it starts in a second."""
+STOP_S = 20.0
+"""Longest wait for a driver to stop: rollouts are dropped, a step is completed."""
+LOOK_S = 0.1
+LOG_LINES = 5
+HUD_USUAL: Mapping[str, Any] = {
+    "steps": 10,
+    "group_size": 8,
+    "tasks_per_step": 4,
+    "learning_rate": 1e-5,
+    "max_tokens": 1024,
+}
+"""Of HUD's public training scripts, where the service publishes no defaults."""
+
+
+def parameters_of(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter of a run, with the service's defaults for the model, or HUD's scripts'."""
+    usual = dict(HUD_USUAL)
+    if model.training_defaults is not None:
+        usual = model.training_defaults.model_dump(include=set(HUD_USUAL))
+    loss: dict[str, Any] = {"loss_fn": "importance_sampling", "temperature": 1.0, "seed": 0}
+    return {**usual, **loss, **{key: one for key, one in given.items() if one is not None}}
+
+
+async def begin(client: HudClient, order: Order, paths: Paths) -> JobStatus:
+    """Write a run down, and start its driver in the background.
+
+    Raises:
+        HudError: It did not begin; the message ends with what it logged.
+    """
+    folder = run_folder(paths.state, order.job_id)
+    folder.begin(order)
+    return await _drive(client, folder, paths)
+
+
+async def _drive(client: HudClient, folder: RunFolder, paths: Paths) -> JobStatus:
+    """Start a driver, and wait until the service, or its state, says that the run goes on."""
+    logged = len(tail(folder.driver_log))
+    _spawn(folder, paths)
+    until, job_id = monotonic() + START_S, folder.path.name
+    while monotonic() < until:
+        await asyncio.sleep(LOOK_S)
+        status = await status_of(client, folder, job_id)
+        if folder.is_driven and status.status == "running":
+            return status
+        if not folder.is_driven and status.status not in ("running", "queued"):
+            return status  # so short that it has ended
+    said = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
+    why = one_line(" · ".join(said[-LOG_LINES:]), 600)
+    raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")
+
+
+def _spawn(folder: RunFolder, paths: Paths) -> None:
+    """A process of its own, which outlives this program and leaves no zombie."""
+    words = [sys.executable, "-P", "-m", "hud_tui.rollouts.driver", str(paths.state)]
+    log = open_or_make(folder.driver_log, os.O_APPEND)
+    try:
+        shell = subprocess.Popen(
+            ["sh", "-c", '"$@" &', "sh", *words, folder.path.name],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder.path,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    shell.wait()
+
+
+async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
+    """A run's status, as the service has it; of one that does not know such runs, as its files
+    say."""
+    known = await client.known_job(job_id)
+    return known if known is not None else told_by(folder)
+
+
+def told_by(folder: RunFolder) -> JobStatus:
+    """A run's status by its files alone."""
+    order, state = folder.order(), folder.state()
+    is_gone = state.status == "running" and not folder.is_driven
+    error = state.error or {}
+    return JobStatus(
+        status="interrupted" if is_gone else state.status,
+        model=order.model,
+        id=order.job_id,
+        name=order.name,
+        model_id=order.model_id,
+        step=state.step,
+        steps=order.parameters.get("steps"),
+        parameters=order.parameters,
+        attempt=state.attempt,
+        trained_tokens=state.tokens,
+        error=JobError(code=error.get("code"), message=error.get("message")) if error else None,
+    )
+
+
+def driven_here(paths: Paths, job_id: str) -> RunFolder | None:
+    """The files of a run that was begun on this machine; None: it was not."""
+    return known_runs(paths.state).get(job_id)
+
+
+async def cancel(client: HudClient, paths: Paths, job_id: str) -> CancelJobResult:
+    """Cancel any job; the driver of one that is driven here is told directly as well, and waited
+    for: its step is completed, its rollouts are dropped.
+
+    Raises:
+        HudError: The service refused, or did not answer.
+    """
+    folder = driven_here(paths, job_id)
+    is_driven = folder is not None and folder.is_driven
+    if folder is not None and is_driven:
+        folder.ask_to_cancel()
+    try:
+        result = await client.cancel_job(job_id)
+    except HudRefused:
+        if not is_driven:
+            raise
+        result = CancelJobResult(cancelled=1, status="cancelled")
+    if folder is not None:
+        await _until_stopped(folder)
+    return result
+
+
+async def _until_stopped(folder: RunFolder) -> None:
+    until = monotonic() + STOP_S
+    while monotonic() < until:
+        if not folder.is_driven:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def resume(client: HudClient, paths: Paths, job_id: str) -> JobStatus:
+    """Resume any run: a managed one by the service, one that was begun here by its driver.
+
+    Raises:
+        HudConflict: It is running, or has taken all its steps.
+        HudError: The service refused, or the driver did not begin.
+    """
+    folder = driven_here(paths, job_id)
+    if folder is None:
+        return await client.resume_job(job_id)
+    state = folder.state()
+    if folder.is_driven:
+        raise HudConflict(409, f"run {job_id} is running: there is nothing to resume")
+    if state.status == "succeeded":
+        raise HudConflict(409, f"run {job_id} is succeeded: there is nothing to resume")
+    client.wire.guard.check("resume")
+    folder.forget_cancel()
+    folder.save(state.model_copy(update={"status": "queued"}))
+    return await _drive(client, folder, paths)
+
+
+def require_absent_run(paths: Paths, model_id: str) -> None:
+    """Raises HudUsage: a driver of this machine trains the model already."""
+    for job_id, folder in known_runs(paths.state).items():
+        if folder.is_driven and folder.order().model_id == model_id:
+            raise HudUsage(
+                f"run {job_id} trains this model",
+                f"cancel it first: hud-tui jobs {job_id} --cancel",
+            )
+
+
+def report_of(folder: RunFolder) -> dict[str, Any]:
+    """What a document says of a run that is driven here, beside its status."""
+    state: State = folder.state()
+    return {
+        "driven": folder.is_driven,
+        "driver_pid": folder.driver_pid(),
+        "rollouts": state.rollouts,
+        "failed_rollouts": state.failed,
+        "groups_lost": state.groups_lost,
+        "failures": folder.failures()[-20:],
+        "logs": {"environment": str(folder.environment_log), "driver": str(folder.driver_log)},
+    }
+
+
+def log_of(folder: RunFolder) -> Path:
+    """The log that a person wants to see: of the environment; of the driver where it has none."""
+    log = folder.environment_log
+    return log if log.exists() and log.stat().st_size else folder.driver_log

@@ -1,0 +1,804 @@
+"""Driver: takes the steps of a run on an environment of the user's own; a process of its own.
+
+For each step: rollouts in groups by the worker, what is to be done about those that failed, a
+gradient pass and an optimizer step through our client, and all of it written down before and
+after. So whatever is killed (worker, driver, app or service), the run goes on from the last
+checkpoint: rollouts that were made are used, and no step is taken twice.
+
+Nothing is trained twice because every training call has a key that is on disk before the call
+is sent. After a doubt the service is asked by the key (`settle`); one that keeps no keys, as HUD's,
+is asked for its tree: a child of the batch's parent that was not there before is the step.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+from asyncio import FIRST_COMPLETED, create_task
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from time import monotonic
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from hud_tui.audit_log import CommandLog
+from hud_tui.client.client import HudClient
+from hud_tui.client.trainer import checked, forward_backward_body, head_of
+from hud_tui.errors import (
+    HudConflict,
+    HudError,
+    HudNotFound,
+    HudRefused,
+    HudUnclear,
+    HudUnreachable,
+    HudUsage,
+)
+from hud_tui.rl.groups import has_signal
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.environment import (
+    Loaded,
+    check_tasks,
+    digest_of,
+    load,
+    rollout_of,
+    setting_of,
+)
+from hud_tui.rollouts.process import (
+    EnvironmentFailed,
+    OnRollout,
+    Setting,
+    WorkerGone,
+    WorkerProcess,
+    said,
+)
+from hud_tui.rollouts.run_files import Batch, Order, RunFolder, run_folder
+from hud_tui.service_file import alive, named, same_directory
+from hud_tui.settings import Paths, local_settings, read_paths, read_settings
+from hud_tui.wire import DriveEvaluation, DriveReport, DriveRun, Group, JobEnter, JobError
+from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
+
+log = logging.getLogger("hud_tui.driver")
+
+T = TypeVar("T")
+BEAT_S = 2.0
+"""Between two reports; the service takes a driver for gone after 30 s."""
+HUD_LOOK_S = 15.0
+"""Between two looks at a job that the service does not tell its driver about."""
+PATIENCE_S = 600.0
+"""How long a service may be away; then the run is left to be resumed."""
+RETRY_S = 1.0
+FLAT_IN_A_ROW = 20
+"""Batches without a gradient after which a run ends, as a managed run does."""
+LOST_IN_A_ROW = 3
+"""Batches of which no group was left after which the environment is taken for broken."""
+DEATHS_IN_A_ROW = 5
+"""Ends of the worker, without a group between them, after which it is taken for broken."""
+CONFLICTS = 3
+"""Refusals of one step, as when its gradients were dropped, after which the run ends."""
+RESAMPLED = 3
+"""Times that a group is sampled where failed rollouts are resampled."""
+ADAM = ("learning_rate", "beta1", "beta2", "eps", "weight_decay")
+
+MakeWorker = Callable[[Setting, OnRollout], WorkerProcess]
+
+
+class Ended(Exception):
+    """The run ends before its last step."""
+
+    def __init__(self, status: str, error: JobError | None = None, reason: str | None = None):
+        super().__init__(status)
+        self.status, self.error, self.reason = status, error, reason
+
+
+class Away(Exception):
+    """The service went away while rollouts were made: they failed for no fault of their own."""
+
+
+class Moved(Exception):
+    """The head was set elsewhere: the batch is of another policy."""
+
+
+def tasks_of(tasks: Sequence[Task], per_step: int, seed: int, iteration: int) -> list[Task]:
+    """The tasks of one iteration, from 0, in seeded epochs; as a managed run deals them out."""
+    count = min(per_step, len(tasks))
+    epoch, place = divmod(iteration, len(tasks) // count)
+    order = list(range(len(tasks)))
+    Random(f"{seed} {epoch}").shuffle(order)
+    return [tasks[i] for i in order[place * count : (place + 1) * count]]
+
+
+# The service, across its restarts.
+
+
+class Service:
+    """Calls a service, which may go away and come back with another port and key."""
+
+    def __init__(self, connect: Callable[[], HudClient | None], stopping: asyncio.Event) -> None:
+        """`connect` gives a client; None where no service runs now."""
+        self._connect, self._stopping = connect, stopping
+        self._client: HudClient | None = None
+
+    @property
+    def client(self) -> HudClient:
+        """The newest client. Raises HudUnreachable: no service runs."""
+        if self._client is None:
+            self._client = self._connect()
+        if self._client is None:
+            raise HudUnreachable("the embedded service does not run", "hud-tui serve")
+        return self._client
+
+    async def call(self, ask: Callable[[HudClient], Awaitable[T]]) -> T:
+        """A call that may be repeated: until it is answered.
+
+        Raises:
+            HudError: It was refused; or the service was away for `PATIENCE_S`.
+        """
+        until = monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await ask(self.client)
+            except HudUnreachable as error:
+                if monotonic() > until or self._stopping.is_set():
+                    raise
+                log.warning("the service does not answer: %s", one_line(error.message))
+            await asyncio.sleep(RETRY_S)
+            await self.forget()
+
+    async def forget(self) -> None:
+        """Look for the service again with the next call."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+# The driver.
+
+
+class Driver:
+    """One run, from where its files say it is."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        connect: Callable[[], HudClient | None],
+        make_worker: MakeWorker = WorkerProcess,
+    ) -> None:
+        """
+        Args:
+            folder: Of the run.
+            connect: Gives a client of its service; None where none runs now.
+            make_worker: The process that rolls out.
+        """
+        self._folder = folder
+        self._order, self._state = folder.order(), folder.state()
+        self._stopping = asyncio.Event()
+        self._service = Service(connect, self._stopping)
+        self._make_worker = make_worker
+        self._worker: WorkerProcess | None = None
+        self._loaded: Loaded | None = None
+        self._is_known = False
+        """Whether the service knows of driven runs."""
+        self._away = asyncio.Event()
+        """The service did not answer a report."""
+        self._in_doubt = True
+        """Whether calls of the batch may have been sent before: by a process that was killed."""
+        self._deaths = 0
+        self._lost_batches = 0
+        self._wasted = 0
+        self._note: str | None = None
+        self._began = 0.0
+
+    async def run(self) -> str:
+        """Until the run ends, is cancelled, or its service is gone; its last status."""
+        self._folder.forget_cancel()
+        beating: asyncio.Task[None] | None = None
+        try:
+            await self._begin()
+            beating = create_task(self._beat())
+            await self._train()
+            await self._evaluate(at_end=True)
+            end = Ended("succeeded")
+        except Ended as ended:
+            end = ended
+        except EnvironmentFailed as error:
+            self._folder.add_failure(self._failure(error.failure, None, None, 0))
+            self._state.error = {"code": "environment", **error.details}
+            end = Ended("failed", JobError(code="environment", message=one_line(error.message)))
+        except HudUnreachable as error:
+            end = Ended("interrupted", JobError(code="unreachable", message=error.message))
+        except HudError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            end = Ended("failed", JobError(code=error.kind, message=error.message + hint))
+        finally:
+            if beating is not None:
+                beating.cancel()
+                await asyncio.gather(beating, return_exceptions=True)
+            if self._worker is not None:
+                await self._worker.close()
+        await self._end(end)
+        return end.status
+
+    # Beginning, reporting, ending.
+
+    async def _begin(self) -> None:
+        self._state.status, self._state.error = "running", None
+        self._folder.save(self._state)
+        order = self._order
+        body = DriveRun(
+            model_id=order.model_id,
+            name=order.name,
+            taskset=Path(order.source).name,
+            driver=f"{socket.gethostname()}:{os.getpid()}",
+            parameters=order.parameters,
+        )
+        try:
+            await self._service.call(lambda client: client.drive(order.job_id, body))
+            self._is_known = True
+        except HudRefused as error:
+            if error.status not in (404, 405):
+                raise
+            steps = None  # HUD's service does not take it
+            entered = JobEnter(name=order.name, group=self._group_size, steps=steps)
+            job_id = order.job_id.replace("-", "")
+            await self._service.call(lambda client: client.enter_job(job_id, entered))
+
+    async def _beat(self) -> None:
+        """Report, and hear whether the run is to stop."""
+        while not self._stopping.is_set():
+            try:
+                if self._folder.is_cancelled() or await self._is_asked_to_stop():
+                    self._stopping.set()
+            except HudConflict as error:
+                log.warning("the service has ended the run: %s", one_line(error.message))
+                self._stopping.set()
+            except HudUnreachable as error:
+                log.warning("not reported: %s", one_line(error.message))
+                self._away.set()
+                await self._service.forget()
+            except HudError as error:
+                log.warning("not reported: %s", one_line(error.message))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), BEAT_S)
+
+    async def _is_asked_to_stop(self) -> bool:
+        if self._is_known:
+            report = self._report()
+            try:
+                status = await self._service.client.report(self._order.job_id, report)
+            except HudError:
+                self._wasted += report.wasted
+                raise
+            return status.asked == "cancel"
+        for _ in range(int(HUD_LOOK_S / BEAT_S)):
+            if self._folder.is_cancelled():
+                return True
+            await asyncio.sleep(BEAT_S)
+        try:
+            return (await self._service.client.job(self._order.job_id)).status == "cancelled"
+        except HudNotFound:
+            return False
+
+    def _report(self) -> DriveReport:
+        wasted, self._wasted = self._wasted, 0
+        busy = self._state.busy_s + (monotonic() - self._began if self._began else 0.0)
+        attempt = self._state.attempt
+        return DriveReport(busy_s=busy, attempt=attempt, wasted=wasted, note=self._note)
+
+    async def _end(self, end: Ended) -> None:
+        """Written here first: the service may be gone."""
+        state = self._state
+        state.status = end.status
+        if end.error is not None and state.error is None:
+            state.error = {"code": end.error.code, "message": end.error.message}
+        self._folder.save(state)
+        self._folder.forget_cancel()
+        if self._is_known:
+            told = self._report().model_dump() | {"status": end.status}
+            body = DriveReport.model_validate(told | {"error": end.error, "reason": end.reason})
+            with suppress(HudError):
+                await self._service.client.report(self._order.job_id, body)
+        await self._service.forget()
+
+    # Steps.
+
+    @property
+    def _group_size(self) -> int:
+        return int(self._order.parameters["group_size"])
+
+    async def _train(self) -> None:
+        """Take the steps that are left. Raises Ended."""
+        while self._state.step < int(self._order.parameters["steps"]):
+            self._stop_if_asked()
+            self._began = monotonic()
+            try:
+                if self._state.batch is None:
+                    await self._sample()
+                if self._state.batch is not None:
+                    await self._step()
+                    await self._evaluate(at_end=False)
+            except Moved:
+                self._drop_batch("the head was moved: the step is sampled again from it")
+            finally:
+                self._state.busy_s += monotonic() - self._began
+                self._began = 0.0
+
+    def _stop_if_asked(self) -> None:
+        if self._stopping.is_set():
+            raise Ended("cancelled")
+
+    def _drop_batch(self, note: str) -> None:
+        log.info(note)
+        self._note = note
+        self._wasted += sum(len(group["runs"]) for group in self._folder.groups())
+        self._state.batch = None
+        self._state.attempt += 1
+        self._folder.clear_groups()
+        self._folder.save(self._state)
+
+    # Sampling a step's groups.
+
+    async def _sample(self) -> None:
+        """Roll out a batch of tasks; its groups are kept, and the batch if it has a gradient."""
+        loaded = await self._load()
+        head = head_of(await self._service.call(lambda c: c.checkpoints(self._order.model_id)))
+        parent = head.id if head else None
+        state, parameters = self._state, self._order.parameters
+        train = [task for task in loaded.tasks if not task.heldout]
+        chosen = tasks_of(
+            train, parameters["tasks_per_step"], parameters.get("seed") or 0, state.iteration
+        )
+        place = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
+        kept = self._kept(place)
+        missing = [task for task in chosen if task.slug not in kept]
+        await self._roll_out(missing, place)
+        self._finish_batch(parent, list(self._kept(place).values()))
+
+    def _kept(self, place: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The groups of this batch that are complete, by task."""
+        groups = self._folder.groups()
+        own = [one for one in groups if all(one.get(key) == place[key] for key in place)]
+        if groups and not own:
+            self._folder.clear_groups()
+        return {one["task"]: one for one in own}
+
+    async def _roll_out(self, tasks: Sequence[Task], place: Mapping[str, Any]) -> None:
+        """A group of each task, all at once; the worker does so many rollouts at a time. A worker
+        that ends is replaced.
+
+        Raises:
+            Ended: Asked to stop, or by the policy for failed rollouts.
+            EnvironmentFailed: The worker ends again and again.
+        """
+        left = list(tasks)
+        while left:
+            await self._load()
+            try:
+                await self._until_rolled_out(left, place)
+            except WorkerGone as error:
+                await self._replace_worker(error)
+            except Away:
+                await self._await_service()
+
+    async def _until_rolled_out(self, left: list[Task], place: Mapping[str, Any]) -> None:
+        """Take from `left` what is done. Raises Ended, Away, WorkerGone."""
+        groups = {create_task(self._group(task, place)): task for task in left}
+        events = [create_task(each.wait()) for each in (self._stopping, self._away)]
+        try:
+            while groups:
+                await asyncio.wait({*groups, *events}, return_when=FIRST_COMPLETED)
+                self._stop_if_asked()
+                if self._away.is_set():
+                    raise Away
+                for one in [each for each in groups if each.done()]:
+                    task = groups.pop(one)
+                    await one
+                    left.remove(task)
+        finally:
+            for each in (*groups, *events):
+                each.cancel()
+            await asyncio.gather(*groups, *events, return_exceptions=True)
+            if groups and self._worker is not None:
+                await self._worker.cancel()
+
+    async def _await_service(self) -> None:
+        """The service is gone: wait until it is back, perhaps at another address, and tell it that
+        the run goes on."""
+        if self._worker is not None:
+            await self._worker.kill()
+        self._worker = None
+        await self._service.call(lambda client: client.whoami())
+        self._away.clear()
+        if self._is_known:
+            await self._service.call(lambda c: c.report(self._order.job_id, self._report()))
+
+    async def _replace_worker(self, error: WorkerGone) -> None:
+        self._deaths += 1
+        log.warning("%s (%d in a row)", error.message, self._deaths)
+        if self._deaths > DEATHS_IN_A_ROW:
+            message = f"the worker ended {self._deaths} times in a row: {error.message}"
+            raise EnvironmentFailed({"type": "ProcessEnded", "message": message}) from error
+        if self._worker is not None:
+            await self._worker.kill()
+        self._worker = None
+
+    async def _load(self) -> Loaded:
+        """The environment as its files are now, in a worker that runs."""
+        digest = await asyncio.to_thread(digest_of, self._order.source)
+        if self._worker is not None and self._loaded is not None and digest == self._state.digest:
+            return self._loaded
+        if self._worker is None:
+            client = self._service.client
+            setting = setting_of(self._order, client.settings, self._folder.environment_log)
+            self._worker = self._make_worker(setting, self._hear)
+            await self._worker.start()
+        if self._state.digest not in (None, digest):
+            self._note = f"{Path(self._order.source).name} was changed at step {self._state.step}"
+            log.info(self._note)
+        loaded = await load(self._worker, self._service.client, self._order)
+        if all(task.heldout for task in loaded.tasks):
+            raise HudUsage("every task is held out: nothing to train on", "see columns.split")
+        self._refuse_wrong(loaded)
+        self._loaded, self._state.digest = loaded, digest
+        self._folder.save(self._state)
+        return loaded
+
+    def _refuse_wrong(self, loaded: Loaded) -> None:
+        """Args that no longer fit, as after an edit. Raises EnvironmentFailed."""
+        for finding in check_tasks(loaded):
+            if finding.level == "failure":
+                failure = {"type": "Tasks", "phase": "load", "message": finding.message}
+                raise EnvironmentFailed(failure, finding.fix)
+
+    async def _group(self, task: Task, place: Mapping[str, Any]) -> None:
+        """One group, sampled again where the policy says so; kept."""
+        times = RESAMPLED if self._order.failed == "resample" else 1
+        runs: list[dict[str, Any]] = []
+        for _ in range(times):
+            assert self._worker is not None
+            request = rollout_of(self._order, self._order.job_id, task, self._group_size)
+            runs = (await self._worker.call("roll_out", **request))["runs"]
+            if any(run["error"] is not None for run in runs):
+                await self._see_service()
+            self._deaths = 0
+            failed = self._count(runs, task)
+            if not failed:
+                break
+            self._wasted += len(runs)
+        is_lost = any(run["error"] is not None for run in runs)
+        if is_lost:
+            runs = [{**run, "samples": []} for run in runs]
+        self._folder.add_group({**place, "task": task.slug, "lost": is_lost, "runs": runs})
+
+    async def _see_service(self) -> None:
+        """Whether the service is there, as something failed. Raises Away."""
+        try:
+            await self._service.client.whoami()
+        except HudUnreachable:
+            self._away.set()
+        if self._away.is_set():
+            raise Away
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        run = event["run"]
+        if run["error"] is not None:
+            log.info("rollout %s failed: %s", run["trace_id"], one_line(run["error"]))
+
+    def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> int:
+        """Count a group's rollouts; how many failed. Raises Ended: so many are not allowed."""
+        failed = [run for run in runs if run["error"] is not None]
+        state = self._state
+        state.rollouts += len(runs)
+        state.failed += len(failed)
+        state.groups_lost += bool(failed)
+        for number, run in enumerate(failed):
+            failure = run.get("failure") or {"type": "Error", "message": run["error"]}
+            lost = int(number == 0)
+            self._folder.add_failure(self._failure(failure, run["trace_id"], task.slug, lost))
+        if failed:
+            first = failed[0].get("failure") or {"type": "Error", "message": failed[0]["error"]}
+            what = f"{state.failed} rollouts failed, {state.groups_lost} groups lost"
+            self._note = one_line(f"{what}; last: {said(first)}", 600)
+            if self._order.failed == "stop" and state.failed >= self._order.stop_after:
+                state.error = {"code": "environment", "failure": dict(first)}
+                raise Ended("failed", JobError(code="environment", message=self._note))
+        return len(failed)
+
+    def _failure(
+        self, failure: Mapping[str, Any], trace_id: str | None, task: str | None, lost: int
+    ) -> dict[str, Any]:
+        where = {"step": self._state.step + 1, "trace_id": trace_id, "task": task}
+        return {**where, "groups_lost": lost, **failure}
+
+    # From groups to a batch.
+
+    def _finish_batch(self, parent: str | None, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Make a batch of the groups that are whole, if there is a gradient in it."""
+        whole = [group for group in groups if not group["lost"]]
+        rewards = [[run["reward"] for run in group["runs"]] for group in whole]
+        if not whole:
+            self._lose_batch()
+        elif not any(map(has_signal, rewards)):
+            self._flatten([reward for group in rewards for reward in group])
+        else:
+            self._lost_batches, self._state.flat = 0, 0
+            keys = [uuid4().hex for _ in _chunks(whole)]
+            self._state.batch = Batch(parent=parent, keys=keys, step_key=uuid4().hex)
+            self._in_doubt = False
+            self._folder.save(self._state)
+
+    def _lose_batch(self) -> None:
+        """No group is left of a batch. Raises Ended: again and again."""
+        self._lost_batches += 1
+        if self._lost_batches >= LOST_IN_A_ROW:
+            failures = self._folder.failures()
+            last = failures[-1] if failures else {"type": "Error", "message": "no group is left"}
+            self._state.error = {"code": "environment", "failure": last}
+            message = f"no rollout of {self._lost_batches} batches was graded; last: {said(last)}"
+            raise Ended("failed", JobError(code="environment", message=one_line(message)))
+        self._next_attempt()
+
+    def _flatten(self, rewards: Sequence[float]) -> None:
+        """No group of a batch has a gradient. Raises Ended: again and again."""
+        state = self._state
+        state.flat += 1
+        low, high = min(rewards), max(rewards)
+        is_first = state.flat == 1 or state.flat_low is None or state.flat_high is None
+        state.flat_low = low if is_first else min(low, state.flat_low or 0.0)
+        state.flat_high = high if is_first else max(high, state.flat_high or 0.0)
+        if state.flat >= FLAT_IN_A_ROW:
+            if min(state.flat_low, state.flat_high) >= 1.0:
+                why = f"solved: every rollout of the last {state.flat} batches scored 1.0"
+                raise Ended("succeeded", reason=why)
+            why = f"the last {state.flat} batches had no gradient: rewards from {low:g} to {high:g}"
+            cure = "choose easier tasks, a larger group_size or a higher temperature"
+            raise Ended("failed", JobError(code="zero_variance", message=f"{why}: {cure}"))
+        self._note = f"batch {state.iteration + 1} had no gradient: sampled again"
+        self._wasted += len(rewards)
+        self._next_attempt()
+
+    def _next_attempt(self) -> None:
+        self._state.attempt += 1
+        self._state.iteration += 1
+        self._folder.clear_groups()
+        self._folder.save(self._state)
+
+    # The step: sent once, whatever happens.
+
+    async def _step(self) -> None:
+        """Train on the batch: pass by pass, then the optimizer. Raises Moved."""
+        refused = 0
+        while True:
+            try:
+                found = await self._settled_step() if self._in_doubt else None
+                self._landed(found or await self._send())
+                return
+            except HudUnclear as error:
+                log.warning("it is not known whether the step was taken: %s", error.message)
+                self._in_doubt = True
+            except HudUnreachable as error:
+                log.warning("the service does not answer: %s", error.message)
+                self._in_doubt = True
+            except HudConflict as error:
+                refused += 1
+                if refused > CONFLICTS:
+                    raise
+                log.warning("the step was refused: %s", one_line(error.message))
+                self._in_doubt = True
+                await asyncio.sleep(RETRY_S)
+                continue
+            await asyncio.sleep(RETRY_S)
+            await self._service.forget()
+            await self._await_service()
+
+    async def _send(self) -> str:
+        """The passes that were not done, and the step; id of the new checkpoint."""
+        batch, order, client = self._batch, self._order, self._service.client
+        tree = await client.checkpoints(order.model_id)
+        head = head_of(tree)
+        if (head.id if head else None) != batch.parent:
+            raise Moved
+        if batch.known is None:
+            batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]
+        self._folder.save(self._state)
+        run = order.job_id if self._is_known else None
+        chunks = _chunks([one for one in self._folder.groups() if not one["lost"]])
+        for number, chunk in enumerate(chunks):
+            if self._in_doubt and await self._is_passed(number):
+                continue
+            body = _pass_body(chunk, self._group_size, order.parameters)
+            await client.forward_backward(order.model_id, body, batch.keys[number], run)
+        adam = {key: order.parameters[key] for key in ADAM if order.parameters.get(key) is not None}
+        result = await client.optim_step(
+            order.model_id, checked(OptimStep, **adam), batch.step_key, run
+        )
+        return result.checkpoint_id
+
+    @property
+    def _batch(self) -> Batch:
+        assert self._state.batch is not None
+        return self._state.batch
+
+    async def _settled_step(self) -> str | None:
+        """The checkpoint of a step that was asked for and may have been taken; None: it was not,
+        and will not be."""
+        batch, model_id = self._batch, self._order.model_id
+        settled = await self._settle(batch.step_key)
+        if settled is None:  # HUD: only the tree can tell
+            tree = await self._service.call(lambda client: client.checkpoints(model_id))
+            children = [one.id for one in tree if one.prev_model_checkpoint_id == batch.parent]
+            made = [] if batch.known is None else [c for c in children if c not in batch.known]
+            return made[-1] if made else None
+        if settled.state == "done" and settled.reply is not None:
+            return str(settled.reply["checkpoint_id"])
+        batch.step_key = uuid4().hex
+        self._folder.save(self._state)
+        return None
+
+    async def _is_passed(self, number: int) -> bool:
+        """Whether a pass's gradients wait on the service. Where those of any were dropped, all
+        are, and are asked for anew."""
+        batch = self._batch
+        settled = await self._settle(batch.keys[number])
+        if settled is not None and settled.state == "done":
+            return True
+        if settled is not None and settled.state == "dropped":
+            batch.keys = [uuid4().hex for _ in batch.keys]
+        else:
+            batch.keys[number] = uuid4().hex
+        self._folder.save(self._state)
+        return False
+
+    async def _settle(self, key: str) -> Settled | None:
+        """What became of a call; None where the service keeps no keys."""
+        try:
+            return await self._service.call(lambda c: c.settle(self._order.model_id, key))
+        except HudRefused as error:
+            if error.status in (404, 405):
+                return None
+            raise
+
+    def _landed(self, checkpoint_id: str) -> None:
+        """The step is in the tree."""
+        state = self._state
+        groups = [one for one in self._folder.groups() if not one["lost"]]
+        rewards = [run["reward"] for group in groups for run in group["runs"]]
+        state.tokens += sum(run["tokens"] for group in groups for run in group["runs"])
+        state.step += 1
+        state.iteration += 1
+        state.attempt = 1
+        state.checkpoint_id, state.batch = checkpoint_id, None
+        self._folder.save(state)
+        self._folder.clear_groups()
+        mean = fmean(rewards) if rewards else 0.0
+        log.info("step %d: reward %.3f, %s", state.step, mean, checkpoint_id)
+
+    # Held-out tasks.
+
+    async def _evaluate(self, at_end: bool) -> None:
+        """Roll out the held-out tasks with the newest checkpoint, where that is due."""
+        state, every = self._state, self._order.parameters.get("eval_every")
+        is_due = at_end or (every and state.step % every == 0)
+        if not is_due or state.step in state.evaluated or not state.step:
+            return
+        heldout = [task for task in (await self._load()).tasks if task.heldout]
+        if heldout:
+            await self._evaluate_on(heldout)
+        state.evaluated.append(state.step)
+        self._folder.save(state)
+
+    async def _evaluate_on(self, tasks: Sequence[Task]) -> None:
+        samples = int(self._order.parameters.get("eval_samples") or 1)
+        self._note = f"evaluating step {self._state.step} on {len(tasks)} held-out tasks"
+        job_id, found = str(uuid4()), list[Group]()
+        name = f"evaluation of step {self._state.step} of {self._order.name}"
+        entered = JobEnter(name=name[:200], group=samples)
+        await self._service.call(lambda c: c.enter_job(job_id.replace("-", ""), entered))
+        left = list(tasks)
+        while left:
+            self._stop_if_asked()
+            await self._load()
+            assert self._worker is not None
+            try:
+                request = rollout_of(self._order, job_id, left[0], samples)
+                request["checkpoint"] = self._state.checkpoint_id
+                runs = (await self._worker.call("roll_out", **request))["runs"]
+            except WorkerGone as error:
+                await self._replace_worker(error)
+                continue
+            self._deaths = 0
+            rewards = [run["reward"] for run in runs if run["error"] is None]
+            found += [Group(task_slug=left[0].slug, rewards=rewards)] if rewards else []
+            left.pop(0)
+        self._note = None
+        if found and self._is_known:
+            body = DriveEvaluation(
+                checkpoint_id=self._state.checkpoint_id, samples=samples, groups=found
+            )
+            await self._service.call(lambda c: c.keep_evaluation(self._order.job_id, body))
+
+
+def _chunks(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Groups that are sent together: HUD's service refuses bodies of tens of megabytes."""
+    found: list[list[Mapping[str, Any]]] = [[]]
+    size = 0
+    for group in groups:
+        own = sum(
+            len(sample.get("prompt_token_ids") or ()) + 2 * len(sample["output_token_ids"])
+            for run in group["runs"]
+            for sample in run["samples"]
+        )
+        if found[-1] and size + own > MOST_TOKENS:
+            found.append([])
+            size = 0
+        found[-1].append(group)
+        size += own
+    return found
+
+
+MOST_TOKENS = 400_000
+"""Numbers in the body of one pass: about 4 MB."""
+
+
+def _pass_body(
+    groups: Sequence[Mapping[str, Any]], size: int, parameters: Mapping[str, Any]
+) -> ForwardBackward:
+    """The request of a pass. Equal for equal groups, byte for byte, so that a key fits it again."""
+    inputs: list[Any] = []
+    for group in groups:
+        for run in group["runs"]:
+            if run["samples"]:
+                given = {"samples": run["samples"], "reward": run["reward"]}
+                inputs.append(Payload.model_validate(given | {"trace_id": run["trace_id"]}))
+            else:
+                inputs.append(run["trace_id"])
+    more = {"loss_fn_config": parameters.get("loss_fn_config") or None}
+    more["reward_scale"] = parameters.get("reward_scale") or 1.0
+    loss_fn = parameters.get("loss_fn") or "importance_sampling"
+    return forward_backward_body(inputs, size, loss_fn, **more)
+
+
+# The process.
+
+
+def connect_to(order: Order, paths: Paths) -> HudClient | None:
+    """A client of the order's service; None where the embedded one does not run.
+
+    Raises:
+        HudNoKey: HUD, without a key.
+    """
+    observe = CommandLog(paths.state, "driver").add
+    if order.mode == "hud":
+        return HudClient(read_settings(), None, None, observe)
+    for _, ready in named(paths):
+        if same_directory(ready, Path(order.data_dir)) and alive(ready.pid):
+            settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
+            return HudClient(settings, None, None, observe)
+    return None
+
+
+def main() -> int:
+    """``python -m hud_tui.rollouts.driver STATE_DIR JOB_ID``; 0 where the run succeeded."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("state")
+    parser.add_argument("job_id")
+    args = parser.parse_args()
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    folder = run_folder(Path(args.state), args.job_id)
+    order = folder.order()
+    paths = read_paths(args.state, order.data_dir)
+    with folder.driving():
+        status = asyncio.run(Driver(folder, lambda: connect_to(order, paths)).run())
+    return 0 if status == "succeeded" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""An environment of a user's own before it is trained on: loaded, checked, tried once."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_source
+from hud_tui.errors import HudUsage
+from hud_tui.rl.tasks.checks import (
+    Finding,
+    by_environment,
+    check_args,
+    check_group_size,
+    check_model,
+    check_rows,
+    check_scenarios,
+    check_slugs,
+    check_tokens,
+    missing_environment,
+)
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.process import (
+    EnvironmentFailed,
+    Setting,
+    WorkerProcess,
+    find_interpreter,
+    said,
+    variables,
+)
+from hud_tui.rollouts.run_files import Order
+from hud_tui.settings import Settings
+from hud_tui.wire import JobEnter, Model
+
+LOAD_S = 120.0
+"""Longest time for the environment's import."""
+RUNTIMES = ("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What is in an environment's files."""
+
+    environments: Sequence[Mapping[str, Any]]
+    """Each with name and templates: id, description, and args, a JSON Schema."""
+    tasks: Sequence[Task]
+    origin: str
+    """Where the tasks are from."""
+
+    def schemas(self, env: str) -> dict[str, Mapping[str, Any]] | None:
+        """The args of an environment's templates; None: the source has no such environment."""
+        for one in self.environments:
+            if one["name"] == env:
+                return {template["id"]: template["args"] for template in one["templates"]}
+        return None
+
+
+def check_source(text: str) -> Path:
+    """The environment's file or directory. Raises HudUsage: there is none."""
+    path = Path(text).expanduser().absolute()
+    if not path.exists():
+        hint = "give the file with your Environment, or make one: hud-tui init-env NAME"
+        raise HudUsage(f"{one_line(text)}: no such file or directory", hint)
+    if path.is_file() and path.suffix != ".py":
+        raise HudUsage(f"{one_line(text)} is no Python file", "tasks go to --tasks")
+    return path
+
+
+def check_runtime(text: str) -> str:
+    """A runtime's name. Raises HudUsage: there is no such one."""
+    kind, _, more = text.partition(":")
+    if kind in ("subprocess", "local", "hud", "hosted") and not more:
+        return text
+    if kind == "docker" or (kind == "tcp" and more.startswith("//") and ":" in more[2:]):
+        return text
+    raise HudUsage(f"--runtime {one_line(text)}: no such runtime", ", ".join(RUNTIMES))
+
+
+def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
+    """How an order's worker is run. Raises HudUsage: python, or a variable."""
+    source = Path(order.source)
+    interpreter = find_interpreter(source, order.python, sys.executable)
+    return Setting(
+        interpreter=interpreter,
+        variables=variables(settings, order.named, os.environ),
+        directory=source if source.is_dir() else source.parent,
+        log=log,
+        at_once=order.at_once,
+        memory_mb=order.memory_mb,
+    )
+
+
+async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded:
+    """Import the environment in its own interpreter; its tasks, or those that are named.
+
+    Raises:
+        EnvironmentFailed: The user's code.
+        HudUsage: No environment, or no task; or the tasks cannot be read.
+    """
+    is_python = order.tasks is not None and Path(order.tasks).suffix == ".py"
+    found = await worker.call(
+        "load",
+        source=order.source,
+        tasks=os.path.abspath(order.tasks or "") if is_python else None,  # noqa: ASYNC240
+        at_once=order.at_once,
+        memory_mb=order.memory_mb,
+        log=str(worker.setting.log),
+        timeout=LOAD_S,
+    )
+    environments = found["environments"]
+    if not environments:
+        hint = "it needs: env = Environment(name=…), and @env.template() functions"
+        raise HudUsage(f"{one_line(order.source)} has no hud Environment", hint)
+    if order.tasks is not None and not is_python:
+        tasks, origin = await load_source(client, order.tasks)
+        return Loaded(environments, tasks, origin["source"])
+    rows = found["tasks"] or _without_args(environments)
+    if not rows:
+        hint = "add them, e.g. tasks = [add(a=1, b=2)]; or name a file of rows: --tasks"
+        raise HudUsage(f"{one_line(order.source)} has templates, but no tasks", hint)
+    return Loaded(environments, read_rows(rows, "task"), order.tasks or order.source)
+
+
+def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A task of each template that needs no args."""
+    return [
+        {"env": one["name"], "id": template["id"], "args": {}}
+        for one in environments
+        for template in one["templates"]
+        if not template["args"].get("required")
+    ]
+
+
+def check(loaded: Loaded, model: Model, parameters: Mapping[str, Any]) -> list[Finding]:
+    """Everything about tasks and model that can be known without a rollout."""
+    sizes = (parameters.get("group_size"), parameters.get("tasks_per_step"))
+    of_model = [*check_model(model), *check_tokens(model)]
+    return [*check_tasks(loaded), *of_model, *check_group_size(loaded.tasks, *sizes)]
+
+
+def check_tasks(loaded: Loaded) -> list[Finding]:
+    """Whether the environments have the tasks' templates, which accept their args."""
+    tasks = list(loaded.tasks)
+    found = [*check_rows(tasks), *check_slugs(tasks)]
+    for env, rows in by_environment(tasks).items():
+        schemas = loaded.schemas(env)
+        if schemas is None:
+            names = ", ".join(str(one["name"]) for one in loaded.environments)
+            found.append(missing_environment(env, rows, f"the source has {names}"))
+            continue
+        found += check_scenarios(env, list(schemas), rows)
+        found += check_args(env, schemas, [row for row in rows if row.scenario in schemas])
+    return found
+
+
+def digest_of(source: str) -> str:
+    """Names the content of the environment's Python files."""
+    path, found = Path(source), sha256()
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        if ".venv" in file.parts or "site-packages" in file.parts:
+            continue
+        found.update(str(file).encode() + b"\0")
+        try:
+            found.update(file.read_bytes())
+        except OSError:
+            found.update(b"unreadable")
+    return found.hexdigest()[:16]
+
+
+# One rollout with the head.
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How one rollout went."""
+
+    task: str
+    job_id: str
+    run: Mapping[str, Any]
+    """As the worker tells it: reward, subscores, info, turns, tokens, seconds, error, failure."""
+    capabilities: Sequence[str] = field(default_factory=tuple)
+    started_s: float = 0.0
+    """That the environment took to start."""
+
+    def finding(self) -> Finding:
+        """What it says of the environment."""
+        run, name = self.run, one_line(self.task)
+        if run["error"] is not None:
+            why = said(run["failure"]) if run.get("failure") else str(run["error"])
+            fix = "correct it; its output is in the environment log"
+            return Finding("rollout", "failure", f"the rollout failed: {one_line(why)}", name, fix)
+        if not run["turns"]:
+            message = "the rollout has no turn of the model: nothing would be trained"
+            return Finding("rollout", "failure", message, name)
+        turns, calls = run["turns"], run["tool_calls"]
+        what = f"reward {run['reward']:g} in {turns} turn{'s' * (turns != 1)}"
+        what += f", {calls} tool call{'s' * (calls != 1)}, {run['tokens']} tokens"
+        return Finding("rollout", "ok", f"{what}, {run['seconds']:.1f} s", name)
+
+
+def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, Any]:
+    """The fields of a request for rollouts of a task."""
+    return {
+        "job_id": job_id.replace("-", ""),
+        "task": task.row(),
+        "group": group,
+        "model": order.model,
+        "max_steps": order.turns,
+        "max_tokens": order.parameters.get("max_tokens"),
+        "temperature": order.parameters.get("temperature"),
+        "timeout": order.rollout_timeout,
+        "runtime": order.runtime,
+    }
+
+
+async def try_once(
+    worker: WorkerProcess, client: HudClient, order: Order, loaded: Loaded
+) -> tuple[Trial | None, list[Finding]]:
+    """Start the environment, and roll out its first task with the head.
+
+    Returns:
+        How it went, None where it did not start; and findings.
+    """
+    task = loaded.tasks[0]
+    begun: dict[str, Any] = {"capabilities": [], "seconds": 0.0}
+    findings = []
+    if order.runtime in ("subprocess", "local") or order.runtime.startswith("tcp"):
+        try:
+            begun = await worker.call("start", task=task.row(), runtime=order.runtime)
+        except EnvironmentFailed as error:
+            message = f"{one_line(task.env)} does not start: {one_line(error.message)}"
+            return None, [Finding("environments", "failure", message, one_line(task.env))]
+        offers = ", ".join(begun["capabilities"]) or "no capabilities"
+        message = f"{one_line(task.env)} starts in {begun['seconds']:.1f} s; it has {offers}"
+        findings.append(Finding("environments", "ok", one_line(message), one_line(task.env)))
+    job_id = str(uuid4())
+    entered = JobEnter(name=f"trial of {order.name}"[:200], group=1)
+    await client.enter_job(job_id.replace("-", ""), entered)
+    result = await worker.call("roll_out", **rollout_of(order, job_id, task, 1))
+    run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
+    trial = Trial(task.slug, job_id, run, begun["capabilities"], begun["seconds"])
+    return trial, [*findings, trial.finding()]

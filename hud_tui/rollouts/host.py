@@ -1,0 +1,581 @@
+"""Forks a process for each rollout, which loads the environment, serves it, and is killed with
+everything it started when the rollout ends.
+
+So each rollout has a fresh environment, as with the SDK's SubprocessRuntime, without its seconds to
+start; and whatever an environment does to its process ends one rollout. `hud_tui.rollouts.worker`
+starts it and speaks with it: one JSON document a line. It does not have the service's key.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import random
+import selectors
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+try:
+    from hud.environment import Environment, load_environment
+    from hud.environment.server import bind
+    from hud.eval import Taskset
+    from hud.utils.modules import iter_modules
+except ImportError as error:  # told by the worker's `hello`
+    missing: str | None = f"{type(error).__name__}: {error}"
+else:
+    missing = None
+
+GRACE_S = 2.0
+"""Between the request to a rollout's process to end, and its kill."""
+LOOK_S = 0.25
+MEMORY_EVERY_S = 1.0
+LOG_BYTES = 8 << 20
+"""Size at which the environment's log is moved aside; one older file is kept."""
+LINE = 2000
+TAIL = 20
+MOST_PROCESSES = 256
+"""Processes of one rollout."""
+MARK = "HUD_TUI_ROLLOUT"
+"""In the environment of a rollout's processes, so that one which left its group is found."""
+SECRETS = "HUD_TUI_SECRETS"
+"""Names of variables, with commas, whose values are written nowhere."""
+
+Report = Callable[[dict[str, Any]], None]
+
+BEGIN = """
+import sys, types
+for name, path in (("hud_tui", []), ("hud_tui.rollouts", [sys.argv[1]])):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = path
+from hud_tui.rollouts import {0}
+{0}.main(*sys.argv[2:])
+"""
+"""The environment's interpreter need not have `hud_tui`: of it, only this directory is imported."""
+
+
+def command(python: str, module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module of this directory with an interpreter."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [python, "-P", "-c", BEGIN.format(module), here, *arguments]
+
+
+# What goes wrong in the user's code: where, and their part of the traceback.
+
+
+class Redactor:
+    """Replaces the values of some variables in whatever is said."""
+
+    def __init__(self) -> None:
+        names = filter(None, os.environ.get(SECRETS, "").split(","))
+        found = [(name, os.environ.get(name, "")) for name in names]
+        self._values = [(value, f"<{name}>") for name, value in found if len(value) >= 4]
+
+    def __call__(self, value: Any) -> Any:
+        """The value, with them replaced in every text of it."""
+        if not self._values:
+            return value
+        if isinstance(value, str):
+            for secret, name in self._values:
+                value = value.replace(secret, name)
+            return value
+        if isinstance(value, dict):
+            return {self(key): self(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self(one) for one in value]
+        if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
+            told = value.model_dump()
+            cleaned = self(told)
+            return value if cleaned == told else type(value).model_validate(cleaned)
+        return value
+
+
+redact = Redactor()
+
+
+def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
+    """What was raised, where in the user's files, and their part of the traceback.
+
+    Args:
+        error: With its traceback.
+        source: The environment's file or directory.
+        phase: What was being done: import, start, setup or grade.
+    """
+    told = traceback.TracebackException.from_exception(error, compact=True)
+    root = _root(source)
+    own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename, root)]
+    if own:
+        del told.stack[: own[0]]
+    frames = [frame for frame in told.stack if _is_own(frame.filename, root)]
+    frame = frames[-1] if frames else (told.stack[-1] if told.stack else None)
+    file, line, function = (
+        (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)
+    )
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line, function = error.filename, error.lineno, None
+    failure: dict[str, Any] = redact(
+        {
+            "phase": phase,
+            "type": type(error).__name__,
+            "message": str(error)[:LINE],
+            "file": file,
+            "line": line,
+            "function": function,
+            "traceback": "".join(told.format())[-8 * LINE :],
+        }
+    )
+    return failure
+
+
+def _root(source: str) -> str:
+    path = Path(source)
+    return str(path if path.is_dir() else path.parent)
+
+
+def _is_own(file: str, root: str) -> bool:
+    return file.startswith(root + os.sep) and "site-packages" not in file
+
+
+def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
+    """Where in the user's files a frame is executed; None where it is in none of them."""
+    root, stack = _root(source), traceback.extract_stack(frame) if frame else []
+    own = [place for place, one in enumerate(stack) if _is_own(one.filename, root)]
+    if not own:
+        return None
+    inner = stack[own[-1]]
+    shown = "".join(traceback.format_list(stack[own[0] :]))
+    place = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
+    told: dict[str, Any] = redact({**place, "traceback": shown[-8 * LINE :]})
+    return told
+
+
+class Watched:
+    """A template's generator: tells of what is raised in it before the SDK makes a line of it."""
+
+    def __init__(self, made: Any, source: str, report: Report) -> None:
+        self.made, self._source, self._report = made, source, report
+
+    async def __anext__(self) -> Any:
+        with self._telling("setup"):
+            return redact(await self.made.__anext__())
+
+    async def asend(self, answer: Any) -> Any:
+        with self._telling("grade"):
+            result = await self.made.asend(answer)
+        reward = getattr(result, "reward", result)
+        if isinstance(reward, float) and not isfinite(reward):
+            self._tell_value(reward)
+        return redact(result)
+
+    async def aclose(self) -> None:
+        await self.made.aclose()
+
+    @contextlib.contextmanager
+    def _telling(self, phase: str) -> Iterator[None]:
+        try:
+            yield
+        except (StopAsyncIteration, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            self._report({"failure": failure_of(error, self._source, phase)})
+            told = redact(str(error))
+            if told != str(error):
+                raise RuntimeError(told) from None
+            raise
+
+    def _tell_value(self, reward: float) -> None:
+        """A reward that is no number, with the line of the yield."""
+        place = place_of(self.made.ag_frame, self._source) or {}
+        message = f"the reward is {reward}: yield a finite number"
+        self._report(
+            {"failure": {"phase": "grade", "type": "ValueError", "message": message, **place}}
+        )
+
+
+def watch(env: Any, source: str, report: Report) -> list[Watched]:
+    """Watch every template of an environment; the list grows with each that is started."""
+    begun: list[Watched] = []
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Watched]:
+        def start(*args: Any, **kwargs: Any) -> Watched:
+            begun.append(Watched(function(*args, **kwargs), source, report))
+            return begun[-1]
+
+        return start
+
+    for template in env.tasks.values():
+        template.func = wrap(template.func)
+    return begun
+
+
+# A rollout's process: loads the environment and serves it, or says what is in it.
+
+
+def _serve(command: dict[str, Any], report: Report) -> None:
+    source = command["source"]
+    env = load_environment(Path(source), name=command["env"])
+    begun = watch(env, source, report)
+
+    def tell_where(number: int, frame: FrameType | None) -> None:
+        frames = [frame, *(one.made.ag_frame for one in reversed(begun))]
+        places = (place_of(each, source) for each in frames)
+        report({"where": next(filter(None, places), None)})
+
+    signal.signal(signal.SIGUSR1, tell_where)
+    asyncio.run(_served(env, report))
+
+
+async def _served(env: Any, report: Report) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    try:
+        await env.start()
+        server = await bind(env, "127.0.0.1", 0)
+        report({"port": server.sockets[0].getsockname()[1]})
+        await ended.wait()
+    finally:
+        await env.stop()
+
+
+def _inspect(command: dict[str, Any], report: Report) -> None:
+    """Say which environments, templates and tasks there are."""
+    source = Path(command["source"])
+    modules = list(iter_modules(source))
+    rows = list(Taskset.from_module(source))
+    found: dict[int, Any] = {
+        id(value): value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, Environment)
+    }
+    found |= {id(task._env): task._env for task in rows if task._env is not None}
+    if command.get("tasks"):
+        rows = list(Taskset.from_file(command["tasks"]))
+    environments = [
+        {
+            "name": env.name,
+            "templates": [one.manifest_entry() for one in env.tasks.values()],
+        }
+        for env in {env.name: env for env in found.values()}.values()
+    ]
+    tasks = [task.model_dump(mode="json", exclude_none=True) for task in rows]
+    report({"found": {"environments": environments, "tasks": tasks}})
+
+
+DUTIES: dict[str, Callable[[dict[str, Any], Report], None]] = {
+    "serve": _serve,
+    "inspect": _inspect,
+}
+
+
+# The host: forks a process a rollout, reads what it says, and kills what is left of it.
+
+
+@dataclass
+class Child:
+    """A process that was forked, until it and all that it started are gone."""
+
+    number: int
+    pid: int
+    control: int
+    output: int
+    label: str
+    memory: int
+    """Bytes that all its processes may have resident."""
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+    rest: bytes = b""
+    said: bytes = b""
+    kill_at: float | None = None
+    status: int | None = None
+    why: str | None = None
+    """Why it was killed, if the host did it."""
+
+
+class Host:
+    """Single-threaded, so that it can fork."""
+
+    def __init__(self, source: str, log: str) -> None:
+        self._out = os.dup(1)
+        os.dup2(2, 1)
+        self._source, self._log = source, Log(log)
+        self._children: dict[int, Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._asked = b""
+        self._is_over = False
+        self._looked_at = 0.0
+
+    def run(self) -> None:
+        """Until stdin ends."""
+        _preload(self._source)
+        wake, woken = os.pipe()
+        for end in (wake, woken):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(woken)
+        self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
+        self._selector.register(0, selectors.EVENT_READ, self._read_requests)
+        self._tell({"ready": True})
+        while not self._is_over:
+            for key, _ in self._selector.select(LOOK_S):
+                key.data()
+            self._reap()
+            self._watch_memory()
+        for child in list(self._children.values()):
+            _kill(child)
+
+    def _tell(self, document: dict[str, Any]) -> None:
+        write_all(self._out, json.dumps(document, default=str).encode() + b"\n")
+
+    def _read_requests(self) -> None:
+        data = os.read(0, 1 << 16)
+        if not data:
+            self._is_over = True
+            return
+        *lines, self._asked = (self._asked + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request["do"] in DUTIES:
+                self._fork(request)
+            elif request["number"] in self._children:
+                self._end(self._children[request["number"]], request["do"])
+
+    def _end(self, child: Child, how: str) -> None:
+        """``where`` asks where it is; ``end`` lets it clean up, ``kill`` does not."""
+        with contextlib.suppress(ProcessLookupError):
+            if how == "where":
+                os.kill(child.pid, signal.SIGUSR1)
+            elif how == "end":
+                os.kill(child.pid, signal.SIGTERM)
+                child.kill_at = monotonic() + GRACE_S
+            else:
+                child.why = child.why or "ended"
+                _kill(child)
+
+    def _fork(self, request: dict[str, Any]) -> None:
+        control, told = os.pipe()
+        output, printed = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _be_child(request, told, printed)
+        os.close(told)
+        os.close(printed)
+        number, memory = request["number"], request.get("memory_mb") or 0
+        label = request.get("label", "")
+        child = Child(number, pid, control, output, label, memory << 20)
+        self._children[number] = child
+        for end, read in ((control, self._hear), (output, self._print)):
+            os.set_blocking(end, False)
+            self._selector.register(end, selectors.EVENT_READ, _bound(read, child))
+
+    def _hear(self, child: Child) -> None:
+        data = _read_some(child.control)
+        if not data:
+            self._selector.unregister(child.control)
+            return
+        *lines, child.said = (child.said + data).split(b"\n")
+        for line in lines:
+            self._tell({"number": child.number, **json.loads(line)})
+
+    def _print(self, child: Child) -> None:
+        data = _read_some(child.output)
+        if not data:
+            self._selector.unregister(child.output)
+        *lines, child.rest = (child.rest + data).split(b"\n")
+        if len(child.rest) > LINE or (not data and child.rest):
+            lines, child.rest = [*lines, child.rest], b""
+        for line in lines:
+            text = redact(line.decode("utf-8", "replace"))[:LINE]
+            child.tail.append(text)
+            self._log.add(f"{child.label} | {text}" if child.label else text)
+
+    def _reap(self) -> None:
+        now = monotonic()
+        for child in list(self._children.values()):
+            if child.kill_at is not None and now > child.kill_at:
+                _kill(child)
+            done, status = os.waitpid(child.pid, os.WNOHANG)
+            if done:
+                child.status = os.waitstatus_to_exitcode(status)
+                self._bury(child)
+
+    def _bury(self, child: Child) -> None:
+        """The process ended: kill what it left behind, hear what it said last."""
+        _kill(child)
+        for end, read in ((child.control, self._hear), (child.output, self._print)):
+            with contextlib.suppress(KeyError):
+                read(child)
+                self._selector.unregister(end)
+            os.close(end)
+        del self._children[child.number]
+        exited = {"exited": child.status, "why": child.why, "tail": list(child.tail)}
+        self._tell({"number": child.number, **exited})
+
+    def _watch_memory(self) -> None:
+        now = monotonic()
+        if now - self._looked_at < MEMORY_EVERY_S or not Path("/proc/self/statm").exists():
+            return
+        self._looked_at = now
+        for child in self._children.values():
+            pids = list(_marked(child.pid))
+            used = sum(map(_resident, pids))
+            if child.memory and used > child.memory:
+                child.why = f"it used {used >> 20} MB of memory; {child.memory >> 20} are allowed"
+            elif len(pids) > MOST_PROCESSES:
+                child.why = f"it started {len(pids)} processes; {MOST_PROCESSES} are allowed"
+            else:
+                continue
+            _kill(child)
+
+
+def _bound(read: Callable[[Child], None], child: Child) -> Callable[[], None]:
+    return lambda: read(child)
+
+
+def _read_some(end: int) -> bytes:
+    try:
+        return os.read(end, 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+def _preload(source: str) -> None:
+    """Import the SDK, and the installed packages that the environment's files name at their top,
+    so that a rollout's process need not. What fails here fails there again, where it is told."""
+    path = Path(source)
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    local = {file.stem for file in files[0].parent.glob("*")} if files else set()
+    names: dict[str, None] = {}
+    for file in files:
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            for node in ast.parse(file.read_bytes()).body:
+                if isinstance(node, ast.Import):
+                    names |= {each.name: None for each in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names[node.module] = None
+    for name in names:
+        if name.partition(".")[0] not in local:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
+def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
+    """Do one duty in a forked process, and end it. Never returns."""
+    code = 0
+    try:
+        _settle_child(request, control, printed)
+        DUTIES[request["do"]](request, lambda told: _report(control, told))
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        phase = "import" if request["do"] == "inspect" or not _is_started() else "start"
+        _report(control, {"failure": failure_of(error, request["source"], phase)})
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _is_started() -> bool:
+    return signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
+
+
+def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
+    """A session, streams, randomness and memory of its own; ends with the host."""
+    os.setsid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for end, stream in ((null, 0), (printed, 1), (printed, 2)):
+        os.dup2(end, stream)
+    os.dup2(control, 3, inheritable=False)
+    os.closerange(4, 1024)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", 1, errors="backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+    os.environ[MARK] = f"{os.getpid()}"
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    os.chdir(_root(request["source"]))
+
+
+def _report(control: int, told: dict[str, Any]) -> None:
+    # The control pipe is file 3 of a child, whatever it was in the host.
+    write_all(3 if control > 3 else control, json.dumps(told, default=str).encode() + b"\n")
+
+
+def write_all(end: int, data: bytes) -> None:
+    """Write to a file descriptor that blocks."""
+    while data:
+        data = data[os.write(end, data) :]
+
+
+def _marked(pid: int) -> Iterator[int]:
+    """The processes of a rollout that live: its group, and those that left it."""
+    mark = f"{MARK}={pid}".encode()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            is_own = int(entry) == pid or os.getpgid(int(entry)) == pid
+            if is_own or mark in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+                yield int(entry)
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that are the process's own."""
+    try:
+        fields = Path("/proc", str(pid), "statm").read_text().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _kill(child: Child) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if Path("/proc").is_dir():
+        for pid in _marked(child.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Log:
+    """What environments print, of bounded size."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._end = path, _append(path)
+
+    def add(self, line: str) -> None:
+        """One line; a full file is moved to ``.1``, over the one that is there."""
+        if os.fstat(self._end).st_size > LOG_BYTES:
+            os.close(self._end)
+            os.replace(self._path, f"{self._path}.1")
+            self._end = _append(self._path)
+        write_all(self._end, line.encode("utf-8", "replace") + b"\n")
+
+
+def _append(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def main(source: str, log: str) -> None:
+    """Fork as the worker asks, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Host(source, log).run()

@@ -1,0 +1,312 @@
+"""The worker as its driver sees it: which interpreter, which variables, requests and answers."""
+
+import asyncio
+import json
+import os
+import shutil
+from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.rollouts.host import SECRETS, command
+from hud_tui.rollouts.worker import LONGEST, PROTOCOL
+from hud_tui.settings import Settings
+from hud_tui.storage import open_or_make
+
+HELLO_S = 120.0
+"""Longest time for the worker to import the SDK, which takes seconds."""
+BYE_S = 5.0
+ALLOWED = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE"),
+        *("TERM", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "XDG_CACHE_HOME"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "DOCKER_HOST", "DOCKER_CONFIG"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+        *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+    }
+)
+"""Variables that the worker gets; the names of the service are set, and `LC_*` too."""
+
+
+class EnvironmentFailed(HudError):
+    """The user's environment, or the interpreter that has it, cannot be used."""
+
+    kind = "environment"
+
+    def __init__(self, failure: Mapping[str, Any], hint: str = "") -> None:
+        """`failure`: type, message and phase; of the user's code with file, line, traceback."""
+        super().__init__(said(failure), hint)
+        self.failure = dict(failure)
+        self.details = {"failure": self.failure}
+
+
+class WorkerGone(HudError):
+    """The worker ended while it was needed; it is started again."""
+
+    kind = "worker"
+
+
+def said(failure: Mapping[str, Any]) -> str:
+    """A failure in one line: ``env.py:12 in add: ValueError: no``."""
+    where = ""
+    if failure.get("file"):
+        function = f" in {failure['function']}" if failure.get("function") else ""
+        where = f"{failure['file']}:{failure.get('line')}{function}: "
+    kind = failure.get("type", "Error")
+    what = failure.get("message", "")
+    is_plain = kind in ("ProcessEnded", "NoSDK", "Cancelled")
+    return f"{where}{what}" if is_plain else f"{where}{kind}: {what}"
+
+
+# The interpreter.
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What runs the environment's code."""
+
+    python: str
+    why: str
+    """How it was found."""
+    before: tuple[str, ...] = ()
+    """Words before it on the command line: ``uv run``."""
+
+
+NO_SDK = "hud needs Python 3.11 or 3.12: pip install 'hud==0.6.21' 'typer<0.29' there, or --python"
+
+
+def find_interpreter(source: Path, given: str | None, ours: str) -> Interpreter:
+    """The interpreter that has an environment.
+
+    Args:
+        source: The environment's file or directory.
+        given: ``--python``; or a virtual environment's directory.
+        ours: This program's own interpreter, which is the last resort.
+
+    Raises:
+        HudUsage: The one that was given does not exist.
+    """
+    if given is not None:
+        return Interpreter(_python_of(given), "--python")
+    first = source if source.is_dir() else source.parent
+    for directory in (first, *first.parents):
+        for name in (".venv", "venv"):
+            python = directory / name / "bin" / "python"
+            if python.exists():
+                return Interpreter(str(python), f"{name} of {directory}")
+        if (directory / "uv.lock").exists() or _is_uv_project(directory):
+            uv = shutil.which("uv")
+            if uv is not None:
+                before = (uv, "run", "--quiet", "--project", str(directory))
+                return Interpreter("python", f"uv run in {directory}", before)
+        if (directory / ".git").exists():
+            break
+    return Interpreter(ours, "this program's own")
+
+
+def _python_of(given: str) -> str:
+    path = Path(given).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    found = shutil.which(str(path)) or (str(path) if path.exists() else None)
+    if found is None:
+        raise HudUsage(f"--python {given}: no such interpreter", "give its path, or a venv's")
+    return str(Path(found).absolute())
+
+
+def _is_uv_project(directory: Path) -> bool:
+    project = directory / "pyproject.toml"
+    with suppress(OSError, UnicodeDecodeError):
+        return "[tool.uv]" in project.read_text()
+    return False
+
+
+def variables(
+    settings: Settings, named: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The worker's variables: what every program needs, the service, and what the user names.
+
+    Raises:
+        HudUsage: A name that is not set.
+    """
+    absent = [name for name in named if name not in environ]
+    if absent:
+        raise HudUsage(f"--env {absent[0]}: not set here", f"export {absent[0]}=…")
+    kept = {name: environ[name] for name in environ if name in ALLOWED or name[:3] == "LC_"}
+    service = {
+        "HUD_API_KEY": settings.api_key,
+        "HUD_API_URL": settings.api_url,
+        "HUD_RL_URL": settings.rl_url,
+        "HUD_GATEWAY_URL": settings.gateway_url,
+        "HUD_TELEMETRY_URL": settings.telemetry_url,
+        "HUD_SKIP_VERSION_CHECK": "1",
+        "HUD_CLI_ANALYTICS_ENABLED": "false",
+        "PYTHONUNBUFFERED": "1",
+        SECRETS: ",".join(named),
+    }
+    if "HUD_RUNTIME_URL" in environ:
+        service["HUD_RUNTIME_URL"] = environ["HUD_RUNTIME_URL"]
+    return kept | {name: environ[name] for name in named} | service
+
+
+# The process.
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a worker is run."""
+
+    interpreter: Interpreter
+    variables: Mapping[str, str]
+    directory: Path
+    """Where it is run; of the environment."""
+    log: Path
+    """Of what it and environments print."""
+    at_once: int = 8
+    memory_mb: int = 4096
+    """That one rollout's processes may have; 0: no limit."""
+
+
+OnRollout = Callable[[Mapping[str, Any]], None]
+
+
+class WorkerProcess:
+    """One worker; `start` it, `close` it."""
+
+    def __init__(self, setting: Setting, on_rollout: OnRollout = lambda event: None) -> None:
+        """`on_rollout` is told of every rollout that ends: trace_id, reward, error …"""
+        self.setting = setting
+        self.about: dict[str, Any] = {}
+        """Its answer to ``hello``: python, hud, pid."""
+        self._on_rollout = on_rollout
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._number = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start it, and see that it has the SDK.
+
+        Raises:
+            EnvironmentFailed: It has not; or its interpreter cannot be run.
+        """
+        found = self.setting.interpreter
+        self.setting.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = open_or_make(self.setting.log, os.O_APPEND)
+        try:
+            self._process = await create_subprocess_exec(
+                *self.words(),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                env=dict(self.setting.variables),
+                cwd=self.setting.directory,
+                start_new_session=True,
+                limit=LONGEST,
+            )
+        except OSError as error:
+            what = f"{found.python} cannot be run: {error.strerror}"
+            raise EnvironmentFailed({"type": "NoSDK", "message": what}, NO_SDK) from error
+        finally:
+            os.close(log)
+        self._reading = asyncio.create_task(self._read(self._process))
+        try:
+            async with asyncio.timeout(HELLO_S):
+                self.about = await self.call("hello")
+        except (EnvironmentFailed, WorkerGone, TimeoutError) as error:
+            await self.kill()
+            what = f"{found.python} ({found.why}) has no usable hud: {error}"
+            raise EnvironmentFailed({"type": "NoSDK", "message": what}, NO_SDK) from error
+        if self.about.get("protocol") != PROTOCOL:
+            raise EnvironmentFailed({"type": "NoSDK", "message": "another version's worker"})
+
+    def words(self) -> list[str]:
+        """Its command line."""
+        found = self.setting.interpreter
+        return [*found.before, *command(found.python, "worker")]
+
+    async def call(self, verb: str, **fields: Any) -> dict[str, Any]:
+        """Ask for something; its result.
+
+        Raises:
+            EnvironmentFailed: It failed in the user's code or setting.
+            WorkerGone: The worker ended before it answered.
+        """
+        process = self._process
+        if process is None or process.stdin is None or self._reading is None:
+            raise WorkerGone("the worker is not running")
+        self._number += 1
+        number, waiting = self._number, asyncio.get_running_loop().create_future()
+        self._waiting[number] = waiting
+        line = json.dumps({"id": number, "verb": verb, **fields}).encode() + b"\n"
+        try:
+            if self._reading.done():
+                raise WorkerGone("the worker ended")
+            process.stdin.write(line)
+            await process.stdin.drain()
+            answer = await waiting
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerGone("the worker ended") from error
+        finally:
+            self._waiting.pop(number, None)
+        if "error" in answer:
+            raise EnvironmentFailed(answer["error"])
+        return dict(answer["result"])
+
+    async def _read(self, process: Process) -> None:
+        assert process.stdout is not None
+        try:
+            while line := await process.stdout.readline():
+                told = json.loads(line)
+                if told.get("event") == "rollout":
+                    self._on_rollout(told)
+                elif (waiting := self._waiting.get(told.get("id"))) and not waiting.done():
+                    waiting.set_result(told)
+        except ValueError:  # it wrote what is no protocol of ours
+            self._end_group(process)
+        code = await process.wait()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(WorkerGone(f"the worker ended with code {code}"))
+
+    async def cancel(self) -> None:
+        """Stop all rollouts that are being made; nobody waits for them any more."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(b'{"verb": "cancel"}\n')
+                await process.stdin.drain()
+
+    async def close(self) -> None:
+        """End it and what it started; its last reports are sent first."""
+        process = self._process
+        if process is None:
+            return
+        with suppress(OSError, asyncio.CancelledError, TimeoutError):
+            if process.stdin is not None:
+                process.stdin.close()
+            async with asyncio.timeout(BYE_S):
+                await process.wait()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End it at once."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._end_group(process)
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+
+    def _end_group(self, process: Process) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, 9)

@@ -1,0 +1,268 @@
+"""What is kept of a run that is driven from this machine: a folder in the state directory.
+
+``order.json`` says what is to be done, and never changes but for its parameters; ``state.json`` how
+far it is, replaced as a whole; ``groups.jsonl`` has the rollouts of the step that is being sampled,
+a line a group, so that a driver which is killed has lost none of them. ``failures.jsonl`` says
+what went wrong in the user's code; ``environment.log`` and ``driver.log`` what was printed.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hud_tui.errors import HudUsage
+from hud_tui.storage import open_or_make, read_regular, write_atomic
+
+FOLDER = "driven"
+MOST_BYTES = 256 << 20
+MOST_LOG = 1 << 20
+"""Bytes of the end of a log that are shown."""
+MOST_FAILURES = 1000
+"""Lines of failures.jsonl; a run that has so many is not helped by more."""
+
+M = TypeVar("M", bound=BaseModel)
+FailedPolicy = Literal["drop", "resample", "stop"]
+
+
+class Order(BaseModel):
+    """What is to be trained on what."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job_id: str
+    """A UUID."""
+    name: str
+    model_id: str
+    model: str
+    """Its slug."""
+    mode: Literal["local", "hud"]
+    data_dir: str
+    """Whose embedded service it is, with mode ``local``."""
+    source: str
+    """The environment's file or directory, absolute."""
+    tasks: str | None = None
+    """A file or a taskset's name; None: those of the source."""
+    python: str | None = None
+    named: list[str] = Field(default_factory=list)
+    """Variables of the user's that the environment gets."""
+    runtime: str = "subprocess"
+    turns: int = Field(default=10, ge=1, le=1000)
+    rollout_timeout: float = Field(default=300.0, gt=0, le=86_400)
+    at_once: int = Field(default=8, ge=1, le=1024)
+    memory_mb: int = Field(default=4096, ge=0)
+    failed: FailedPolicy = "drop"
+    stop_after: int = Field(default=1, ge=1)
+    """Failed rollouts after which a run whose policy is ``stop`` ends."""
+    parameters: dict[str, Any]
+    """By the wire's names, all of them: steps, group_size, tasks_per_step, learning_rate …"""
+
+
+class Batch(BaseModel):
+    """Rollouts that are to be trained on, with the keys under which that is asked for."""
+
+    parent: str | None
+    """Id of the head that they were sampled from; None: the weights that the model started from."""
+    keys: list[str]
+    """Of the gradient passes, in order."""
+    step_key: str
+    known: list[str] | None = None
+    """Children of `parent` before it was sent, for services that keep no keys; None: it was not."""
+
+
+class State(BaseModel):
+    """How far a run is."""
+
+    status: str = "running"
+    step: int = 0
+    """Optimizer steps taken."""
+    iteration: int = 0
+    """Batches of tasks dealt out so far."""
+    attempt: int = 1
+    """Which sampling of the next step is due."""
+    batch: Batch | None = None
+    checkpoint_id: str | None = None
+    """Of its newest step."""
+    flat: int = 0
+    """Batches in a row without a gradient."""
+    flat_low: float | None = None
+    flat_high: float | None = None
+    rollouts: int = 0
+    """All that were made."""
+    failed: int = 0
+    """Those of them that failed."""
+    groups_lost: int = 0
+    busy_s: float = 0.0
+    tokens: int = 0
+    evaluated: list[int] = Field(default_factory=list)
+    """Steps whose checkpoint was evaluated on the held-out tasks."""
+    error: dict[str, Any] | None = None
+    """Why it ended: code, message; of the user's code also `failure`."""
+    digest: str | None = None
+    """Of the environment's files, as they were loaded."""
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def environment_log(self) -> Path:
+        """What the worker and environments print."""
+        return self.path / "environment.log"
+
+    @property
+    def driver_log(self) -> Path:
+        return self.path / "driver.log"
+
+    def begin(self, order: Order) -> None:
+        """Keep a new run."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.save_order(order)
+        self.save(State())
+
+    def save_order(self, order: Order) -> None:
+        write_atomic(self.path / "order.json", order.model_dump_json(indent=1))
+
+    def order(self) -> Order:
+        """Raises HudUsage: it cannot be read."""
+        return self._read("order.json", Order)
+
+    def state(self) -> State:
+        """Raises HudUsage: it cannot be read."""
+        return self._read("state.json", State)
+
+    def save(self, state: State) -> None:
+        """On disk when it returns."""
+        write_atomic(self.path / "state.json", state.model_dump_json())
+
+    def _read(self, name: str, kind: type[M]) -> M:
+        try:
+            return kind.model_validate_json(read_regular(self.path / name, MOST_BYTES))
+        except (OSError, ValidationError) as error:
+            raise HudUsage(f"{self.path / name} cannot be read: {error}") from error
+
+    # The groups of the step that is being sampled.
+
+    def add_group(self, group: Mapping[str, Any]) -> None:
+        """A group of rollouts is complete; on disk when it returns."""
+        self._append("groups.jsonl", group)
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The groups that are kept; a line that was cut off by a kill is left out."""
+        return list(_lines(self.path / "groups.jsonl"))
+
+    def clear_groups(self) -> None:
+        (self.path / "groups.jsonl").unlink(missing_ok=True)
+
+    # Failures, and logs.
+
+    def add_failure(self, failure: Mapping[str, Any]) -> None:
+        """Something went wrong in the user's code."""
+        if sum(1 for _ in _lines(self.path / "failures.jsonl")) < MOST_FAILURES:
+            self._append("failures.jsonl", failure)
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Oldest first."""
+        return list(_lines(self.path / "failures.jsonl"))
+
+    def _append(self, name: str, line: Mapping[str, Any]) -> None:
+        file = open_or_make(self.path / name, os.O_APPEND)
+        try:
+            with os.fdopen(os.dup(file), "ab") as opened:
+                opened.write(json.dumps(line).encode() + b"\n")
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    # Who drives it.
+
+    @contextmanager
+    def driving(self) -> Iterator[None]:
+        """Hold the run's lock; its file says which process does.
+
+        Raises:
+            HudUsage: Another process drives it.
+        """
+        held = open_or_make(self.path / "driver.lock")
+        try:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HudUsage(f"the run is being driven by process {self.driver_pid()}") from None
+            os.ftruncate(held, 0)
+            os.pwrite(held, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(held)
+
+    def driver_pid(self) -> int | None:
+        """The process that drives it, or did last."""
+        try:
+            return int(read_regular(self.path / "driver.lock", 32))
+        except (OSError, ValueError):
+            return None
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a process drives it now."""
+        try:
+            held = os.open(self.path / "driver.lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(held)
+        return False
+
+    # What the driver is asked for, where the service cannot tell it.
+
+    def ask_to_cancel(self) -> None:
+        write_atomic(self.path / "cancel", "")
+
+    def is_cancelled(self) -> bool:
+        return (self.path / "cancel").exists()
+
+    def forget_cancel(self) -> None:
+        (self.path / "cancel").unlink(missing_ok=True)
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    with suppress(OSError):
+        for line in read_regular(file, MOST_BYTES).splitlines():
+            with suppress(ValueError):
+                yield dict(json.loads(line))
+
+
+def run_folder(state: Path, job_id: str) -> RunFolder:
+    """Where a run's files are, be there any or not."""
+    return RunFolder(state / FOLDER / job_id)
+
+
+def known_runs(state: Path) -> dict[str, RunFolder]:
+    """Every run that was begun from this state directory, by its job's id."""
+    folder = state / FOLDER
+    if not folder.is_dir():
+        return {}
+    found = sorted(one for one in folder.iterdir() if (one / "order.json").is_file())
+    return {one.name: RunFolder(one) for one in found}
+
+
+def tail(file: Path, most: int = MOST_LOG) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with open(file, "rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - most))
+            return opened.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,510 @@
+"""Rolls out an environment of a user's own with the official ``hud`` SDK.
+
+This runs in the interpreter that has the environment (Python 3.11 or 3.12), so it imports nothing
+but the standard library, `hud`, and `hud_tui.rollouts.host`. `hud_tui.rollouts.process` starts it
+and speaks with it: one JSON document a line, requests on stdin, answers and events on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import isfinite
+from pathlib import Path
+from signal import SIG_IGN, SIGINT, Signals, signal
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+from hud_tui.rollouts.host import (
+    GRACE_S,
+    LINE,
+    SECRETS,
+    command,
+    failure_of,
+    redact,
+    watch,
+    write_all,
+)
+
+try:
+    from hud.agents import create_agent
+    from hud.clients import connect
+    from hud.environment import load_environment
+    from hud.eval import (
+        DockerRuntime,
+        HostedRuntime,
+        HUDRuntime,
+        LocalRuntime,
+        Run,
+        Runtime,
+        SubprocessRuntime,
+        Task,
+        rollout,
+    )
+    from hud.telemetry import flush
+    from hud.telemetry.context import get_current_trace_id, set_trace_context
+    from hud.version import __version__ as hud_version
+except ImportError as error:  # told by `hello`
+    missing: str | None = f"{type(error).__name__}: {error}"
+else:
+    missing = None
+
+PROTOCOL = 1
+LONGEST = 64 << 20
+"""Bytes of a line; a task's args, and a group's tokens, may be large."""
+READY_S = 120.0
+"""Longest time for an environment to start."""
+ENDED = (0, -9, -15)
+"""Exit codes of a rollout's process that was asked to end."""
+WHERE_S = 2.0
+"""How long a process that hangs has to say where."""
+
+
+# The worker's side of the host: a provider, as the SDK calls what places a rollout.
+
+
+class EnvironmentFailed(RuntimeError):
+    """The environment did not start."""
+
+
+class Forked:
+    """Places each rollout in a process that the host forks for it."""
+
+    def __init__(self, source: str, log: str, memory_mb: int) -> None:
+        self._source, self._log, self._memory_mb = source, log, memory_mb
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._number = 0
+        self._told: dict[int, asyncio.Queue[dict[str, Any]]] = {}
+        self._running: dict[str, int] = {}
+        self._listening: dict[str, asyncio.Task[None]] = {}
+        self.failures: dict[str, dict[str, Any]] = {}
+        """What went wrong in rollouts' processes, by trace id, until it is asked for."""
+
+    async def _ask(self, request: dict[str, Any]) -> None:
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                await self._start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def _start(self) -> None:
+        without = {"HUD_API_KEY"} - set(os.environ.get(SECRETS, "").split(","))
+        self._process = await asyncio.create_subprocess_exec(
+            *command(sys.executable, "host", self._source, self._log),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=LONGEST,
+            env={name: value for name, value in os.environ.items() if name not in without},
+        )
+        self._reading = asyncio.create_task(self._read(self._process))
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError):
+            while line := await process.stdout.readline():
+                told = json.loads(line)
+                if told.get("number") in self._told:
+                    self._told[told["number"]].put_nowait(told)
+                if "exited" in told:
+                    self._told.pop(told["number"], None)
+        for queue in self._told.values():
+            queue.put_nowait({"exited": None, "why": "the environments' host ended", "tail": []})
+
+    @asynccontextmanager
+    async def _forked(self, **request: Any) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+        """A process that does one duty; what it tells."""
+        self._number += 1
+        number = self._number
+        queue = self._told[number] = asyncio.Queue()
+        try:
+            wanted = {"number": number, "source": self._source, "memory_mb": self._memory_mb}
+            await self._ask({**wanted, **request})
+            yield queue
+        finally:
+            with contextlib.suppress(OSError, RuntimeError):
+                await self._ask({"do": "end", "number": number})
+
+    async def inspect(self, tasks: str | None, longest: float) -> dict[str, Any]:
+        """Environments, templates and tasks. Raises Failed: the user's code."""
+        async with self._forked(do="inspect", tasks=tasks, label="import") as queue:
+            failure: dict[str, Any] | None = None
+            try:
+                async with asyncio.timeout(longest):
+                    while True:
+                        told = await queue.get()
+                        if "found" in told:
+                            return dict(told["found"])
+                        failure = told.get("failure", failure)
+                        if "exited" in told:
+                            raise Failed(failure or _ended(told, "import"))
+            except TimeoutError:
+                raise Failed(_hung("import", longest)) from None
+
+    @asynccontextmanager
+    async def __call__(self, task: Any) -> AsyncIterator[Any]:
+        if task.runtime_config is not None:
+            raise ValueError(
+                "the task's runtime_config needs --runtime docker:IMAGE, hud or hosted"
+            )
+        trace_id = get_current_trace_id() or uuid4().hex
+        label = trace_id.replace("-", "")[:8]
+        async with self._forked(do="serve", env=task.env, label=label) as queue:
+            self._running[trace_id] = self._number
+            port = await self._port(queue, trace_id)
+            self._listening[trace_id] = asyncio.create_task(self._listen(queue, trace_id))
+            try:
+                yield Runtime(f"tcp://127.0.0.1:{port}")
+            finally:
+                self._running.pop(trace_id, None)
+
+    async def _port(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> int:
+        try:
+            async with asyncio.timeout(READY_S):
+                while True:
+                    told = await queue.get()
+                    if "port" in told:
+                        return int(told["port"])
+                    self._note(trace_id, told)
+                    if "exited" in told:
+                        failure = self.failures[trace_id]
+                        raise EnvironmentFailed(failure["message"])
+        except TimeoutError:
+            failure = self.failures[trace_id] = _hung("start", READY_S)
+            raise EnvironmentFailed(failure["message"]) from None
+
+    async def _listen(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> None:
+        """Until the rollout's process is gone: why it went may come after its connection."""
+        while True:
+            told = await queue.get()
+            if "exited" not in told or told["why"] or told["exited"] not in ENDED:
+                self._note(trace_id, told)
+            if "exited" in told:
+                return
+
+    async def failure(self, trace_id: str, is_needed: bool) -> dict[str, Any] | None:
+        """What went wrong in a rollout that has ended.
+
+        Args:
+            trace_id: The rollout's.
+            is_needed: Whether something did, so that it is waited for.
+        """
+        listening = self._listening.pop(trace_id, None)
+        if listening is not None and is_needed and trace_id not in self.failures:
+            await asyncio.wait([listening], timeout=GRACE_S + WHERE_S)
+        if listening is not None and not is_needed:
+            listening.cancel()
+        return self.failures.pop(trace_id, None)
+
+    def _note(self, trace_id: str, told: dict[str, Any]) -> None:
+        """The first failure of a rollout is its cause."""
+        if "failure" in told:
+            self.failures.setdefault(trace_id, told["failure"])
+        elif told.get("where"):
+            self.failures[trace_id] = _hung("rollout", 0.0, told["where"])
+        elif "exited" in told:
+            self.failures.setdefault(trace_id, _ended(told, "rollout"))
+
+    async def where(self, trace_id: str) -> None:
+        """Ask a rollout's process what it is doing; `failures` has the answer soon."""
+        number = self._running.get(trace_id)
+        if number is None:
+            return
+        await self._ask({"do": "where", "number": number})
+        for _ in range(20):
+            if trace_id in self.failures:
+                return
+            await asyncio.sleep(WHERE_S / 20)
+
+    async def close(self) -> None:
+        """End the host, and so all that it forked."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+
+
+def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> dict[str, Any]:
+    said = f"{phase}: nothing for {seconds:.0f} s" if seconds else "still running at the timeout"
+    return {"phase": phase, "type": "Timeout", "message": said, **(place or {})}
+
+
+def _ended(told: dict[str, Any], phase: str) -> dict[str, Any]:
+    """A process ended that should not have."""
+    code, why = told["exited"], told["why"]
+    if why is None and code is not None and code < 0:
+        why = f"its process was ended by {Signals(-code).name}"
+    message = why or f"its process exited with code {code}"
+    return {
+        "phase": phase,
+        "type": "ProcessEnded",
+        "message": message,
+        "traceback": "\n".join(told["tail"]),
+    }
+
+
+# The worker: requests on stdin, answers and events on stdout.
+
+
+class Failed(Exception):
+    """A request that cannot be carried out, for a reason in the user's code or setting."""
+
+    def __init__(self, failure: dict[str, Any]) -> None:
+        super().__init__(failure["message"])
+        self.failure = failure
+
+
+class Worker:
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._forked: Forked | None = None
+        self._source = ""
+        self._slots: asyncio.Semaphore | None = None
+        self._agents: dict[str, Any] = {}
+        self._local_failures: dict[str, dict[str, Any]] = {}
+        self._providers: dict[str, Any] = {}
+
+    def tell(self, document: dict[str, Any]) -> None:
+        """Write one line; a reader that is gone ends the worker."""
+        try:
+            write_all(self._answers, json.dumps(document, default=str).encode() + b"\n")
+        except BrokenPipeError:
+            os._exit(0)
+
+    async def run(self) -> None:
+        """Until stdin ends or ``bye`` comes."""
+        reader = asyncio.StreamReader(limit=LONGEST)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        while line := await reader.readline():
+            request = json.loads(line)
+            if request["verb"] == "bye":
+                break
+            if request["verb"] == "cancel":
+                for task in self._tasks.values():
+                    task.cancel()
+                continue
+            task = asyncio.create_task(self._answer(request))
+            self._tasks[request["id"]] = task
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._forked is not None:
+            await self._forked.close()
+
+    async def _answer(self, request: dict[str, Any]) -> None:
+        id_ = request["id"]
+        try:
+            verb = getattr(self, f"_{request['verb']}")
+            self.tell({"id": id_, "result": await verb(request)})
+        except Failed as error:
+            self.tell({"id": id_, "error": error.failure})
+        except asyncio.CancelledError:
+            self.tell({"id": id_, "error": {"type": "Cancelled", "message": "cancelled"}})
+        except Exception as error:
+            self.tell({"id": id_, "error": failure_of(error, self._source or "/", "worker")})
+        finally:
+            self._tasks.pop(id_, None)
+
+    async def _hello(self, request: dict[str, Any]) -> dict[str, Any]:
+        if missing is not None:
+            raise Failed({"type": "NoSDK", "phase": "start", "message": missing})
+        python = ".".join(map(str, sys.version_info[:3]))
+        return {"protocol": PROTOCOL, "python": python, "hud": hud_version, "pid": os.getpid()}
+
+    async def _load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Begin with an environment; what is in it. Again: as the files are now."""
+        if self._forked is not None:
+            await self._forked.close()
+        self._source = request["source"]
+        self._slots = asyncio.Semaphore(request["at_once"])
+        self._providers.clear()
+        self._forked = Forked(self._source, request["log"], request["memory_mb"])
+        return await self._forked.inspect(request.get("tasks"), request["timeout"])
+
+    async def _start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Start an environment once: what it publishes."""
+        provider, trace_id = self._provider(request["runtime"]), uuid4().hex
+        task = Task.model_validate(request["task"])
+        began = monotonic()
+        with set_trace_context(trace_id):
+            try:
+                async with provider(task) as runtime, connect(runtime) as client:
+                    bindings = client.manifest.bindings if client.manifest else []
+                    names = [f"{one.name} ({one.protocol})" for one in bindings]
+            except Exception as error:
+                failure = await self._failure(trace_id, True)
+                raise Failed(failure or failure_of(error, self._source, "start")) from error
+        return {"capabilities": names, "seconds": monotonic() - began}
+
+    async def _roll_out(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A group of rollouts of one task."""
+        task = Task.model_validate(request["task"])
+        agent = await asyncio.to_thread(self._agent, request)
+        group_id = request.get("group_id") or uuid4().hex
+        runs = await asyncio.gather(
+            *(self._one(request, task, agent, group_id) for _ in range(request["group"]))
+        )
+        return {"group_id": group_id, "runs": runs}
+
+    async def _one(
+        self, request: dict[str, Any], task: Any, agent: Any, group_id: str
+    ) -> dict[str, Any]:
+        assert self._slots is not None
+        async with self._slots:
+            began, trace_id = monotonic(), uuid4().hex
+            run = await self._rollout(request, task, agent, group_id, trace_id)
+            told = summary(run, trace_id) | {"seconds": monotonic() - began}
+            told["failure"] = await self._failure(trace_id, told["error"] is not None)
+            shown = {key: value for key, value in told.items() if key != "samples"}
+            event = {"event": "rollout", "id": request["id"], "group_id": group_id}
+            self.tell({**event, "task_slug": task.slug, "run": shown})
+            return told
+
+    async def _rollout(
+        self, request: dict[str, Any], task: Any, agent: Any, group_id: str, trace_id: str
+    ) -> Any:
+        timeout, job_id = request["timeout"], request["job_id"]
+        ids = {"job_id": job_id, "group_id": group_id, "trace_id": trace_id}
+        provider = self._provider(request["runtime"])
+        asking = asyncio.get_running_loop().call_later(timeout * 0.98, self._ask_where, trace_id)
+        try:
+            if isinstance(provider, HostedRuntime):
+                return await provider.run(task, agent, rollout_timeout=timeout, **ids)
+            return await rollout(task, agent, runtime=provider, rollout_timeout=timeout, **ids)
+        except Exception as error:  # of the SDK's own checks
+            return Run.failed(f"{type(error).__name__}: {error}")
+        finally:
+            asking.cancel()
+
+    def _ask_where(self, trace_id: str) -> None:
+        if self._forked is not None:
+            task = asyncio.create_task(self._forked.where(trace_id))
+            self._tasks[-hash(trace_id)] = task
+            task.add_done_callback(lambda done: self._tasks.pop(-hash(trace_id), None))
+
+    async def _failure(self, trace_id: str, is_needed: bool) -> dict[str, Any] | None:
+        found = self._local_failures.pop(trace_id, None)
+        if found is None and self._forked is not None:
+            found = await self._forked.failure(trace_id, is_needed)
+        return found if is_needed else None
+
+    def _agent(self, request: dict[str, Any]) -> Any:
+        """The SDK's agent for a model; asks the service for its catalog once."""
+        wanted = {key: request.get(key) for key in ("model", "max_steps", "max_tokens")}
+        wanted |= {key: request.get(key) for key in ("temperature", "checkpoint")}
+        name = json.dumps(wanted)
+        if name not in self._agents:
+            kwargs: dict[str, Any] = {"extra_body": {"return_token_ids": True}}
+            kwargs |= {
+                key: wanted[key] for key in ("max_tokens", "temperature") if wanted[key] is not None
+            }
+            more = {"checkpoint": wanted["checkpoint"]} if wanted["checkpoint"] else {}
+            self._agents[name] = create_agent(
+                request["model"], max_steps=request["max_steps"], completion_kwargs=kwargs, **more
+            )
+        return self._agents[name]
+
+    def _provider(self, runtime: str) -> Any:
+        if runtime not in self._providers:
+            self._providers[runtime] = self._make_provider(runtime)
+        return self._providers[runtime]
+
+    def _make_provider(self, runtime: str) -> Any:
+        """What places a rollout: a fork of the host, or one of the SDK's own."""
+        kind, _, more = runtime.partition(":")
+        if kind == "subprocess":
+            return self._forked if sys.platform == "linux" else SubprocessRuntime(self._source)
+        if kind == "local":
+            return LocalRuntime(self._local)
+        if kind == "docker":
+            named = filter(None, os.environ.get(SECRETS, "").split(","))
+            given = {name: os.environ[name] for name in named if name in os.environ}
+            return DockerRuntime(more or None, env_vars=given)
+        if kind == "tcp":
+            return Runtime(runtime)
+        return HUDRuntime() if kind == "hud" else HostedRuntime()
+
+    def _local(self, task: Any) -> Any:
+        """Load the environment into this process, for one rollout."""
+        trace_id = get_current_trace_id() or ""
+
+        def report(told: dict[str, Any]) -> None:
+            if "failure" in told:
+                self._local_failures.setdefault(trace_id, told["failure"])
+
+        try:
+            env = load_environment(Path(self._source), name=task.env)
+        except BaseException as error:
+            report({"failure": failure_of(error, self._source, "import")})
+            raise RuntimeError(redact(f"{type(error).__name__}: {error}")) from None
+        watch(env, self._source, report)
+        return env
+
+
+def summary(run: Any, trace_id: str) -> dict[str, Any]:
+    """A rollout as it is told: its reward and how that came about, and its turns' tokens."""
+    steps = [step for step in run.trace.steps if getattr(step, "source", "") == "agent"]
+    samples = [sample for step in steps if (sample := getattr(step, "sample", None)) is not None]
+    samples = [one for one in samples if one.output_token_ids]
+    calls = sum(len(getattr(step, "tool_calls", ())) for step in steps)
+    evaluation = run.evaluation
+    told: dict[str, Any] = redact(
+        {
+            "trace_id": trace_id,
+            "reward": run.reward,
+            "error": error_of(run),
+            "stop_reason": run.trace.stop_reason,
+            "turns": len(steps),
+            "tool_calls": calls,
+            "tokens": sum(len(one.output_token_ids) for one in samples),
+            "prompt_tokens": sum(len(one.prompt_token_ids or ()) for one in samples),
+            "content": (run.trace.content or "")[:LINE],
+            "subscores": evaluation.get("subscores"),
+            "info": evaluation.get("info"),
+            "samples": [one.model_dump(mode="json", exclude_none=True) for one in samples],
+        }
+    )
+    return told
+
+
+def error_of(run: Any) -> str | None:
+    """Why a rollout is not to be trained on, as the SDK's TrainingClient refuses it; or None."""
+    if run.trace.stop_reason == "timeout":
+        return run.trace.error or "timed out"
+    if run.trace.is_error or run.trace.status == "cancelled":
+        return run.trace.error or f"the rollout ended as {run.trace.status}"
+    if run.grade.is_error:
+        return run.grade.content or "the grade is an error"
+    if not isfinite(run.reward):
+        return f"the reward is {run.reward}"
+    return None
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    signal(SIGINT, SIG_IGN)  # the terminal's: the driver decides
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever prints goes to the log
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    asyncio.run(Worker(answers).run())
+    if missing is None:
+        flush(timeout=30.0)

@@ -1,0 +1,100 @@
+"""Runs that are driven by a real driver, with the stand-in worker, against a real service."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from hud_tui.client.client import HudClient
+from hud_tui.rollouts.driver import Driver
+from hud_tui.rollouts.process import OnRollout, Setting, WorkerProcess
+from hud_tui.rollouts.run_files import Order, RunFolder, run_folder
+from hud_tui.settings import Settings, local_settings
+from hud_tui.wire import Model
+
+SUMS = [{"args": {"a": a, "b": b}} for a in range(2, 6) for b in range(1, 4)]
+
+
+class StandIn(WorkerProcess):
+    """The stand-in in the worker's place."""
+
+    def words(self) -> list[str]:
+        return [sys.executable, "-m", "tests.rollouts.stand_in"]
+
+
+def order_for(model: Model, source: Path, data: Path, **more: Any) -> Order:
+    parameters = {
+        "steps": 3,
+        "group_size": 4,
+        "tasks_per_step": 3,
+        "learning_rate": 0.3,
+        "max_tokens": 20,
+        "seed": 0,
+        **more.pop("parameters", {}),
+    }
+    return Order(
+        job_id=str(uuid4()),
+        name="sums",
+        model_id=model.id,
+        model=model.model_name,
+        mode="local",
+        data_dir=str(data),
+        source=str(source),
+        parameters=parameters,
+        **more,
+    )
+
+
+def write_sums(directory: Path, rows: list[dict[str, Any]] = SUMS) -> Path:
+    """The stand-in's environment: its tasks, as JSON behind a comment sign."""
+    directory.mkdir(parents=True, exist_ok=True)
+    source = directory / "sums.py"
+    source.write_text("#" + json.dumps(rows))
+    return source
+
+
+def begun(state: Path, order: Order) -> RunFolder:
+    folder = run_folder(state, order.job_id)
+    folder.begin(order)
+    return folder
+
+
+def driver_of(
+    folder: RunFolder,
+    settings: Settings | Callable[[], Settings | None],
+    workers: list[WorkerProcess] | None = None,
+) -> Driver:
+    """A driver in this process; `workers` collects those that it starts."""
+
+    def connect() -> HudClient | None:
+        found = settings() if callable(settings) else settings
+        return None if found is None else HudClient(found)
+
+    def make(setting: Setting, on_rollout: OnRollout) -> WorkerProcess:
+        environment = {**setting.variables, "PYTHONPATH": os.getcwd()}
+        made = StandIn(replace(setting, variables=environment), on_rollout)
+        if workers is not None:
+            workers.append(made)
+        return made
+
+    return Driver(folder, connect, make)
+
+
+def settings_of(url: str, api_key: str) -> Settings:
+    return local_settings(url, api_key, f"{url}/telemetry/v3/api")
+
+
+async def check_tree(client: HudClient, model_id: str, steps: int) -> None:
+    """So many steps in one line, and no rollout in two of them: a rollout that is trained on again
+    belongs to the later step alone, so that the earlier one has fewer than it counts."""
+    tree = await client.checkpoints(model_id)
+    assert len(tree) == steps
+    parents = [node.prev_model_checkpoint_id for node in tree]
+    assert parents == [None, *(node.id for node in tree[:-1])]
+    for node in tree:
+        traces = await client.checkpoint_traces(model_id, node.id)
+        assert len(traces) == node.num_traces
