@@ -800,7 +800,7 @@ COMMANDS = {
     "train": Command(_train, "train:train"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
-    "sweep": Command(_sweep, "sweep:sweep"),
+    "sweep": Command(_sweep, "runs:sweep"),
     "runs": Command(_runs, "jobs:runs"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),

@@ -1,36 +1,57 @@
-"""``preflight`` and ``run``."""
+"""``preflight``, ``run``, and ``sweep``: several runs out of one."""
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from time import time
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from hud_tui.audit_log import Change
+from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.output import ask, confirm, emit, require_consent, tell, thresholds
 from hud_tui.cli.parser import flag, parameters, swept
-from hud_tui.cli.sweep import begin
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
 from hud_tui.client.preflight import preflight as check
+from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
-from hud_tui.client.submit import Submission, submit
+from hud_tui.client.submit import (
+    Submission,
+    SweepDriver,
+    SweepFiles,
+    cancel_sweep,
+    plan_sweep,
+    refreshed,
+    revived,
+    submit,
+)
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import completed, cost, defaults, max_tokens, where_stored
 from hud_tui.rl.run import trainable
-from hud_tui.rl.sweep import combinations
+from hud_tui.rl.sweep import (
+    AT_ONCE,
+    MOST_AT_ONCE,
+    Member,
+    Sweep,
+    SweepSize,
+    combinations,
+    paced_like,
+)
+from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Asked, Progress, check_signal, document
-from hud_tui.rl.tasks.task import Task, form_of
-from hud_tui.rl.text import one_line
+from hud_tui.rl.tasks.task import Task, digest, form_of
+from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
 
@@ -332,3 +353,195 @@ def _show(progress: Progress) -> None:
     bar = "█" * filled + "░" * (24 - filled)
     end = "\n" if done == total else ""
     print(f"\r\x1b[K{bar} {done}/{total} rollouts", end=end, file=sys.stderr, flush=True)
+
+
+# Sweeps: several runs out of one ``run``, and ``sweep``: list, look at, cancel, resume.
+
+
+SWEEP, MEMBER = "sweep", "sweep_run"
+
+
+async def begin(
+    client: HudClient,
+    args: argparse.Namespace,
+    model: Model,
+    tasks: Sequence[Task],
+    name: str,
+) -> int:
+    """Say what a sweep costs, then fork and submit; returns the exit code.
+
+    Args:
+        client: Of the service.
+        args: The command line, with several values of some parameters.
+        model: What the forks are made from.
+        tasks: That were checked.
+        name: What they are called.
+    """
+    files = SweepFiles(paths_of(args).state)
+    sweep = await plan_sweep(
+        client,
+        files,
+        model,
+        (args.source, tasks),
+        parameters(args),
+        swept(args),
+        _at_once(args) or AT_ONCE,
+    )
+    like = None
+    if model.training_defaults is not None:  # HUD has no list to ask at once
+        like = paced_like(await RunList(client).read(), model, name)
+    size = sweep_size(sweep, model, tasks, like)
+    _say_sweep(sweep, size)
+    said = _sweep_document(sweep) | {"size": vars(size), "sent": not args.dry_run}
+    if args.dry_run:
+        emit(SWEEP, said)
+        return 0
+    many = len(sweep.members)
+    await confirm(args, f"fork {model.model_name} {many} times and train on {name}?")
+    files.keep(sweep, cancelled=False)
+    emit(SWEEP, said)
+    return await _drive(client, sweep, tasks, files, args.follow, headless=True)
+
+
+def _at_once(args: argparse.Namespace) -> int | None:
+    if args.at_once is not None and not 1 <= args.at_once <= MOST_AT_ONCE:
+        raise HudUsage(f"--at-once {args.at_once}: expected 1 to {MOST_AT_ONCE}")
+    at_once: int | None = args.at_once
+    return at_once
+
+
+def _say_sweep(sweep: Sweep, size: SweepSize) -> None:
+    """What it is and costs, on stderr."""
+    tell(f"sweep {sweep.name}: {size.said}")
+    for member in sweep.members[:20]:
+        print(f"  {one_line(member.name, 80)}  {member.said}", file=sys.stderr)
+    if len(sweep.members) > 20:
+        print(f"  and {len(sweep.members) - 20} more", file=sys.stderr, flush=True)
+
+
+async def _drive(
+    client: HudClient,
+    sweep: Sweep,
+    tasks: Sequence[Task],
+    files: SweepFiles,
+    follow: bool,
+    headless: bool,
+) -> int:
+    def told(now: Sweep, member: Member) -> None:
+        if headless:
+            emit(MEMBER, {"sweep": now.name, **_member(member)})
+        else:
+            print(_line(member), flush=True)
+
+    driver = SweepDriver(client, sweep, tasks, files, told)
+    try:
+        ended = await driver.run(follow)
+    except asyncio.CancelledError:
+        tell(f"{sweep.name}: its runs continue; start the others with {_again(client, sweep)}")
+        raise
+    if headless:
+        emit(SWEEP, _sweep_document(ended))
+    refused = any(member.status == "refused" for member in ended.members)
+    bad = ended.status in ("failed", "cancelled") if follow else refused
+    return 1 if bad else 0
+
+
+def _again(client: HudClient, sweep: Sweep) -> str:
+    local = " --local" if client.settings.local else ""
+    return f"hud-tui{local} sweep {sweep.name} --resume -y"
+
+
+# ``sweep``.
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """List the sweeps; show, cancel or resume one; returns the exit code.
+
+    Raises:
+        HudUsage: There is no such sweep, or its tasks are others by now.
+        HudError: The service cannot be asked, or refuses.
+    """
+    files = SweepFiles(paths_of(args).state)
+    if args.sweep is None:
+        if args.cancel or args.resume:
+            raise HudUsage("say which sweep", "see hud-tui sweep")
+        return _list(args, files.all())
+    found = files.find(args.sweep)
+
+    async def work(client: HudClient, args: argparse.Namespace) -> int:
+        return await _steer(client, args, found, files)
+
+    return asyncio.run(run_connected(work, args, connector_of(args)))
+
+
+async def _steer(
+    client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
+) -> int:
+    if found.service != client.settings.api_url and not client.settings.local:
+        where = one_line(found.service, 100)
+        raise HudUsage(f"{found.name} was started on {where}", "connect to that service")
+    if args.cancel or args.resume:
+        require_consent(args, client)
+        what = "cancel" if args.cancel else "resume"
+        await confirm(args, f"{what} {found.name}, {len(found.members)} runs?")
+    if args.resume:
+        return await _resume(client, args, found, files)
+    found = await refreshed(client, found)
+    if args.cancel:
+        found = await cancel_sweep(client, found, files)
+    _show_sweep(args, found)
+    return 0
+
+
+async def _resume(
+    client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
+) -> int:
+    tasks, _ = await load_source(client, found.source)
+    if digest([task.row() for task in tasks]) != found.digest:
+        what = f"{one_line(found.source, 200)} has other tasks than when {found.name} was started"
+        raise HudUsage(what, "put them back, or start another sweep")
+    going = revived(await refreshed(client, found))
+    at_once = _at_once(args)
+    if at_once is not None:
+        going = going.model_copy(update={"at_once": at_once})
+    kept = files.keep(going, cancelled=False)
+    if all(member.ended for member in kept.members):
+        tell(f"nothing to resume: every run of {kept.name} has ended")
+        _show_sweep(args, kept)
+        return 0
+    return await _drive(client, going, tasks, files, args.follow, args.headless)
+
+
+def _list(args: argparse.Namespace, known: Sequence[Sweep]) -> int:
+    if args.headless:
+        emit("sweeps", {"sweeps": [_sweep_document(one) for one in known]})
+        return 0
+    for one in known:
+        ended = f"{sum(member.ended for member in one.members)}/{len(one.members)} ended"
+        when = age(one.created_at, time())
+        print(one_line(f"{one.name}  {one.status}  {ended}  {one.model}  {when}", 200))
+    if not known:
+        print("no sweeps on this machine; start one: hud-tui run … --lr 1e-4,3e-4")
+    return 0
+
+
+def _show_sweep(args: argparse.Namespace, found: Sweep) -> None:
+    if args.headless:
+        emit(SWEEP, _sweep_document(found))
+        return
+    print(one_line(f"{found.name}  {found.status}  {found.model}  {found.source}", 300))
+    for member in found.members:
+        print(_line(member))
+
+
+def _line(member: Member) -> str:
+    why = f"  {member.error}" if member.error else ""
+    return one_line(f"  {member.status:<11} {member.name}  {member.said}{why}", 400)
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return member.model_dump(mode="json")
+
+
+def _sweep_document(one: Sweep) -> dict[str, Any]:
+    return {**one.model_dump(mode="json"), "status": one.status}

@@ -15,19 +15,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from time import time
 from typing import Any
+from uuid import uuid4
 
 from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
-from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.names import is_shared
+from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
-from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import one_line
 from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, read_regular
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, JobStatus, SubmitJob
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, JobStatus, Model, SubmitJob
 
 # One run.
 
@@ -190,6 +194,55 @@ class SweepFiles:
             return bool(json.loads(read_regular(file, MOST_BYTES)).get("cancelled"))
         except (OSError, ValueError, AttributeError):
             return False
+
+
+async def plan_sweep(
+    client: HudClient,
+    files: SweepFiles,
+    model: Model,
+    tasks: tuple[str, Sequence[Task]],
+    parameters: Mapping[str, Any],
+    swept: Mapping[str, Sequence[Any]],
+    at_once: int,
+) -> Sweep:
+    """The sweep that is meant, none of it sent or kept.
+
+    Args:
+        client: Of the service.
+        files: The sweeps that there are.
+        model: What the forks are made from.
+        tasks: Where they are read from, and the tasks.
+        parameters: What all runs are given.
+        swept: The parameters with several values, by their wire names.
+        at_once: Runs that train at the same time, at most.
+
+    Raises:
+        HudUsage: It is too large, or a value comes twice.
+    """
+    source, rows = tasks
+    taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
+    name = sweep_name(model.model_name, [*taken, *(known.name for known in files.all())])
+    given = {key: value for key, value in parameters.items() if key not in swept}
+    start = None
+    if model.training_defaults is not None:
+        given["sweep"] = name
+        if not is_shared(model):
+            head = Tree.of(await client.checkpoints(model.id)).served
+            start = None if head is None else head.id
+    return Sweep(
+        id=uuid4().hex,
+        name=name,
+        service=client.settings.api_url,
+        model_id=model.id,
+        model=model.model_name,
+        checkpoint_id=start,
+        source=source,
+        digest=digest([task.row() for task in rows]),
+        parameters=given,
+        at_once=at_once,
+        members=members_of(name, swept),
+        created_at=time(),
+    )
 
 
 class SweepDriver:

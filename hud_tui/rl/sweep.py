@@ -23,6 +23,7 @@ MOST = 200
 """Runs of one sweep."""
 AT_ONCE = 2
 """Of them that run at the same time, where nobody says."""
+MOST_AT_ONCE = 64
 SHORT = {
     "learning_rate": "lr",
     "group_size": "group",
