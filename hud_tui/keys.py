@@ -152,8 +152,9 @@ MEANINGS = {
     "2": "Launch a run.",
     "3": "The live run.",
     "4": "The checkpoints.",
-    "5": "The jobs.",
-    "6": "The alarms.",
+    "5": "The runs.",
+    "6": "The jobs.",
+    "7": "The alarms.",
     "!": "The alarms.",
     "?": "All keys of what is on the screen.",
     "f1": "All keys of what is on the screen.",
@@ -207,7 +208,7 @@ MEANINGS = {
     "L": "Logarithmic scale.",
     "m": "Mark, to compare.",
     "M": "Remove the marks.",
-    "o": "The next order.",
+    "o": "The next order, or the column to sort by.",
     "O": "Outliers: clip them, or show them.",
     "p": "Pin.",
     "P": "Protect.",
@@ -246,8 +247,9 @@ APP = (
     Action("app", "view('launch')", "2", "Launch", "Check a taskset and submit a run."),
     Action("app", "view('live')", "3", "Live", "Watch the run."),
     Action("app", "view('checkpoints')", "4", "Checkpoints", "See the checkpoints; set the head."),
-    Action("app", "view('jobs')", "5", "Jobs", "Read jobs, traces and rollouts."),
-    Action("app", "alarms", "6,exclamation_mark", "Alarms", "What is wrong, and what to do."),
+    Action("app", "view('runs')", "5", "Runs", "All runs of all models in one table."),
+    Action("app", "view('jobs')", "6", "Jobs", "Read jobs, traces and rollouts."),
+    Action("app", "alarms", "7,exclamation_mark", "Alarms", "What is wrong, and what to do."),
     Action("app", "help", "question_mark,f1", "help", "All keys of this view; Enter runs one."),
     Action(
         "app",
@@ -374,7 +376,7 @@ LOG = (
 # The keys of the views, each view's most used first.
 
 
-VIEWS = ("models", "launch", "live", "checkpoints", "jobs", "alarms")
+VIEWS = ("models", "launch", "live", "checkpoints", "runs", "jobs", "alarms")
 """The views, in the order of their keys, from 1."""
 
 EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
@@ -539,6 +541,40 @@ CHECKPOINTS = (
     Action("checkpoints", "refresh", "r", "refresh", "Read the tree again.", False),
     Action("checkpoints", "export", "ctrl+e", "export", EXPORT, False),
 )
+RUNS = (
+    Action("runs", "open", "enter", "open", "Select its model, and show the run in Live."),
+    Action("runs", "mark", "space,m", "mark", "Mark it to compare, or not; go on to the next."),
+    Action("runs", "arrange", "o,a", "sort", "Sort by a column; show, hide and order columns."),
+    Action(
+        "runs",
+        "filter",
+        "slash",
+        "filter",
+        "By any text, or lr:3e-4 reward>.8 state:running age<2h is:alarm; ! inverts one.",
+    ),
+    Action("runs", "next_view", "v", "group", "Group by what differs, by sweep, or not."),
+    Action("runs", "jump", "apostrophe", "to the tree", "Its last step in the tree."),
+    Action("runs", "edit", "e", "edit", "Edit its name, and its note on this machine."),
+    Action("runs", "cancel_run", "X", "cancel", "Cancel the run; asks first."),
+    Action("runs", "resume_run", "R", "resume", "Resume a run that ended early; asks first."),
+    Action("runs", "details", "d", "details", "Everything that is known of the run."),
+    Action("runs", "columns(1)", "right,l", "columns", "The columns to the right.", False),
+    Action("runs", "columns(-1)", "left,h", "columns", "The columns to the left.", False),
+    Action("runs", "unmark", "M", "unmark", "Remove all marks."),
+    Action("runs", "leave", "escape", "back", "Leave the filter; then clear it."),
+    Action("runs", "copy", "y", "copy id", "Copy the run's id."),
+    Action("runs", "refresh", "r", "refresh", "Read the table again.", False),
+    Action("runs", "export", "ctrl+e", "export", EXPORT, False),
+)
+COLUMNS = (
+    Action("columns", "choose", "enter", "sort", "Sort by this column; once more, the other way."),
+    Action("columns", "show_or_hide", "space", "show", "Show or hide this column."),
+    Action("columns", "place(-1)", "less_than_sign,shift+up", "left", "One place to the left."),
+    Action("columns", "place(1)", "greater_than_sign,shift+down", "right", "One to the right."),
+    Action("columns", "next_view", "v", "group", "Group the runs by this column; or not."),
+    Action("columns", "reset", "0", "reset", "The usual columns, newest first, no groups."),
+    Action("columns", "leave", "escape", "back", "Close the list.", False),
+)
 JOBS = (
     Action("jobs", "open", "enter", "open", "The job's rollouts; then one rollout."),
     Action("jobs", "rollout(1)", "right_curly_bracket", "next", "The next rollout."),
@@ -579,6 +615,7 @@ ACTIONS = (
     *(*LIST, *PICKER, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE),
     *(*CHARTS, *GROUP, *OVERLAYS),
+    *(*RUNS, *COLUMNS),
     *(*JOBS, *ALARMS, *LOG),
 )
 
@@ -589,6 +626,7 @@ WRITES = frozenset(
         *("checkpoints.try", "checkpoints.pin", "checkpoints.fork", "checkpoints.evaluate"),
         *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation"),
         *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
+        *("runs.cancel_run", "runs.resume_run"),
     }
 )
 """Ids of what changes the service, or has it compute: not done with ``--read-only``."""

@@ -25,8 +25,9 @@ PLACES = {
     "charts": "Live: the list of charts",
     "group": "Live: one group",
     "overlays": "Live: what to compare with",
+    "columns": "Runs: the list of columns",
 }
-"""What the page calls the places that are not one of the six views."""
+"""What the page calls the places that are not one of the seven views."""
 
 
 def keys() -> str:

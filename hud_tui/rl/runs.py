@@ -75,6 +75,13 @@ class RunRow:
     """Whether its steps were read; else its row says only what a list of jobs does."""
 
     @property
+    def title(self) -> str:
+        """Its name; a loop that gave none is called by its model, another run by its id."""
+        if not self.name and self.kind != "training" and self.model:
+            return f"loop on {self.model}"
+        return self.name or self.id[:8]
+
+    @property
     def active(self) -> bool:
         """Whether it has not ended."""
         return bool(self.status) and not has_ended(self.status)
@@ -324,6 +331,11 @@ class Column:
     number: bool = True
     """Numbers are aligned to the right, and a first press sorts the greatest first."""
 
+    @property
+    def long_title(self) -> str:
+        """The title in whole words, where there is room for them."""
+        return LONG_TITLES.get(self.key, self.title)
+
 
 def _said(key: str, title: str, get: Callable[[RunRow], str]) -> Column:
     def text(row: RunRow, now: float) -> str:
@@ -407,7 +419,7 @@ def sparkline(points: Sequence[float], width: int = 12, bars: str = BARS) -> str
 COLUMNS: Mapping[str, Column] = {
     column.key: column
     for column in (
-        _said("name", "name", lambda row: row.name or row.id[:8]),
+        _said("name", "name", lambda row: row.title),
         _said("model", "model", lambda row: row.model),
         _said("taskset", "taskset", lambda row: row.taskset),
         _said("start", "from", lambda row: row.start),
@@ -446,9 +458,16 @@ COLUMNS: Mapping[str, Column] = {
     )
 }
 """All columns, in the order in which they are offered."""
+LONG_TITLES = {
+    "lr": "learning rate",
+    "group": "group size",
+    "start": "starts from",
+    "nograd": "share with no gradient",
+    "heldout": "held-out reward",
+}
 USUAL = (
-    *("name", "model", "taskset", "start", "loss", "lr", "group", "seed", "reward", "spark"),
-    *("heldout", "eval", "nograd", "alarms", "steps", "duration", "state", "age"),
+    *("name", "state", "steps", "reward", "spark", "heldout", "eval", "lr", "loss", "group"),
+    *("seed", "alarms", "nograd", "age", "duration", "model", "taskset", "start"),
 )
 """Those that are shown where nobody says which."""
 PARAMETER = "param."

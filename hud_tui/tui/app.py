@@ -80,6 +80,7 @@ VIEWS = {
     "launch": "LaunchScreen",
     "live": "LiveScreen",
     "checkpoints": "CheckpointsScreen",
+    "runs": "RunsScreen",
     "jobs": "JobsScreen",
     "alarms": "AlarmsScreen",
 }

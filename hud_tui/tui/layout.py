@@ -152,6 +152,11 @@ class Layout:
     view: View = "live"
     models_filter: Line = ""
     jobs_filter: Line = ""
+    runs_filter: Line = ""
+    runs_columns: Line = ""
+    """As `hud_tui.rl.runs.columns` reads them, as the two below."""
+    runs_sort: Line = ""
+    runs_group: Line = ""
     tree_filter: Line = ""
     details: bool | None = None
     """Whether a checkpoint's details are seen; None where there is room."""

@@ -20,8 +20,9 @@ VIEWS = {
     "checkpoints": (b"4", 20.0, 2000),
     "models": (b"1", 5.0, 0),
     "live": (b"3", 5.0, 0),
-    "jobs": (b"5", 5.0, 0),
-    "alarms": (b"6", 5.0, 0),
+    "runs": (b"5", 5.0, 0),
+    "jobs": (b"6", 5.0, 0),
+    "alarms": (b"7", 5.0, 0),
 }
 """The key of each view, how many seconds it is shown, and how many bytes are drawn at most."""
 DOWN, GOAL_PERCENT = b"j", 1.0

@@ -1,4 +1,4 @@
-"""The table of all runs: 10 000 rows, and 20 runs of 10 000 steps in one chart.
+"""The table of all runs: 10 000 rows, on the screen too, and 20 runs of 10 000 steps in one chart.
 
 Run: python -m tests.bench.bench_runs
 The times are given as multiples of a floor measured in the same process, so that a slow machine
@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from math import sin
 from pathlib import Path
 from time import perf_counter, time
@@ -20,9 +21,13 @@ from hud_tui.rl.run_overlay import RunSeries, overlay
 from hud_tui.rl.runs import RunRow, parse_filter, sort_rows
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
+from hud_tui.settings import Start
+from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.wire import RunRecord
 from tests.bench.timing import best_s, floor_s
 from tests.service.clients import fork_of, in_process
 from tests.toy_engine import ToyEngine
+from tests.tui.scenes import Scene, settle
 
 RUNS, LINES, STEPS, WIDTH = 10_000, 20, 10_000, 400
 TABLE_MS, TABLE_FLOORS = 50.0, 9.0
@@ -33,6 +38,14 @@ READ_MS, READ_FLOORS = 1000.0, 185.0
 """All rows, from the request to the table."""
 POLL_MS, POLL_FLOORS = 16.0, 3.0
 """One run has changed, from the request to the table."""
+OPEN_MS, OPEN_FLOORS = 1000.0, 185.0
+"""The Runs view, from the key to the rows on the screen."""
+SCROLL_MS, SCROLL_FLOORS = 33.0, 6.0
+"""A page of 58 rows further, at 200 columns: every cell is another."""
+STEP_MS, STEP_FLOORS = 16.0, 3.0
+"""The cursor one row down."""
+MOVE_MS, MOVE_FLOORS = 50.0, 9.0
+"""One run has changed: filtered, sorted and drawn."""
 
 
 def rows() -> list[RunRow]:
@@ -113,6 +126,60 @@ async def service() -> tuple[float, float]:
             return min(whole), min(polls)
 
 
+def record(row: RunRow) -> RunRecord:
+    given = {"learning_rate": row.lr, "group_size": row.group_size, "seed": 0}
+    return RunRecord(
+        id=row.id,
+        model_id=row.model_id,
+        model=row.model,
+        name=row.name,
+        status=row.status,
+        taskset=row.taskset,
+        parameters=given,
+        created_at=row.created_at,
+        points=[sin(n / 9) for n in range(30)],
+        reward_first=row.reward,
+        reward_last=row.reward,
+        step=240,
+        steps=240,
+    )
+
+
+async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
+    """Seconds until the view shows all runs, to scroll a page, to move the cursor, and to show that
+    one run has changed."""
+
+    async def nothing(*_: object) -> None: ...
+
+    app = Scene(Start("models"), nothing, runs=[record(row) for row in known]).app()
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settle(pilot, lambda: app.shown_view is not None)
+        start = perf_counter()
+        await app.action_view("runs")
+        view = app.shown_view
+        assert isinstance(view, RunsScreen)
+        while len(view.table.shown) < 50 or not view.table.lines:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        opened = perf_counter() - start
+        table, scrolls = view.table, []
+        view.rearrange(sort="-reward")
+        for page in range(1, 40):
+            start = perf_counter()
+            table.scroll_y = 58.0 * page
+            scrolls.append(perf_counter() - start)
+        stepped = best_s(lambda: table.action_move(1), 20)
+        moved = []
+        for step in range(1, 6):
+            assert view.rows is not None
+            one = replace(view.rows[77], step=step)
+            start = perf_counter()
+            view.rows = (*view.rows[:77], one, *view.rows[78:])
+            view.show()
+            moved.append(perf_counter() - start)
+        assert len(view.table.lines) == RUNS
+        return opened, sorted(scrolls)[len(scrolls) // 2], stepped, min(moved)
+
+
 def main() -> int:
     known = rows()
     runs = [(known[n], series(n)) for n in range(LINES)]
@@ -124,12 +191,17 @@ def main() -> int:
         for axis in Axis
     )
     read_s, poll_s = asyncio.run(service())
+    open_s, scroll_s, step_s, move_s = asyncio.run(screen(known))
     floor = floor_s()
     found = (
         (f"runs filter and two sorts, {RUNS} rows", sorted_s, TABLE_FLOORS, TABLE_MS),
         (f"runs overlay, {LINES} × {STEPS} steps", drawn_s, OVERLAY_FLOORS, OVERLAY_MS),
         (f"runs list read whole, {RUNS} runs", read_s, READ_FLOORS, READ_MS),
         (f"runs list, one of {RUNS} changed", poll_s, POLL_FLOORS, POLL_MS),
+        (f"runs view opened, {RUNS} runs", open_s, OPEN_FLOORS, OPEN_MS),
+        (f"runs view scrolled a page of {RUNS}", scroll_s, SCROLL_FLOORS, SCROLL_MS),
+        ("runs view, the cursor a row down", step_s, STEP_FLOORS, STEP_MS),
+        (f"runs view, one of {RUNS} moved", move_s, MOVE_FLOORS, MOVE_MS),
     )
     for name, spent, floors, ms in found:
         shown = f"{spent / floor:.2f} floors ({1000 * spent:.1f} ms)"

@@ -16,11 +16,14 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.wire import (
     Checkpoint,
+    Estimate,
     Evaluation,
     Group,
     Job,
     JobStatus,
     Model,
+    RunRecord,
+    RunSteps,
     Trace,
     TraceEvent,
     TurnSample,
@@ -315,3 +318,108 @@ def environment(name: str) -> dict[str, Any] | None:
     """What the registry says of an environment."""
     found = ENVIRONMENTS.get(name)
     return found and {"registry_id": name, "scenarios": list(found.scenarios)}
+
+
+def run_reward(number: int, step: int) -> float:
+    """Mean reward of a step of one of the runs in the table."""
+    pace, top = 18.0 + 9 * (number % 4), 0.9 - 0.07 * (number % 5)
+    return round(0.2 + (top - 0.2) * (1 - exp(-step / pace)) + 0.06 * noise(number, step) - 0.03, 4)
+
+
+def run_record(number: int, **more: Any) -> RunRecord:
+    """A row of the table of runs."""
+    steps = more.get("step", 120)
+    points = [run_reward(number, 1 + step) for step in range(0, steps, max(1, steps // 30))]
+    mean = points[-1] - 0.04
+    evaluation = Evaluation(
+        mean_reward=mean,
+        num_tasks=48,
+        num_traces=192,
+        samples=4,
+        mean=Estimate(value=mean, low=mean - 0.05, high=mean + 0.05),
+    )
+    ended = more.get("status", "succeeded") == "succeeded"
+    return RunRecord.model_validate(
+        {
+            "id": f"{0x51C2 + number * 0x1F35:04x}52c1-9d04-4c11-8f6e-{number:012}",
+            "name": f"mixed on sweep-{number}",
+            "status": "succeeded",
+            "model_id": f"run-model-{number}",
+            "model": f"mixed-rl-sweep-{number}",
+            "base": "tiny/mixed-0.2M",
+            "engine": "tiny",
+            "start": "mixed-rl@step-000060",
+            "taskset": "mixed",
+            "step": 120,
+            "steps": 120,
+            "created_at": NOW - 3600 * number - 300,
+            "stepped_at": NOW - 3600 * number,
+            "busy_s": 42.0 + number,
+            "reward_first": points[0],
+            "reward_last": points[-1],
+            "points": points,
+            "heldout": mean if ended else None,
+            "evaluation": evaluation if ended else None,
+            "rollouts": 15_360,
+            "no_gradient": 0.08 * (number % 4),
+            "tokens": 190_000,
+            "alarms": 0,
+            **more,
+        }
+    )
+
+
+def _given(lr: float, group: int, seed: int = 0, **more: Any) -> dict[str, Any]:
+    given = {"steps": 120, "tasks_per_step": WIDE, "loss_fn": "ppo", "seed": seed}
+    return {**given, "learning_rate": lr, "group_size": group, **more}
+
+
+def _swept(number: int, lr: float, group: int) -> RunRecord:
+    named = f"mixed-rl-sweep-lr{lr:g}-group{group}"
+    given = _given(lr, group, sweep="mixed-rl-sweep")
+    return run_record(number, name=f"mixed on {named}", model=named, parameters=given)
+
+
+RUNS = (
+    run_record(
+        0,
+        id=JOB_ID,
+        name="mixed on mixed-rl",
+        model_id=MIXED.id,
+        model="mixed-rl",
+        status="running",
+        step=TAKEN,
+        steps=STEPS,
+        parameters=_given(2e-4, GROUP),
+        alarms=1,
+        alarm="warn",
+        alarm_title="entropy",
+        start=None,
+    ),
+    _swept(1, 1e-4, 8),
+    _swept(2, 3e-4, 8),
+    _swept(3, 1e-4, 16),
+    _swept(4, 3e-4, 16),
+    run_record(5, name="baseline", parameters=_given(2e-4, GROUP, 1), model="letters-first"),
+    run_record(
+        6, parameters=_given(1e-3, GROUP), status="failed", step=31, alarms=2, alarm="critical"
+    ),
+    run_record(
+        7, kind="reported", name=None, status=None, model="own-loop", steps=None, alarms=None
+    ),
+)
+"""The table of runs, newest first."""
+
+
+def run_steps(run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
+    """The steps of one of them."""
+    number, record = next((n, one) for n, one in enumerate(RUNS) if one.id == run_id)
+    steps = range(after + 1, record.step + 1)
+    return RunSteps(
+        step=list(steps),
+        at=[NOW - 3600 * number - STEP_S * (record.step - step) for step in steps],
+        tokens=[1580 + number for _ in steps],
+        checkpoint_id=[f"{number}-{step}" for step in steps],
+        metrics={key: [run_reward(number, step) for step in steps] for key in keys},
+        total=record.step,
+    )

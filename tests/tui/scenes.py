@@ -25,6 +25,9 @@ from hud_tui.wire import (
     Job,
     JobStatus,
     Model,
+    RunPage,
+    RunRecord,
+    RunSteps,
     ScenarioRecord,
     Taskset,
     TasksetExport,
@@ -45,12 +48,14 @@ SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
 class SceneClient:
     """The client's reads, answered from the made-up run; it has no writes."""
 
-    def __init__(self, models: Sequence[Model] = data.MODELS) -> None:
+    def __init__(
+        self, models: Sequence[Model] = data.MODELS, runs: Sequence[RunRecord] = data.RUNS
+    ) -> None:
         self.settings = SimpleNamespace(
             label="HUD local", local=True, web_url="http://hud", api_url="http://hud"
         )
         self.wire = SimpleNamespace(guard=Guard(), get=self._get)
-        self._models = models
+        self._models, self._runs = models, runs
 
     def feed(self, model_id: str) -> StillFeed:
         if model_id != data.MIXED.id:
@@ -90,6 +95,13 @@ class SceneClient:
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         return list(data.tree()) if model_id == data.MIXED.id else data.other_tree(model_id)
+
+    async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:
+        rows = [] if since else list(self._runs)
+        return RunPage(items=rows, total=len(rows), revision=1)
+
+    async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
+        return data.run_steps(run_id, after, keys)
 
     async def jobs(self, limit: int = 200) -> list[Job]:
         return list(data.JOBS[:limit])
@@ -146,10 +158,11 @@ class Scene:
     start: Start
     play: Act
     models: Sequence[Model] = data.MODELS
+    runs: Sequence[RunRecord] = data.RUNS
 
     def app(self) -> HudApp:
         async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> Any:
-            return SceneClient(self.models)
+            return SceneClient(self.models, self.runs)
 
         return HudApp(connect, "local", asked(self.start), clock=lambda: data.NOW)
 
@@ -224,8 +237,21 @@ async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
 
 async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
-    await pilot.press("6")
+    await pilot.press("7")
     await settle(pilot, lambda: app.shown_view is not None and app.shown_view.VIEW == "alarms")
+
+
+def _runs(*keys: str) -> Act:
+    """The table of runs, and these keys."""
+
+    async def play(app: HudApp, pilot: Pilot[None]) -> None:
+        await _followed(app, pilot)
+        await pilot.press("5")
+        view: Any = app.screen
+        await settle(pilot, lambda: view.rows is not None)
+        await pilot.press(*keys)
+
+    return play
 
 
 async def _help(app: HudApp, pilot: Pilot[None]) -> None:
@@ -243,6 +269,10 @@ SCENES = {
     "checkpoints": Scene(Start("checkpoints", model="mixed-rl"), _followed),
     "head-dialog": Scene(Start("checkpoints", model="mixed-rl"), _dialog),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
+    "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
+    "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),
+    "runs-columns": Scene(Start("status", model="mixed-rl"), _runs("o", "down", "down")),
+    "runs-empty": Scene(Start("status", model="mixed-rl"), _runs(), runs=()),
     "alarms": Scene(Start("status", model="mixed-rl"), _alarms),
     "help": Scene(Start("models"), _help),
 }

@@ -69,7 +69,7 @@ def view_of(flown: Cockpit) -> AlarmsScreen:
 
 async def open_alarms(flown: Cockpit) -> AlarmsScreen:
     await flown.until(lambda: flown.view.run.alarms.active)
-    await flown.press("6")
+    await flown.press("7")
     await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen) and view_of(flown).alarm)
     return view_of(flown)
 
@@ -189,7 +189,7 @@ async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served)
     model = await trained(served, 2)
     async with cockpit(served, Start("status", model=model)) as flown:
         await flown.until(lambda: flown.view.run.alarms.steps == 2)
-        await flown.press("6")
+        await flown.press("7")
         await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
         view = view_of(flown)
         assert "No active alarm: 2 steps checked" in str(view.text.render())
@@ -260,10 +260,10 @@ def test_the_badge_counts_what_nobody_has_answered() -> None:
 
     worse = alarm(5, level=Level.CRITICAL, name="non_finite")
     assert "⚑" not in line(Report((alarm(5, level=Level.INFO),)))
-    assert "⚑ 1 critical, 1 warning (6)" in line(Report((worse, alarm())))
-    assert "⚑ 1 warning (6)" in line(Report((worse, alarm()), quiet=frozenset({worse.id})))
+    assert "⚑ 1 critical, 1 warning (7)" in line(Report((worse, alarm())))
+    assert "⚑ 1 warning (7)" in line(Report((worse, alarm()), quiet=frozenset({worse.id})))
     assert "⚑" not in line(Report((alarm(active=False, ended=9),)))
-    assert "⚑ 1 warning (6)" in line(Report((alarm(),)), 40)
+    assert "⚑ 1 warning (7)" in line(Report((alarm(),)), 40)
 
 
 def test_a_book_survives_what_is_on_the_shelf(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
+from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.app import Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
@@ -20,7 +21,7 @@ from tests.tui.cockpit import grown
 from tests.tui.conftest import Connector, Opened, opened, run_of
 
 SVG = "{http://www.w3.org/2000/svg}"
-KEYS = {"models": "1", "launch": "2", "live": "3", "checkpoints": "4", "jobs": "5", "alarms": "6"}
+KEYS = {view: str(place) for place, view in enumerate(VIEWS, 1)}
 
 
 @pytest.fixture
@@ -71,6 +72,7 @@ TABLES: dict[str, Callable[[list[dict[str, str]], Any], bool]] = {
     "models": lambda rows, model: model["id"] in [row["id"] for row in rows],
     "live": lambda rows, model: [row["step"] for row in rows] == ["1", "2", "3"],
     "checkpoints": lambda rows, model: [row["is_head"] for row in rows] == 2 * ["false"] + ["true"],
+    "runs": lambda rows, model: [row["model"] for row in rows] == [model["name"]],
     "jobs": lambda rows, model: rows == [],
     "alarms": lambda rows, model: rows == [],
 }

@@ -301,13 +301,13 @@ async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> N
             await flown.until(lambda: keys_of(flown) == [first])
             await flown.until(lambda: run_of(flown.app).job is not None)
             await opened(flown)
-            await flown.press("4", "5")
+            await flown.press("4", "6")
             await flown.until(lambda: isinstance(flown.view, JobsScreen))
             assert screen(flown).level is Level.TRACES
             await flown.press("4")
             second = await submit(http, model_id, steps=1)
             await flown.until(lambda: run_of(flown.app).job.id == second)
-            await flown.press("5")
+            await flown.press("6")
             await flown.until(lambda: isinstance(flown.view, JobsScreen))
             assert screen(flown).level is Level.JOBS
             await flown.until(lambda: set(keys_of(flown)) == {first, second})

@@ -18,6 +18,7 @@ from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.launch import SubmitDialog
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.palette import Palette
+from hud_tui.tui.screens.runs import ColumnList
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.row_list import RowList
@@ -28,6 +29,7 @@ HOLDERS: dict[str, type] = {
     "app": HudApp,
     "connect": ConnectScreen,
     "list": RowList,
+    "columns": ColumnList,
     "picker": Picker,
     "dialog": ConfirmDialog,
     "json": JsonScreen,
@@ -72,16 +74,21 @@ NAMES: dict[str, set[str]] = {
     **{"^←": {"pan(-1)"}, "alt+←": {"pan(-1)"}, "^→": {"pan(1)"}, "alt+→": {"pan(1)"}},
     **{"↑": {"move(-1)", "move(0, -1)", "field(-1)"}, "k": {"move(-1)", "move(0, -1)"}},
     **{"↓": {"move(1)", "move(0, 1)", "field(1)"}, "j": {"move(1)", "move(0, 1)"}},
-    "←": {"cursor(-1)", "rollout(-1)", "pick(-1)", "fold", "close_fold"},
-    "h": {"move(-1, 0)", "rollout(-1)", "pick(-1)", "fold", "close_fold"},
-    "→": {"cursor(1)", "rollout(1)", "pick(1)", "unfold"},
-    "l": {"move(1, 0)", "rollout(1)", "pick(1)", "unfold"},
+    "←": {"cursor(-1)", "rollout(-1)", "pick(-1)", "columns(-1)", "fold", "close_fold"},
+    "h": {"move(-1, 0)", "rollout(-1)", "pick(-1)", "columns(-1)", "fold", "close_fold"},
+    "→": {"cursor(1)", "rollout(1)", "pick(1)", "columns(1)", "unfold"},
+    "l": {"move(1, 0)", "rollout(1)", "pick(1)", "columns(1)", "unfold"},
     **{"pgup": {"page(-1)"}, "^u": {"page(-1)"}, "pgdn": {"page(1)"}, "^d": {"page(1)"}},
     **{"tab": {"pane(1)"}, "shift+tab": {"pane(-1)"}},
     "enter": {"open", "choose", "enlarge", "fold"},
     "esc": {"leave", "close"},
-    "space": {"acknowledge", "fold", "leave_out", "open", "pick(1)", "show_or_hide"},
-    **{"a": {"fold_all", "charts"}, "A": {"snooze"}, "b": {"roll_back"}, "c": {"compare"}},
+    "space": {"acknowledge", "fold", "leave_out", "mark", "open", "pick(1)", "show_or_hide"},
+    **{
+        "a": {"fold_all", "charts", "arrange"},
+        "A": {"snooze"},
+        "b": {"roll_back"},
+        "c": {"compare"},
+    },
     **{
         "C": {"log"},
         "d": {"details"},
@@ -91,7 +98,13 @@ NAMES: dict[str, set[str]] = {
         "f": {"follow"},
     },
     **{"F": {"fork"}, "H": {"set_head"}, "J": {"raw"}, "L": {"log"}, "m": {"mark"}},
-    **{"M": {"unmark"}, "o": {"order"}, "O": {"outliers"}, "p": {"pin"}, "P": {"protect"}},
+    **{
+        "M": {"unmark"},
+        "o": {"order", "arrange"},
+        "O": {"outliers"},
+        "p": {"pin"},
+        "P": {"protect"},
+    },
     **{
         "q": {"quit", "leave"},
         "r": {"refresh"},
@@ -110,7 +123,7 @@ NAMES: dict[str, set[str]] = {
     **{"^s": {"submit"}, "^c": {"interrupt"}, "^q": {"interrupt"}},
     **{":": {"command_palette"}, "^p": {"command_palette"}, "?": {"help"}, "f1": {"help"}},
     **{str(n): {f"view('{view}')"} for n, view in enumerate(VIEWS[:-1], 1)},
-    **{"6": {"alarms"}, "!": {"alarms"}},
+    **{"7": {"alarms"}, "!": {"alarms"}},
 }
 """What is done by a key, in all places together: each a way of its one meaning."""
 

@@ -104,7 +104,7 @@ async def test_the_model_and_the_view_are_those_that_were_left(
     async with session(served, state) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: follows(app, "first"))
-        await app.press("5")
+        await app.press("6")
         await app.until_view("jobs")
         await app.press("question_mark", "escape")
     async with session(served, state) as app:
@@ -150,7 +150,7 @@ async def test_before_there_is_a_model_the_app_begins_at_the_beginning(
 ) -> None:
     async with session(served, state) as app:
         await app.until_view("models")
-        await app.press("5")
+        await app.press("6")
         await app.until_view("jobs")
     async with session(served, state) as app:
         await app.until_view("models")
@@ -171,7 +171,7 @@ async def test_another_key_opens_as_if_for_the_first_time(
     async with session(served, state, key="hud-another") as app:
         await app.until_view("live")
         await app.until(lambda: follows(app, "second"))
-        await app.press("5")
+        await app.press("6")
         await app.until_view("jobs")
     async with session(served, state) as app:
         await app.until_view("checkpoints")

@@ -199,7 +199,7 @@ async def test_a_remembered_filter_does_not_take_the_keys(
     for _ in range(2):
         job = uuid4().hex
         await http.post(f"/v2/trace/job/{job}/enter", json={"name": f"mine {job}"})
-    views = (("jobs", "5"), ("models", "1"), ("checkpoints", "4"))
+    views = (("jobs", "6"), ("models", "1"), ("checkpoints", "4"))
     async with session(served, state, Start("jobs", model="mine")) as app:
         for view, key in views:
             await app.press(key)

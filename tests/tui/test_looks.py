@@ -6,7 +6,10 @@ import pytest
 
 from tests.tui.scenes import SCENES, SIZES, greenwich
 
-MINE = ("welcome", "models", "launch", "jobs", "help")
+MINE = (
+    *("welcome", "models", "launch", "jobs", "help"),
+    *("runs", "runs-grouped", "runs-columns", "runs-empty"),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,7 @@ async def test_a_demo_raises_its_alarms_in_the_app(
         wanted = set(PATHOLOGIES[name].trips)
         await until(lambda: wanted <= {alarm.name for alarm in run_of(app).alarms.alarms})
         await until(lambda: not run_of(app).training)
-        await pilot.press("6")
+        await pilot.press("7")
         await until(lambda: isinstance(app.screen, AlarmsScreen))
         view = app.screen
         assert isinstance(view, AlarmsScreen)
@@ -189,7 +189,7 @@ async def test_views_say_what_a_replay_does_not_have() -> None:
         columns = group.query_one(RolloutColumns)
         await until(lambda: "Not recorded." in drawn(columns))
         assert "service" not in drawn(columns)
-        await pilot.press("escape", "5")
+        await pilot.press("escape", "6")
         await until(lambda: isinstance(app.screen, JobsScreen))
         jobs = app.screen
         await until(lambda: "A replay has no jobs" in said_in(jobs, "#jobs-empty"))

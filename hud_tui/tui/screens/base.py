@@ -430,7 +430,7 @@ def make_way(screen: Screen[Any]) -> None:
 
 
 class HudScreen(Screen[None]):
-    """One of the six views. `run` and `freshness` follow the app's while it is shown."""
+    """One of the seven views. `run` and `freshness` follow the app's while it is shown."""
 
     VIEW: ClassVar[str]
     HORIZONTAL_BREAKPOINTS = WIDTHS

@@ -1,13 +1,19 @@
-"""RowList: a table with a cursor, drawn a visible line at a time.
+"""RowList and RunTable: tables with a cursor, drawn a visible line at a time.
 
 The cursor stays on its row, by the row's key, when rows come, go or change: arriving data
-never moves it. Columns fold away from the least important until the rest fits.
+never moves it. A RowList's columns fold away from the least important until the rest fits; a
+RunTable has more of both than fit, and makes its lines when they come into sight.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
+from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.content import Content
@@ -17,7 +23,18 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
+from hud_tui.errors import HudUsage
+from hud_tui.rl.runs import (
+    COLUMNS,
+    RunGroup,
+    RunRow,
+    columns,
+    group_rows,
+    sort_rows,
+)
+from hud_tui.rl.runs import Column as RunColumn
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 GAP = 2
 """Cells between two columns."""
@@ -55,32 +72,32 @@ class RowList(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor is on another row."""
 
-        row_list: "RowList"
+        row_list: RowList
         key: str | None
 
         @property
-        def control(self) -> "RowList":
+        def control(self) -> RowList:
             return self.row_list
 
     @dataclass
     class Opened(Message):
         """A row was clicked twice."""
 
-        row_list: "RowList"
+        row_list: RowList
         key: str
 
         @property
-        def control(self) -> "RowList":
+        def control(self) -> RowList:
             return self.row_list
 
     @dataclass
     class Titled(Message):
         """The line of titles was clicked."""
 
-        row_list: "RowList"
+        row_list: RowList
 
         @property
-        def control(self) -> "RowList":
+        def control(self) -> RowList:
             return self.row_list
 
     def __init__(
@@ -252,3 +269,393 @@ def _fit(text: Content, width: int, right: bool) -> Content:
     text = text.truncate(width, ellipsis=True)
     room = width - text.cell_length
     return text.pad_left(room) if right else text.pad_right(room)
+
+
+# The table of runs. How the table is laid out, kept as the texts that the command line takes.
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Which columns, in which order, and how the rows are sorted and grouped."""
+
+    columns: tuple[RunColumn, ...]
+    sort: str = ""
+    """As `sort_rows` takes it; empty for the newest first."""
+    group: str = ""
+    """As `group_rows` takes it; empty for none."""
+
+    @classmethod
+    def of(cls, shown: str, sort: str, group: str) -> Arrangement:
+        """As it was kept; the usual one in place of what makes no sense any more."""
+        try:
+            sort_rows((), sort)
+            group_rows((), group)
+            return cls(tuple(columns(shown)), sort, group)
+        except HudUsage:
+            return cls(tuple(columns("")))
+
+    @property
+    def sorted_by(self) -> tuple[str, bool]:
+        """The column that comes first in the order, and whether its greatest is first."""
+        first = self.sort.partition(",")[0].strip()
+        return first.removeprefix("-"), first.startswith("-")
+
+    def sorting(self, one: RunColumn) -> str:
+        """What sorts by a column: numbers the greatest first, and the second time the other way."""
+        key, down = self.sorted_by
+        return f"-{one.key}" if (not down if key == one.key else one.number) else one.key
+
+    def lines(self, rows: Sequence[RunRow]) -> list[RunRow | RunGroup]:
+        """The table's lines: rows in their order, under a heading for each group."""
+        found = sort_rows(rows, self.sort)
+        if not self.group:
+            return list(found)
+        groups = group_rows(found, self.group)
+        lines: list[RunRow | RunGroup] = []
+        for group in groups:
+            lines += [group, *group.rows]
+        return lines
+
+
+# The table: lines are made when they come into sight.
+
+
+NAME = "name"
+LEAST_CELLS = {"name": 16, "spark": 12, "steps": 7, "state": 9, "reward": 11}
+"""Cells that a column begins with; it grows with what comes into sight, and never shrinks."""
+MOST_CELLS = {"name": 40, "note": 60, "eval": 28}
+WIDEST = 24
+"""Cells of a column that is not named there."""
+TONES: Mapping[str, str] = {"spark": "accent", "model": "dim", "age": "dim", "id": "dim"}
+"""Tones of columns that are not plain."""
+STATES = {"running": "accent", "failed": "warm", "error": "warm", "interrupted": "warm"}
+MARKED, FOLLOWED = "✔", "●"
+KEPT = 500
+"""Rows whose texts are kept."""
+FRESH_S = 5.0
+"""Seconds until an age is told anew."""
+
+
+class RunTable(LinesView, can_focus=True):
+    """Lines of runs and headings. The cursor stays on its run, by id, whatever comes or moves."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
+
+    @dataclass
+    class Moved(Message):
+        """The cursor is on another run."""
+
+        run_id: str | None
+
+    @dataclass
+    class Opened(Message):
+        """A run was clicked twice."""
+
+        run_id: str
+
+    @dataclass
+    class Titled(Message):
+        """A column's title was clicked."""
+
+        column: RunColumn
+
+    def __init__(self, clock: Callable[[], float], id: str | None = None) -> None:
+        """`clock` gives Unix seconds, for ages."""
+        super().__init__(id=id)
+        self.lines: Sequence[RunRow | RunGroup] = ()
+        self.cursor = -1
+        self.marked: dict[str, None] = {}
+        """Ids of the runs that are to be compared, in the order in which they were marked."""
+        self.followed = ""
+        """Id of the model that the other views show."""
+        self.arrangement = Arrangement(tuple(columns("")))
+        self.left = 0
+        """Columns after the name that are out of sight at the left."""
+        self._titles: Counter[str] = Counter()
+        self._texts: dict[str, tuple[RunRow, float, dict[str, str]]] = {}
+        """What is written of the runs that are or were in sight, and as of when."""
+        self._places: dict[str, int] = {}
+        self._widths: dict[str, int] = {}
+        self._spelled_out = False
+        """Whether titles are in whole words."""
+        self._clock = clock
+
+    @property
+    def row(self) -> RunRow | None:
+        """The run under the cursor."""
+        found = self.lines[self.cursor] if 0 <= self.cursor < len(self.lines) else None
+        return found if isinstance(found, RunRow) else None
+
+    @property
+    def count(self) -> int:
+        return len(self.lines)
+
+    def show(self, lines: Sequence[RunRow | RunGroup], titles: Counter[str]) -> None:
+        """Replace the lines; the cursor stays on its run, else near where it was.
+
+        Args:
+            lines: From above.
+            titles: How often each name is given: of several runs it is shown with their ids.
+        """
+        before = self.row
+        self.lines, self._titles = lines, titles
+        self._places = {one.id: at for at, one in enumerate(lines) if isinstance(one, RunRow)}
+        kept = None if before is None else self._places.get(before.id)
+        self.cursor = self._near(max(0, self.cursor)) if kept is None else kept
+        self._reveal()
+        self.redraw()
+        after = self.row
+        if _id(before) != _id(after):
+            self.post_message(self.Moved(_id(after)))
+
+    def lay(self, arrangement: Arrangement) -> None:
+        """Other columns, or their order; the lines that fit them come with the next `show`."""
+        self.arrangement, self._widths = arrangement, {}
+        self._texts.clear()
+        self.left = min(self.left, max(0, len(arrangement.columns) - 2))
+
+    def on_resize(self) -> None:
+        self._widths = {}
+        super().on_resize()
+
+    def select(self, run_id: str) -> None:
+        """Put the cursor on a run, if it is there."""
+        if run_id in self._places:
+            self._go(self._places[run_id])
+
+    def shift(self, by: int) -> None:
+        """So many columns to the right, as long as there are any out of sight; or to the left."""
+        wanted = self.left + by
+        if by < 0 or len(self._in_sight(self.width)) < len(self._behind):
+            self.left = max(0, min(wanted, len(self._rest) - 1))
+            self.redraw()
+
+    def _near(self, at: int) -> int:
+        """The line at `at` or after it, else before it, that is a run; −1 for none."""
+        last = len(self.lines)
+        ways = (*range(min(at, last), last), *range(min(at, last) - 1, -1, -1))
+        return next((one for one in ways if isinstance(self.lines[one], RunRow)), -1)
+
+    def _go(self, at: int) -> None:
+        if at != self.cursor and 0 <= at < len(self.lines):
+            before, self.cursor = self.cursor, at
+            self._reveal()
+            self._redraw_lines(before, at)
+            self.post_message(self.Moved(_id(self.row)))
+
+    def _redraw_lines(self, *lines: int) -> None:
+        """Draw only these, where they are in sight."""
+        spans, inks, base, shown = (
+            self._spans(self.width),
+            self._inks,
+            self.rich_style,
+            [*self.shown],
+        )
+        for at in lines:
+            row = at - self.scroll_offset.y + 1
+            if 1 <= row < len(shown) and 0 <= at < len(self.lines):
+                strip = self._line(at, spans, self.width, inks)
+                shown[row] = strip.adjust_cell_length(self.width).apply_style(base).simplify()
+        self.shown = tuple(shown)
+
+    @property
+    def _inks(self) -> dict[str, Style]:
+        names = ("plain", "strong", "dim", "faint", "accent", "warm")
+        return {name: self.tone(name) for name in names}
+
+    def _reveal(self) -> None:
+        top, height = self.scroll_offset.y, self.body_rows
+        # A heading above the first run stays in sight with it.
+        first = self.cursor - (self.cursor == 1)
+        if first < top:
+            self.scroll_to(y=first, animate=False)
+        elif height and self.cursor >= top + height:
+            self.scroll_to(y=self.cursor - height + 1, animate=False)
+
+    def action_move(self, rows: int) -> None:
+        at = self.cursor + rows
+        while 0 <= at < len(self.lines) and not isinstance(self.lines[at], RunRow):
+            at += rows
+        self._go(at)
+
+    def action_page(self, pages: int) -> None:
+        at = self.cursor + pages * max(1, self.body_rows - 1)
+        self._go(self._near(min(max(at, 0), max(0, len(self.lines) - 1))))
+
+    def action_first(self) -> None:
+        self._go(self._near(0))
+
+    def action_last(self) -> None:
+        self._go(self._near(len(self.lines) - 1))
+
+    def on_click(self, event: events.Click) -> None:
+        if not event.y:
+            spans = self._spans(self.width)
+            found = next((one for one, start, stop in spans if start <= event.x < stop), None)
+            if found is not None:
+                self.post_message(self.Titled(found))
+            return
+        at = event.y - 1 + self.scroll_offset.y
+        row = self.lines[at] if at < len(self.lines) else None
+        if isinstance(row, RunRow):
+            self._go(at)
+            if event.chain == 2:
+                self.post_message(self.Opened(row.id))
+
+    # Drawing.
+
+    @property
+    def _rest(self) -> list[RunColumn]:
+        """The columns after the name, which stays where it is."""
+        return [one for one in self.arrangement.columns if one.key != NAME]
+
+    @property
+    def _behind(self) -> list[RunColumn]:
+        return self._rest[self.left :]
+
+    def _width(self, one: RunColumn) -> int:
+        title = cell_len(self._title(one))
+        return max(self._widths.get(one.key, 0), LEAST_CELLS.get(one.key, 0), title)
+
+    def _title(self, one: RunColumn) -> str:
+        """A column's title, with an arrow if it is sorted by."""
+        by, down = self.arrangement.sorted_by
+        said = one.long_title if self._spelled_out else one.title
+        return said if one.key != by else f"{said} {'↓' if down else '↑'}"
+
+    def _spell_out(self, width: int) -> None:
+        """Titles in whole words, if every column has room with them."""
+        self._spelled_out = True
+        shown = self._all
+        used = sum(map(self._width, shown)) + GAP * (len(shown) - 1)
+        self._spelled_out = used + 3 <= width
+
+    def _in_sight(self, width: int) -> list[RunColumn]:
+        """Those after the name that have room."""
+        room = width - 3 - self._name_width(width)
+        found = []
+        for one in self._behind:
+            room -= GAP + self._width(one)
+            if room < 0:
+                break
+            found.append(one)
+        return found
+
+    def _spans(self, width: int) -> list[tuple[RunColumn, int, int]]:
+        """Each column in sight, and its cells from where to where; the name takes what is left."""
+        behind = self._in_sight(width)
+        wide, name = sum(GAP + self._width(one) for one in behind), COLUMNS[NAME]
+        stop = 3 + min(self._width(name), max(self._name_width(width), width - 3 - wide))
+        found = [(name, 3, stop)]
+        for one in behind:
+            found.append((one, stop + GAP, stop + GAP + self._width(one)))
+            stop = found[-1][2]
+        return found
+
+    def _name_width(self, width: int) -> int:
+        """Cells that the names get at least."""
+        return min(self._width(COLUMNS[NAME]), max(LEAST_CELLS[NAME], 3 * width // 10))
+
+    def _measure(self, rows: Iterable[RunRow], width: int) -> None:
+        """Let the columns grow with what is in sight, and find out how their titles are written."""
+        widths, most = self._widths, {one.key: MOST_CELLS.get(one.key, WIDEST) for one in self._all}
+        for row in rows:
+            for key, text in self._told(row).items():
+                if len(text) > widths.get(key, 0) < most[key]:
+                    widths[key] = max(widths.get(key, 0), min(most[key], cell_len(text)))
+        self._spell_out(width)
+
+    @property
+    def _all(self) -> Sequence[RunColumn]:
+        return (COLUMNS[NAME], *self._rest)
+
+    def _told(self, row: RunRow) -> dict[str, str]:
+        """What a row says, by column. It is written once, and again when an age may be another."""
+        now, kept = self._clock(), self._texts.get(row.id)
+        if kept is not None and kept[0] is row and now - kept[1] < FRESH_S:
+            return kept[2]
+        if len(self._texts) > KEPT:
+            self._texts.clear()
+        texts = {one.key: one.text(row, now) for one in self._all}
+        title = row.title
+        texts[NAME] = f"{title} {row.id[:4]}" if self._titles[title] > 1 else title
+        self._texts[row.id] = row, now, texts
+        return texts
+
+    def heading(self, width: int) -> Strip:
+        """The columns' titles, the one that is sorted by with an arrow."""
+        top = self.scroll_offset.y
+        rows = self.lines[top : top + self.body_rows]
+        self._measure((row for row in rows if isinstance(row, RunRow)), width)
+        dim, strong = self.tone("dim"), self.tone("strong")
+        parts = [(" ‹ " if self.left else "   ", dim)]
+        for one, start, stop in self._spans(width):
+            tone = strong if one.key == self.arrangement.sorted_by[0] else dim
+            parts.append((_padded(self._title(one), stop - start, one) + " " * GAP, tone))
+        more = len(self._in_sight(width)) < len(self._behind)
+        found = line(*parts)
+        if more and found.cell_length < width:
+            found = line(*parts, ("›".rjust(width - found.cell_length), dim))
+        return found.crop(0, width)
+
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        spans, inks = self._spans(width), self._inks
+        return [self._line(at, spans, width, inks) for at in rows]
+
+    def _line(
+        self,
+        at: int,
+        spans: Sequence[tuple[RunColumn, int, int]],
+        width: int,
+        inks: Mapping[str, Style],
+    ) -> Strip:
+        row = self.lines[at]
+        if isinstance(row, RunGroup):
+            return line((fit_text(f" {row.title}", width), inks["strong"]))
+        told = self._told(row)
+        mark = MARKED if row.id in self.marked else " "
+        follows = FOLLOWED if row.model_id == self.followed else " "
+        parts, tone, text = [(f"{mark}{follows} ", inks["accent"])], "", ""
+        for one, start, stop in spans:  # neighbours of one tone are one segment
+            now = _tone(one, row) if row.whole else "faint"
+            if now != tone and text:
+                parts.append((text, inks[tone]))
+                text = ""
+            tone = now
+            text += _padded(told[one.key], stop - start, one) + " " * GAP
+        parts.append((text[:-GAP], inks[tone]))
+        if at != self.cursor:
+            return line(*parts)
+        cursor = self.tone("cursor" if self.has_focus else "cursor-blurred")
+        ground = Style(bgcolor=cursor.bgcolor, bold=cursor.bold)
+        used = sum(cell_len(text) for text, _ in parts)
+        return line(*((t, tone + ground) for t, tone in parts), (" " * (width - used), ground))
+
+
+def _shortened(text: str, width: int) -> str:
+    """A name cut in its middle: forks of a sweep differ in the end of theirs."""
+    if cell_len(text) <= width or width < 12:
+        return text
+    kept = (width - 1) // 3
+    return f"{text[:kept]}…{text[-(width - 1 - kept) :]}"
+
+
+def _padded(text: str, width: int, one: RunColumn) -> str:
+    if one.key == NAME:
+        text = _shortened(text, width)
+    if len(text) <= width and text.isascii():
+        right = one.number and one.key != "reward"
+        return text.rjust(width) if right else text.ljust(width)
+    return fit_text(text, width)
+
+
+def _id(row: RunRow | None) -> str | None:
+    return None if row is None else row.id
+
+
+def _tone(one: RunColumn, row: RunRow) -> str:
+    if one.key == "state":
+        return STATES.get(row.status, "dim")
+    if one.key == "alarms":
+        return "warm" if row.alarms else "dim"
+    return TONES.get(one.key, "plain")

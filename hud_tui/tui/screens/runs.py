@@ -1,0 +1,615 @@
+"""RunsScreen: all runs of all models in one table, to sort, filter, group, mark and steer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Input, Static
+
+from hud_tui.client.runs import RunList
+from hud_tui.client.submit import SweepFiles
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.keys import keyed
+from hud_tui.notebook import Notebook, run_notes
+from hud_tui.rl.export import Sheet
+from hud_tui.rl.run import Run
+from hud_tui.rl.runs import (
+    COLUMNS,
+    DIFFERS,
+    PARAMETER,
+    Column,
+    RunRow,
+    column,
+    columns,
+    parse_filter,
+    value_said,
+)
+from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.tui.job_actions import RESUMABLE, Asked, ask_cancel, ask_resume
+from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.dialogs import Dialog, Panel
+from hud_tui.tui.screens.over import Over
+from hud_tui.tui.widgets.form import FilterField
+from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
+from hud_tui.tui.widgets.row_list import Column as ListColumn
+
+# The list of columns: what is shown, in which order, and what the runs are sorted and grouped by.
+
+
+ARRANGE_COLUMNS = (
+    ListColumn("", 1),
+    ListColumn("column", 24),
+    ListColumn("sorted", 14),
+    ListColumn("grouped", 7),
+    ListColumn("of the run under the cursor", rank=1),
+)
+ARRANGE_FOOT = (
+    "{columns.choose} sort  {columns.show_or_hide} show or hide  "
+    "{columns.place.-1} {columns.place.1} move  {columns.next_view} group  "
+    "{columns.reset} reset  {columns.leave} back"
+)
+
+
+class ColumnList(Over[None]):
+    """Changes apply at once, and are stored."""
+
+    VIEW: ClassVar = "columns"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("columns")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(self, below: RunsScreen) -> None:
+        """`below` is the screen whose columns these are."""
+        super().__init__()
+        self.below = below
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="charts") as box:
+            box.border_title = "columns"
+            yield RowList(ARRANGE_COLUMNS, id="charts-list", least=12)
+            yield FootLine(ARRANGE_FOOT, id="charts-foot")
+
+    @property
+    def rows(self) -> RowList:
+        return self.query_one(RowList)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return self.below.table.arrangement
+
+    def on_mount(self) -> None:
+        self._show()
+        self.rows.select(self.arrangement.sorted_by[0] or NAME)
+
+    def _show(self) -> None:
+        shown = {one.key: one for one in self.arrangement.columns}
+        offered = {key: column(key) for key in self.below.offered}
+        self.rows.show([self._row(one, one.key in shown) for one in {**shown, **offered}.values()])
+
+    def _row(self, one: Column, shown: bool) -> Row:
+        (key, down), row = self.arrangement.sorted_by, self.below.table.row
+        order = ("↓ greatest first" if down else "↑ least first") if key == one.key else ""
+        text = "" if row is None else one_line(one.text(row, self.below.context.clock()), 60)
+        cells = (
+            Content("●" if shown else " "),
+            Content.styled(one_line(one.title, 60), "" if shown else "$text-disabled"),
+            Content.styled(order, "$accent"),
+            Content.styled("●" if self.arrangement.group == one.key else "", "$accent"),
+            Content.styled(text, "$text-muted"),
+        )
+        return Row(one.key, cells)
+
+    def action_choose(self) -> None:
+        if (key := self.rows.key) is not None:
+            self.below.rearrange(sort=self.arrangement.sorting(column(key)))
+        self.dismiss()
+
+    def on_row_list_opened(self) -> None:
+        self.action_choose()
+
+    def action_show_or_hide(self) -> None:
+        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
+        if key is None or key == NAME:
+            self.notify("The name stays: it is what a run is told by.", markup=False)
+            return
+        self.below.rearrange(shown=[k for k in keys if k != key] if key in keys else [*keys, key])
+        self._show()
+
+    def action_place(self, places: int) -> None:
+        """Move a column that is shown to the right, or to the left where below 0."""
+        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
+        if key is not None and key in keys:
+            here = keys.index(key)
+            keys.insert(max(0, min(len(keys) - 1, here + places)), keys.pop(here))
+            self.below.rearrange(shown=keys)
+            self._show()
+
+    def action_next_view(self) -> None:
+        key = self.rows.key or ""
+        self.below.rearrange(group="" if self.arrangement.group == key else key)
+        self._show()
+
+    def action_reset(self) -> None:
+        self.below.rearrange(shown=[], sort="", group="")
+        self._show()
+
+    def action_leave(self) -> None:
+        self.dismiss()
+
+
+# What is asked about one run: its name and note, and everything that is known of it.
+
+
+class EditDialog(Dialog[tuple[str, str] | None]):
+    """A run's name and its note; None if the user leaves."""
+
+    def __init__(self, row: RunRow, named: bool) -> None:
+        """`named` says whether its name can be changed."""
+        lines = ["The name is the job's, for everybody; the note stays on this machine."]
+        if not named:
+            lines = ["The note stays on this machine. A loop without a job has its model's name."]
+        super().__init__(f"Run {row.id[:8]}", lines, [("confirm", "Save  (enter)")])
+        self.row, self.named = row, named
+
+    def fields(self) -> Iterable[Widget]:
+        if self.named:
+            yield Static("name", classes="dialog-line")
+            yield Input(self.row.name, id="edit-name", max_length=200, compact=True)
+        yield Static("note", classes="dialog-line")
+        yield Input(self.row.note, id="edit-note", max_length=400, compact=True)
+
+    def on_mount(self) -> None:
+        self.query(Input).first().focus()
+
+    def on_input_submitted(self) -> None:
+        self._save()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "cancel":
+            self.dismiss(None)
+        else:
+            self._save()
+
+    def _save(self) -> None:
+        texts = [field.value.strip() for field in self.query(Input)]
+        self.dismiss((texts[0] if self.named else self.row.name, texts[-1]))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm"
+
+
+class RunDetails(Panel[None]):
+    """Every column of a run, and every parameter that it was given."""
+
+    FOOT = "↑ ↓ scroll   {panel.close} back"
+
+    def __init__(self, row: RunRow, now: float) -> None:
+        super().__init__(f"run {row.title}")
+        self.row, self.now = row, now
+        self.pane = TextPane(id="run-details")
+
+    def body(self) -> Iterable[Widget]:
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.pane.focus()
+
+    @on(TextPane.Resized)
+    def _lay_out(self) -> None:
+        said = [(one.title, one.text(self.row, self.now)) for one in COLUMNS.values()]
+        if self.row.alarm_title:
+            said.append(("worst alarm", self.row.alarm_title))
+        given = [(key, value_said(value)) for key, value in sorted(self.row.parameters.items())]
+        lines = [_told(*one) for one in said]
+        lines += [Content(), Content.styled("parameters", "bold"), *(_told(*one) for one in given)]
+        self.pane.show(lines)
+
+
+def _told(title: str, text: str) -> Content:
+    label = Content.styled(f"{one_line(title, 30):<32}", "$text-muted")
+    return Content.assemble(label, one_line(text, 500))
+
+
+# The view: what it reads, and what its keys do.
+
+
+AGAIN_S = 1.0
+"""Seconds between two readings of a list that says what has changed."""
+POLLED_S = 10.0
+"""The same where the rows are put together within a budget of requests."""
+NO_RUNS = (
+    "No runs yet. Press {app.view.launch} to launch one; a loop of your own is listed\n"
+    "once it has taken a step."
+)
+NO_MATCH = "No run matches. {^runs.leave} shows all."
+REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
+LOOP = "{name} is driven from outside: only its own client can {verb} it."
+
+
+@dataclass
+class Source:
+    """Where the rows come from; another one for another client."""
+
+    list: RunList
+    client: object
+    notes: Notebook
+    sweeps: SweepFiles | None = field(default=None)
+
+
+class RunsScreen(HudScreen):
+    """Reads the table while it is looked at."""
+
+    VIEW = "runs"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("runs")
+    AUTO_FOCUS: ClassVar[str | None] = "RunTable"
+
+    def __init__(self, context: ViewContext) -> None:
+        super().__init__(context)
+        self.table = RunTable(context.clock, id="runs")
+        self.filter_field = FilterField("words, or lr:3e-4 reward>.8 state:running", "runs-filter")
+        self.rows: Sequence[RunRow] | None = None
+        """As they were read; None until then."""
+        self._titles: Counter[str] = Counter()
+        """How often each name is given."""
+        self._source: Source | None = None
+        self._wrong = ""
+        """What is wrong with the filter."""
+        self._told = ""
+        """The last failure, so that it is told once."""
+        self._read_at = 0.0
+
+    def body(self) -> Iterable[Widget]:
+        yield Static("", id="runs-title", markup=False)
+        yield self.filter_field
+        yield self.table
+        yield Static("reading the runs …", id="runs-empty", markup=False)
+
+    # What is read, and when it is read again.
+
+    @property
+    def source(self) -> Source:
+        """The list, its notes and its sweeps, of the present client."""
+        client = self.session.client
+        if self._source is None or self._source.client is not client:
+            place = self.session.store.directory
+            notes = Notebook(None) if place is None else run_notes(place)
+            sweeps = None if place is None else SweepFiles(place)
+            names = dict if sweeps is None or client.settings.local else sweeps.names
+            found = RunList(client, lambda: notes.notes, names)
+            self._source = Source(found, client, notes, sweeps)
+        return self._source
+
+    def on_mount(self) -> None:
+        self.filter_field.display = bool(self.filter_field.value)
+        self.set_interval(AGAIN_S, self._again)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.read()
+
+    def _again(self) -> None:
+        polls = self._source is not None and self._source.list.polls
+        due = self.context.clock() - self._read_at >= POLLED_S - AGAIN_S
+        if self.is_current and not self.session.freshness.offline and (due or not polls):
+            self.read()
+
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        """Read the rows, or what has changed in them; the marked ones first."""
+        if self.session.replays:
+            self.show()
+            return
+        self._read_at = self.context.clock()
+        try:
+            rows = await self.source.list.read(self.table.marked)
+        except HudError as error:
+            if error.message != self._told:
+                self._told = error.message
+                self.tell(error)
+            return
+        self._told = ""
+        if rows is not self.rows and self.is_built:
+            first = self.rows is None
+            self.rows, self._titles = rows, Counter(row.title for row in rows)
+            self.show()
+            if first:
+                self._find()
+
+    def _find(self) -> None:
+        """Put the cursor on the run that made the step under the crosshair, else on the followed
+        model's newest."""
+        tree, model = self.run.tree, self.run.model
+        position = tree.find(self.session.at)
+        made = None if position is None else tree[position].job_id
+        newest = (row.id for row in self.rows or () if model and row.model_id == model.id)
+        self.table.select(made or next(newest, ""))
+
+    def watch_run(self, before: Run, run: Run) -> None:
+        followed = "" if run.model is None else run.model.id
+        if followed != self.table.followed:
+            self.table.followed = followed
+            self.table.redraw()
+
+    # What is shown.
+
+    def lay_out(self) -> None:
+        super().lay_out()
+        kept = self.context.layout.now
+        self.filter_field.value = kept.runs_filter
+        self.filter_field.display = bool(kept.runs_filter)
+        self.table.lay(Arrangement.of(kept.runs_columns, kept.runs_sort, kept.runs_group))
+        self.show()
+
+    def rearrange(
+        self, shown: Sequence[str] | None = None, sort: str | None = None, group: str | None = None
+    ) -> None:
+        """Other columns (none for the usual ones), another order or other groups; they are kept."""
+        now = self.table.arrangement
+        keys = [one.key for one in now.columns] if shown is None else shown
+        made = Arrangement.of(
+            ",".join(keys),
+            now.sort if sort is None else sort,
+            now.group if group is None else group,
+        )
+        usual = made.columns == tuple(columns(""))
+        text = "" if usual else ",".join(one.key for one in made.columns)
+        self.context.layout.arrange(runs_columns=text, runs_sort=made.sort, runs_group=made.group)
+        self.table.lay(made)
+        self.show()
+
+    @property
+    def offered(self) -> list[str]:
+        """The keys of all columns, the parameters of these runs among them."""
+        known = {"learning_rate", "loss_fn", "group_size", "seed"}
+        given = dict.fromkeys(key for row in self.rows or () for key in row.parameters)
+        return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(given) if key not in known)]
+
+    def show(self) -> None:
+        """Draw the rows that the filter leaves, as they are arranged."""
+        if not self.is_attached:
+            return
+        text, self._wrong = self.filter_field.value, ""
+        try:
+            keep = parse_filter(text, self.context.clock())
+        except HudUsage as error:  # while it is typed: the rows stay as they are
+            self._wrong = f"{error.message}. {error.hint}"
+            self._say_title()
+            return
+        rows = [row for row in self.rows or () if keep(row)] if text else self.rows or ()
+        self.table.show(self.table.arrangement.lines(rows), self._titles)
+        empty = "" if rows else self._empty()
+        self.set_class(bool(empty), "-empty")
+        self.query_one("#runs-empty", Static).update(empty)
+        self._say_title(len(rows))
+        self.renew_hints()
+        if not empty and self.focused is None:  # out of sight, it could not have it
+            self.call_after_refresh(self.table.focus)
+
+    def _empty(self) -> str:
+        if self.session.replays:
+            return keyed(REPLAYED)
+        if self.rows is None:
+            return "reading the runs …"
+        return keyed(NO_MATCH if self.rows else NO_RUNS)
+
+    def _say_title(self, shown: int | None = None) -> None:
+        title = self.query_one("#runs-title", Static)
+        if self._wrong:
+            title.update(Content.styled(f" {one_line(self._wrong, 300)}", "$warning"))
+            return
+        total, made = len(self.rows or ()), self.table.arrangement
+        said = [counted(total, "run") if shown in (None, total) else f"{shown} of {spaced(total)}"]
+        if self.table.marked:
+            said.append(f"{len(self.table.marked)} marked")
+        if made.group:
+            by = "what differs" if made.group == DIFFERS else column(made.group).title
+            said.append(f"grouped by {by}")
+        if self._source is not None and self._source.list.polls:
+            said.append(self._source.list.said)
+        title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(said)}", "$text-muted")))
+
+    def sheet(self) -> Sheet:
+        """The rows that are shown, in every column."""
+        keys = self.offered
+        rows = [one for one in self.table.lines if isinstance(one, RunRow)]
+        values = [[column(key).value(row) for key in keys] for row in rows]
+        return Sheet("runs", keys, values)
+
+    # What the keys do.
+
+    @on(RunTable.Moved)
+    def _moved(self) -> None:
+        self.renew_hints()
+
+    @on(RunTable.Titled)
+    def _titled(self, message: RunTable.Titled) -> None:
+        self.rearrange(sort=self.table.arrangement.sorting(message.column))
+
+    @on(RunTable.Opened)
+    def action_open(self) -> None:
+        """Enter: select the run's model, and show the run in Live."""
+        if (row := self.table.row) is not None:
+            self.go_to(row, "live")
+
+    def action_jump(self) -> None:
+        if (row := self.table.row) is not None:
+            self.go_to(row, "checkpoints")
+
+    @work(exclusive=True, group="act")
+    async def go_to(self, row: RunRow, view: str) -> None:
+        """Select a run's model and show a view of it: what trains at its newest step, and what has
+        ended at its last."""
+        models = [one for one in self.session.catalog if one.id == row.model_id]
+        model = models[0] if models else await self.attempt(self.client.model(row.model_id))
+        if model is None:
+            return
+        at = None if row.active or not row.step else await self._last_step(row)
+        if self.run.model is None or self.run.model.id != model.id:
+            self.session.choose(model)
+        self.session.at = at
+        await self.app.switch_mode(view)
+
+    async def _last_step(self, row: RunRow) -> str | None:
+        """The id of the last checkpoint that a run made; None where nobody knows it."""
+        series = await self.attempt(self.source.list.series(row.id, ("reward_mean",)))
+        return series.ids[-1] if series is not None and series.ids else None
+
+    def action_mark(self) -> None:
+        """Mark the run, or not; then go on to the next one."""
+        if (row := self.table.row) is not None:
+            marked = self.table.marked
+            if row.id in marked:
+                del marked[row.id]
+            else:
+                marked[row.id] = None
+            self.table.action_move(1)
+            self._marks_changed()
+
+    def action_unmark(self) -> None:
+        self.table.marked.clear()
+        self._marks_changed()
+
+    def _marks_changed(self) -> None:
+        self.table.redraw()
+        runs = sum(isinstance(one, RunRow) for one in self.table.lines)
+        self._say_title(runs)
+        self.renew_hints()
+
+    def action_columns(self, by: int) -> None:
+        self.table.shift(by)
+
+    def action_arrange(self) -> None:
+        self.app.push_screen(ColumnList(self))
+
+    def action_next_view(self) -> None:
+        """Group by what differs but the seed, then by sweep, then not."""
+        following = {"": DIFFERS, DIFFERS: "sweep"}
+        self.rearrange(group=following.get(self.table.arrangement.group, ""))
+
+    def action_details(self) -> None:
+        if (row := self.table.row) is not None:
+            self.app.push_screen(RunDetails(row, self.context.clock()))
+
+    @work(exclusive=True, group="act")
+    async def action_edit(self) -> None:
+        """Ask for a name and a note, and keep what was changed."""
+        if (row := self.table.row) is None:
+            return
+        dialog = EditDialog(row, named=row.id != row.model_id)
+        found = await self.app.push_screen_wait(dialog)
+        if found is None:
+            return
+        name, note = found
+        if note != row.note:
+            try:
+                self.source.notes.write(row.id, note)
+            except OSError as error:
+                said = f"The note is kept for this session only: {one_line(error, 80)}"
+                self.notify(said, severity="warning", markup=False)
+        if name and name != row.name and self.context.writes.may_change():
+            await self.attempt(self.client.rename_job(row.id, name))
+        self.read()
+
+    def action_cancel_run(self) -> None:
+        row = self.table.row
+        if row is not None and self._may(why_no_cancel(row)):
+            self._act(ask_cancel(self.app, self.session, self.context.writes, asked_of(row)))
+
+    def action_resume_run(self) -> None:
+        row = self.table.row
+        if row is not None and self._may(why_no_resume(row)):
+            self._act(ask_resume(self.app, self.session, self.context.writes, asked_of(row)))
+
+    def _may(self, why_not: str) -> bool:
+        """Whether there is no objection; else show it."""
+        if why_not:
+            self.notify(why_not, severity="warning", markup=False)
+        return not why_not
+
+    @work(exclusive=True, group="act")
+    async def _act(self, asked: Awaitable[str | None]) -> None:
+        """Ask and act, and say how the run stands then; then read."""
+        if (status := await self.attempt(asked)) is not None:
+            self.notify(f"The run is {status}.", markup=False)
+        self.read()
+
+    def action_filter(self) -> None:
+        self.filter_field.focus()
+
+    @on(Input.Changed, "#runs-filter")
+    def _filter(self) -> None:
+        self.context.layout.arrange(runs_filter=self.filter_field.value)
+        self.show()
+
+    @on(Input.Submitted, "#runs-filter")
+    def _filtered(self) -> None:
+        self.table.focus()
+        self.filter_field.display = bool(self.filter_field.value)
+
+    def action_leave(self) -> None:
+        """Esc: out of the filter; once more clears it."""
+        if self.focused is self.filter_field:
+            self.table.focus()
+        else:
+            self.filter_field.value = ""
+        self.filter_field.display = bool(self.filter_field.value)
+
+    def action_copy(self) -> None:
+        if (row := self.table.row) is not None:
+            self.copy(row.id)
+
+    def action_refresh(self) -> None:
+        self.read()
+
+    def can(self, action: str) -> bool:
+        row = self.table.row
+        match action:
+            case "open" | "mark" | "jump" | "edit" | "details" | "copy":
+                return row is not None
+            case "unmark":
+                return bool(self.table.marked)
+            case "cancel_run":
+                return row is not None and not why_no_cancel(row)
+            case "resume_run":
+                return row is not None and not why_no_resume(row)
+            case "leave":
+                return bool(self.filter_field.value)
+            case "arrange" | "filter" | "next_view":
+                return bool(self.rows)
+        return True
+
+
+def asked_of(row: RunRow) -> Asked:
+    """The run, as the dialogs ask about it."""
+    name = one_line(row.title, 60)
+    return Asked(row.id, name, row.status, row.model_id, row.step, row.steps)
+
+
+def why_no_cancel(row: RunRow) -> str:
+    """Why a run cannot be cancelled; empty where it can."""
+    if row.kind != "training":
+        return LOOP.format(name=row.title, verb="cancel")
+    return "" if row.active else f"{row.title} has ended ({row.status}): nothing to cancel."
+
+
+def why_no_resume(row: RunRow) -> str:
+    """Why a run cannot be resumed; empty where it can."""
+    if row.kind != "training":
+        return LOOP.format(name=row.title, verb="resume")
+    if row.status in RESUMABLE:
+        return ""
+    if row.active:
+        return f"{row.title} is running: nothing to resume."
+    return (
+        f"{row.title} has ended ({row.status}): launch a new run with {keyed('{app.view.launch}')}."
+    )

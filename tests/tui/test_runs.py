@@ -1,0 +1,309 @@
+"""The Runs view over the real service: each of its keys, and rows that move by themselves."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from textual.widgets import Input
+
+from hud_tui.rl.runs import RunRow
+from hud_tui.settings import Start
+from hud_tui.tui.screens.runs import ColumnList, EditDialog, RunDetails, RunsScreen
+from hud_tui.tui.widgets.row_list import RunTable
+from tests.conftest import Served, ended, fork, submit
+from tests.tui.cockpit import Cockpit, cockpit, grown
+from tests.tui.conftest import status, toy_of, training
+
+
+async def trained_ones(http: httpx.AsyncClient, *rates: float) -> list[str]:
+    """Runs of a model each that have ended, oldest first: their ids."""
+    found = []
+    for number, rate in enumerate(rates):
+        model = await fork(http, f"model-{number}")
+        job_id = await submit(http, model["id"], steps=2, learning_rate=rate)
+        assert (await ended(http, job_id))["status"] == "succeeded"
+        found.append(job_id)
+    return found
+
+
+@pytest.fixture
+async def three(http: httpx.AsyncClient) -> list[str]:
+    return await trained_ones(http, 1e-6, 3e-6, 2e-6)
+
+
+@asynccontextmanager
+async def runs(
+    served: Served, size: tuple[int, int] = (120, 40), **more: Any
+) -> AsyncIterator[tuple[Cockpit, RunsScreen]]:
+    """The app on its Runs view, once the table was read."""
+    async with cockpit(served, Start("models"), size, **more) as flown:
+        await flown.press("5")
+        await flown.until_view("runs")
+        view = flown.view
+        assert isinstance(view, RunsScreen)
+        await flown.until(lambda: view.rows is not None)
+        yield flown, view
+
+
+def shown(view: RunsScreen) -> list[str]:
+    """Ids of the runs in the table, from above."""
+    return [one.id for one in view.table.lines if isinstance(one, RunRow)]
+
+
+def drawn(table: RunTable) -> str:
+    return "\n".join(strip.text for strip in table.shown)
+
+
+async def test_all_runs_of_all_models_are_listed_newest_first(
+    served: Served, three: list[str]
+) -> None:
+    async with runs(served, (200, 60)) as (flown, view):
+        assert shown(view) == three[::-1]
+        text = drawn(view.table)
+        for word in ("name", "reward", "trend", "lr", "2/2", "succeeded", "3e-6", "model-1"):
+            assert word in text
+        assert "3 runs" in flown.said("#runs-title")
+
+
+async def test_where_there_is_no_run_it_says_what_to_press(served: Served) -> None:
+    async with runs(served) as (flown, view):
+        await flown.until(lambda: view.has_class("-empty"))
+        assert "No runs yet. Press 2 to launch one" in flown.said("#runs-empty")
+
+
+async def test_the_cursor_begins_on_the_run_of_the_followed_model(
+    served: Served, three: list[str]
+) -> None:
+    async with cockpit(served, Start("status", model="model-0")) as flown:
+        await flown.until(lambda: flown.view.run.loaded)
+        await flown.press("5")
+        await flown.until_view("runs")
+        view: Any = flown.view
+        await flown.until(lambda: view.table.row is not None and view.table.row.id == three[0])
+        assert re.search(r"●.*model-0", drawn(view.table))
+
+
+async def test_enter_selects_the_model_and_shows_the_run_in_live(
+    served: Served, three: list[str]
+) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("end")
+        assert view.table.row is not None
+        assert view.table.row.id == three[0]
+        await flown.press("enter")
+        await flown.until_view("live")
+        live: Any = flown.view
+        await flown.until(lambda: live.run.model is not None and live.run.model.name == "model-0")
+        await flown.until(lambda: live.cursor == 1)  # the last step that the ended run took
+
+
+async def test_the_apostrophe_shows_its_last_step_in_the_tree(
+    served: Served, three: list[str]
+) -> None:
+    async with runs(served) as (flown, _):
+        await flown.press("down", "apostrophe")
+        await flown.until_view("checkpoints")
+        tree: Any = flown.view
+        await flown.until(lambda: tree.selected is not None and tree.selected.job_id == three[1])
+        assert tree.selected.step == 2
+
+
+async def test_a_column_is_sorted_by_and_the_order_is_kept(
+    served: Served, three: list[str]
+) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("o")
+        await flown.until(lambda: isinstance(flown.screen, ColumnList))
+        flown.screen.query_one("#charts-list").select("lr")  # type: ignore[attr-defined]
+        await flown.press("enter")
+        await flown.until_view("runs")
+        assert shown(view) == [three[1], three[2], three[0]]
+        assert "lr ↓" in drawn(view.table)
+        await flown.press("o", "enter")
+        await flown.until(lambda: shown(view) == [three[0], three[2], three[1]])
+        assert flown.view.context.layout.now.runs_sort == "lr"
+
+
+async def test_a_click_on_a_title_sorts_by_it(served: Served, three: list[str]) -> None:
+    async with runs(served, (200, 60)) as (flown, view):
+        x = view.table.shown[0].text.index(" lr ") + 1
+        await flown.pilot.click(view.table, offset=(x, 0))
+        await flown.until(lambda: shown(view) == [three[1], three[2], three[0]])
+
+
+async def test_columns_are_shown_hidden_moved_and_reset(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, view):
+        usual = [one.key for one in view.table.arrangement.columns]
+
+        def keys() -> list[str]:
+            return [one.key for one in view.table.arrangement.columns]
+
+        await flown.press("a")
+        await flown.until(lambda: isinstance(flown.screen, ColumnList))
+        await flown.press("down", "space")
+        assert "state" not in keys()
+        await flown.press("space")
+        assert keys() == [*(key for key in usual if key != "state"), "state"]
+        await flown.press("less_than_sign")
+        assert keys()[-2] == "state"
+        await flown.press("v")
+        assert view.table.arrangement.group == "state"
+        await flown.press("0", "escape")
+        await flown.until_view("runs")
+        assert keys() == usual
+        assert view.table.arrangement.group == ""
+
+
+async def test_the_columns_to_the_right_are_reached_with_the_arrows(
+    served: Served, three: list[str]
+) -> None:
+    async with runs(served, (80, 24)) as (flown, view):
+        assert "model-2" not in drawn(view.table).replace("arith on model-2", "")
+        assert " age" not in drawn(view.table)
+        await flown.press(*["right"] * 20)
+        assert " age" in drawn(view.table)
+        assert "arith on model-2" in drawn(view.table)
+        await flown.press(*["left"] * 20)
+        assert "state" in drawn(view.table)
+
+
+async def test_rows_are_filtered_as_in_the_tree(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("slash", *"lr>1.5e-6")
+        await flown.until(lambda: shown(view) == [three[2], three[1]])
+        assert "2 of 3" in flown.said("#runs-title")
+        view.filter_field.value = "rewrad>1"
+        await flown.until(lambda: "no run has rewrad" in flown.said("#runs-title"))
+        assert shown(view) == [three[2], three[1]], "they stay while it is typed"
+        await flown.press("enter", "escape")
+        await flown.until(lambda: len(shown(view)) == 3)
+        await flown.press("slash", *"nothing", "enter")
+        await flown.until(lambda: "No run matches" in flown.said("#runs-empty"))
+
+
+async def test_v_groups_by_what_differs_then_by_sweep(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("v")
+        assert "learning_rate 3e-6" in drawn(view.table)
+        assert "grouped by what differs" in flown.said("#runs-title")
+        await flown.press("v")
+        assert "sweep – · 3 runs" in drawn(view.table)
+        await flown.press("home", "down")
+        assert view.table.row is not None, "the cursor passes over headings"
+        await flown.press("v")
+        assert view.table.arrangement.group == ""
+
+
+async def test_runs_are_marked_one_after_the_other(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("space", "m")
+        assert list(view.table.marked) == three[:0:-1]
+        assert drawn(view.table).count("✔") == 2
+        assert "2 marked" in flown.said("#runs-title")
+        await flown.press("up", "space")
+        assert list(view.table.marked) == [three[2]]
+        await flown.press("M")
+        assert not view.table.marked
+
+
+async def test_a_name_and_a_note_are_given_in_place(
+    served: Served, three: list[str], tmp_path: Path
+) -> None:
+    async with runs(served, state=lambda: tmp_path) as (flown, view):
+        await flown.press("e")
+        await flown.until(lambda: isinstance(flown.screen, EditDialog) and flown.screen.focused)
+        flown.screen.query_one("#edit-name", Input).value = "the good one"
+        flown.screen.query_one("#edit-note", Input).value = "ship it"
+        await flown.press("enter")
+        await flown.until(lambda: view.rows is not None and view.rows[0].name == "the good one")
+        assert view.rows is not None
+        assert view.rows[0].note == "ship it"
+        answer = await flown.http.get(f"/v2/jobs/{three[2]}")
+        assert answer.json()["name"] == "the good one"
+        await flown.press("e")
+        await flown.until(lambda: isinstance(flown.screen, EditDialog) and flown.screen.focused)
+        await flown.press("escape")
+        await flown.until_view("runs")
+
+
+async def test_details_say_every_parameter(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, _):
+        await flown.press("d")
+        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        pane: Any = flown.screen.query_one("#run-details")
+        await flown.until(lambda: pane.lines)
+        for word in (three[2], "learning_rate", "2e-6", "tasks_per_step", "no gradient"):
+            assert word in pane.plain
+
+
+async def test_y_copies_the_id(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, _):
+        await flown.press("y")
+        await flown.until_notice(three[2][:8])
+
+
+async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) -> None:
+    _, job_id = await training(served, 1)
+    async with runs(served) as (flown, view):
+
+        def row() -> RunRow:
+            assert view.table.row is not None
+            return view.table.row
+
+        assert (row().id, row().status, row().step) == (job_id, "running", 1)
+        kept = view.table.row
+        toy_of(served).rest_after(1)
+        toy_of(served).go_on()
+        await flown.until(lambda: row().step >= 2)
+        assert view.table.row is not kept
+        await flown.press("R")
+        await flown.until_notice("is running: nothing to resume")
+        await flown.press("X")
+        await flown.until_dialog()
+        await flown.press("y")
+        toy_of(served).go_on()
+        await flown.until(lambda: row().status == "cancelled")
+        await flown.press("R")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: row().status == "running")
+        assert await status(served, job_id) == "running"
+
+
+async def test_a_loop_from_outside_is_a_run_that_only_its_client_cancels(
+    served: Served, http: httpx.AsyncClient
+) -> None:
+    await grown(http, "looped", 3)
+    async with runs(served) as (flown, view):
+        assert view.table.row is not None
+        assert (view.table.row.model, view.table.row.step) == ("looped", 3)
+        await flown.press("X")
+        await flown.until_notice("only its own client can cancel it")
+        await flown.press("e")
+        await flown.until(lambda: isinstance(flown.screen, EditDialog))
+        assert not flown.screen.query("#edit-name")
+
+
+async def test_two_runs_of_one_name_are_told_apart(served: Served, http: httpx.AsyncClient) -> None:
+    model = await fork(http, "twice")
+    ids = []
+    for _ in range(2):
+        ids.append(await submit(http, model["id"], steps=1, learning_rate=1e-6))
+        await ended(http, ids[-1])
+    async with runs(served) as (_, view):
+        for id_ in ids:
+            assert f"arith on twice {id_[:4]}" in drawn(view.table)
+
+
+@pytest.mark.parametrize("kept", ["no-such", "name,param.", "-"])
+async def test_a_kept_column_that_makes_no_sense_is_left_out(
+    served: Served, three: list[str], kept: str
+) -> None:
+    async with runs(served) as (_, view):
+        view.context.layout.arrange(runs_columns=kept, runs_sort=kept, runs_group=kept)
+        view.lay_out()
+        assert shown(view) == three[::-1]
