@@ -439,14 +439,14 @@ class RunsScreen(HudScreen):
     def action_open(self) -> None:
         """Enter: select the run's model, and show the run in Live."""
         if (row := self.table.row) is not None:
-            self.go_to(row, "live")
+            self.show_run(row, "live")
 
     def action_jump(self) -> None:
         if (row := self.table.row) is not None:
-            self.go_to(row, "checkpoints")
+            self.show_run(row, "checkpoints")
 
     @work(exclusive=True, group="act")
-    async def go_to(self, row: RunRow, view: str) -> None:
+    async def show_run(self, row: RunRow, view: str) -> None:
         """Select a run's model and show a view of it: what trains at its newest step, and what has
         ended at its last."""
         models = [one for one in self.session.catalog if one.id == row.model_id]
