@@ -23,7 +23,7 @@ from hud_tui.audit_log import Change
 from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
-from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, pair_of, sum_up
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Asked, Progress
@@ -31,6 +31,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular, write_atomic
 from hud_tui.wire import (
+    Evaluation,
     EvaluationJob,
     Group,
     JobError,
@@ -47,6 +48,8 @@ LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
 """Seconds between two looks at an evaluation: at first, then on this machine, and elsewhere."""
 MOST_BYTES = 64 * 1024 * 1024
 """Of a file that is read."""
+DIFFERENCES = 200
+"""Comparisons that are remembered."""
 NOT_THERE = (400, 404, 405, 501)
 """What a service answers that has no evaluations."""
 
@@ -61,6 +64,8 @@ class Evaluations:
         """
         self._client = client
         self._kept = _Files(client.settings.api_url, folder)
+        self._differences: dict[tuple[str, str], Difference | None] = {}
+        """By the ids of both."""
         self._offered: bool | None = None
         """Whether the service makes them; None until it was asked."""
 
@@ -108,6 +113,31 @@ class Evaluations:
             return await self._client.wire.get(url, UsualTasks)
         except HudNotFound:
             return None
+
+    async def paired(
+        self, before: Sequence[Evaluation], after: Sequence[Evaluation]
+    ) -> Paired | None:
+        """What one checkpoint has over another, task by task; None if nothing of both compares.
+
+        Args:
+            before, after: Their evaluations, oldest first.
+
+        Raises:
+            HudError: The service does not answer, or does not have them any more.
+        """
+        pair = pair_of(before, after)
+        if pair is None:
+            return None
+        ids = pair[0].id or "", pair[1].id or ""
+        if ids not in self._differences:
+            scores = [
+                Scores.of((await self.get(one.id or "")).groups, one.solved_at) for one in pair
+            ]
+            while len(self._differences) >= DIFFERENCES:
+                self._differences.pop(next(iter(self._differences)))
+            self._differences[ids] = await asyncio.to_thread(_drawn, *scores)
+        found = self._differences[ids]
+        return None if found is None else Paired(*pair, found)
 
     async def submit(
         self,
@@ -298,6 +328,12 @@ class Evaluations:
         of = evaluation.checkpoint or evaluation.checkpoint_id or "base"
         name = f"evaluation of {of} of {model} on {evaluation.name or f'{len(tasks)} tasks'}"
         return sample(self._client, groups, asked, evaluation.id, one_line(name, 200))
+
+
+def _drawn(before: Scores, after: Scores) -> Difference | None:
+    """A difference whose intervals are drawn already."""
+    found = difference(before, after)
+    return found if found is None or (found.reward and found.solved) else None
 
 
 def _split(tasks: Sequence[Task], wanted: str | None) -> tuple[list[Task], str]:

@@ -17,7 +17,7 @@ from hud_tui.rl.own_numbers import (
     own_groups,
     own_metrics,
 )
-from hud_tui.wire import Checkpoint, Evaluation, Group, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Model
 
 NAME_LIMIT = 100
 """Maximum length of a model's name on the wire."""
@@ -291,6 +291,17 @@ class Tree:
         found = None if position == ROOT else self._sampled.evaluated.best_known(position)
         return None if found is None else found[0]
 
+    @property
+    def common(self) -> Conditions | None:
+        """What evaluations that compare have in common; None where nothing was evaluated."""
+        return self._sampled.evaluated.common
+
+    @property
+    def evaluated_range(self) -> tuple[float, float] | None:
+        """Ends of the intervals of all evaluations on held-out tasks, one of each checkpoint;
+        None where nothing was evaluated. O(checkpoints that were)."""
+        return ends(self._sampled.evaluated.shown)
+
     def own_metrics(self, position: int) -> dict[str, float]:
         """Own metrics by canonical key; empty if nothing was sampled from it. O(steps taken
         from it)."""
@@ -379,6 +390,16 @@ class Tree:
         )
         best, score = tree._find_best(n)
         return replace(tree, best=best, _score=score)
+
+
+def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:
+    """The lowest and the highest end of the intervals of mean rewards; None for no evaluation."""
+    found = [(e.mean or Estimate(value=e.mean_reward), e.mean_reward) for e in evaluations]
+    if not found:
+        return None
+    lows = (value if mean.low is None else mean.low for mean, value in found)
+    highs = (value if mean.high is None else mean.high for mean, value in found)
+    return min(lows), max(highs)
 
 
 def label(checkpoint: Checkpoint | None) -> str:

@@ -12,11 +12,13 @@ Sources: Chen et al. 2021 (arXiv:2107.03374), section 2.1 (pass@k, and its stabl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import ceil, floor, fsum, isfinite, prod
 from random import Random
 from statistics import NormalDist, fmean
 
 from hud_tui.rl.metrics import short
+from hud_tui.rl.own_numbers import conditions
 from hud_tui.rl.tasks.task import digest
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
@@ -427,10 +429,15 @@ def figures(found: Evaluation) -> list[Figure]:
 
 def told_figure(found: Evaluation) -> str:
     """The mean reward in a few words, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
-    each = found.samples or max(1, found.num_traces // max(1, found.num_tasks))
     mean = figures(found)[0].estimate
     ends = "" if mean.low is None else f" [{short(mean.low)}, {short(mean.high)}]"
-    return f"{short(mean.value)}{ends}, {size(found.num_tasks, each)}"
+    return f"{short(mean.value)}{ends}, {told_size(found)}"
+
+
+def told_size(found: Evaluation) -> str:
+    """E.g. ``36 tasks × 4``; an old row says only how many rollouts there were in all."""
+    each = found.samples or max(1, found.num_traces // max(1, found.num_tasks))
+    return size(found.num_tasks, each)
 
 
 def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told]:
@@ -450,6 +457,33 @@ def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told
             place = known.setdefault(job.checkpoint_id, [])
             place.append(Told(job.checkpoint_id, called(job), job.result))
     return [one for found in known.values() for one in found]
+
+
+def pair_of(
+    before: Sequence[Evaluation], after: Sequence[Evaluation]
+) -> tuple[Evaluation, Evaluation] | None:
+    """The evaluations of two checkpoints that compare best: on the same tasks under the same
+    conditions, then with the most rollouts, then the newest; None if none can be compared.
+
+    Args:
+        before, after: Of one checkpoint each, oldest first; what has no id has no rewards by task.
+    """
+    pairs = [
+        ((one.tasks_digest == other.tasks_digest, conditions(one) == conditions(other)),
+         min(one.num_traces, other.num_traces), place, (one, other))
+        for place, (one, other) in enumerate(product(before, after))
+        if one.id and other.id and (one.split == other.split or "all" in (one.split, other.split))
+    ]  # fmt: skip
+    return max(pairs, key=lambda pair: pair[:3])[3] if pairs else None
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two evaluations, and what the second has over the first."""
+
+    before: Evaluation
+    after: Evaluation
+    difference: Difference
 
 
 def asked_for(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:

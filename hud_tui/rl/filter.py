@@ -3,12 +3,12 @@
 Terms are separated by spaces and all must hold; ``!`` before one inverts it:
 
     step-0001          the name or the id contains it
-    reward>=.6         a number: reward, sampled, step, lr, traces, datums, tokens, or a metric
+    reward>=.6         a number: reward, eval, sampled, step, lr, traces, datums, tokens, a metric
     kl<.01             a metric whose key contains it
     step_reward>.6     the reward of the step that made it, instead of its own
     step:100..200      a range, both ends included; either end may be left out
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
-    is:pinned          pinned, noted, alarm, expired, damaged, weights, head
+    is:pinned          pinned, noted, alarm, evaluated, expired, damaged, weights, head
 
 The grammar is one for all that is listed; `Fields` says what a kind of thing has, `CHECKPOINTS`
 below what a checkpoint has, and `hud_tui.rl.runs` what a run has.
@@ -208,7 +208,10 @@ TRAITS: Mapping[str, Callable[[Checkpoint], bool]] = {
     "expired": lambda c: c.state == "expired",
     "damaged": lambda c: c.state == "damaged",
     "weights": lambda c: c.state == "weights",
+    "evaluated": lambda c: bool(c.evaluations),
 }
+EVALUATION = "eval"
+"""Mean reward of its evaluation on held-out tasks."""
 
 
 def parse(
@@ -255,14 +258,14 @@ def _fields(
         texts,
         traits,
         number,
-        [*OWN_NUMBERS, *NUMBERS, *sorted(metrics or ())],
+        [*OWN_NUMBERS, EVALUATION, *NUMBERS, *sorted(metrics or ())],
     )
 
 
 def _is_number(key: str, metrics: Collection[str]) -> bool:
     """Whether a checkpoint can have such a number."""
     name = key.removeprefix(STEP)
-    known = (*NUMBERS, *OWN_NUMBERS)
+    known = (*NUMBERS, *OWN_NUMBERS, EVALUATION)
     return name in known or any(name in metric.casefold() for metric in metrics)
 
 
@@ -272,6 +275,9 @@ def _value(tree: Tree, position: int, key: str) -> float | None:
     if key in NUMBERS:
         value = getattr(node, NUMBERS[key])
         return None if value is None else float(value)
+    if key == EVALUATION:
+        found = tree.evaluation(position)
+        return None if found is None else found.mean_reward
     if key in OWN_NUMBERS:
         return OWN_NUMBERS[key](tree.own(position))
     step = metrics_of(node)

@@ -72,6 +72,18 @@ def conditions(evaluation: Evaluation) -> Conditions:
     return evaluation.tasks_digest, evaluation.max_tokens, evaluation.temperature
 
 
+def best_known(
+    evaluations: Sequence[Evaluation], common: Conditions | None
+) -> tuple[Evaluation, bool] | None:
+    """The largest on held-out tasks under common conditions, the newest of equals, else the
+    largest of the others; and whether it is under those. None if there is none."""
+    held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
+    if not held:
+        return None
+    like = [one for one in held if conditions(one) == common]
+    return max(reversed(like or held), key=lambda one: one.num_traces), bool(like)
+
+
 class Evaluated:
     """The evaluations on held-out tasks by checkpoint, and which of them compare.
 
@@ -107,11 +119,13 @@ class Evaluated:
     def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
         """Of one checkpoint the largest that compares, the newest of equals, else the largest of
         the others; and whether it compares."""
-        held = self._by_position.get(position)
-        if not held:
-            return None
-        like = [one for one in held if conditions(one) == self.common]
-        return max(reversed(like or held), key=lambda one: one.num_traces), bool(like)
+        return best_known(self._by_position.get(position, ()), self.common)
+
+    @property
+    def shown(self) -> Iterator[Evaluation]:
+        """The one of each checkpoint that has any."""
+        found = map(self.best_known, self._by_position)
+        return (one[0] for one in found if one is not None)
 
     def _tally(self, held: Sequence[Evaluation], sign: int) -> None:
         for key in {conditions(one) for one in held}:

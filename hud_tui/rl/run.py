@@ -17,12 +17,12 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.alarms.alarm import Report
-from hud_tui.rl.checkpoint_tree import Tree, label, reread
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, reread
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.names import is_shared
-from hud_tui.rl.own_numbers import with_results
+from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, EvaluationJob, Group, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group, Job, JobStatus, Model
 
 # Job states in HUD's words. A state that is not in ENDED is active.
 
@@ -146,6 +146,19 @@ class Run:
     def groups(self) -> list[Group]:
         """The newest step's groups on the head's lineage; empty if the service has none."""
         return [] if self.head is None else self.head.groups
+
+    def evaluations_of(self, position: int) -> list[Evaluation]:
+        """What a checkpoint scored, oldest first; of ROOT, what the model started from."""
+        if position != ROOT:
+            return self.tree[position].evaluations
+        known = self.evaluations.values()
+        return [one.result for one in known if one.checkpoint_id is None and one.result is not None]
+
+    @property
+    def base_evaluation(self) -> Evaluation | None:
+        """Of what the model started from, one that compares with the checkpoints' if there is."""
+        found = best_known(self.evaluations_of(ROOT), self.tree.common)
+        return None if found is None else found[0]
 
     def fold(self, event: Event) -> "Run":
         """The snapshot after an event. Idempotent, except for rollouts without an index: each

@@ -4,13 +4,22 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+from rich.style import Style
 from textual.widgets import Input
 
 from hud_tui.rl.run import Run
 from hud_tui.settings import Start
 from hud_tui.tui.job_actions import EvaluateDialog
+from hud_tui.tui.widgets.checkpoint_tree import (
+    ERROR_BAR,
+    EVALUATION,
+    error_bar,
+    evaluation_cell,
+    fit,
+)
 from hud_tui.tui.widgets.form import Picker
-from hud_tui.wire import EvaluationJob
+from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 from tests.conftest import Served, caller
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import run_of, toy_of, trained
@@ -149,3 +158,64 @@ async def test_without_tasks_it_says_what_to_type(served: Served) -> None:
         await flown.press("enter")
         [found] = await over(flown)
         assert found.name == "arith"
+
+
+def of(value: float, low: float | None = None, high: float | None = None) -> Evaluation:
+    mean = Estimate(value=value, low=low, high=high)
+    return Evaluation(mean_reward=value, num_tasks=36, num_traces=144, samples=4, mean=mean)
+
+
+@pytest.mark.parametrize(
+    ("mean", "drawn"),
+    [
+        (Estimate(value=0.5, low=0.0, high=1.0), "────●───"),
+        (Estimate(value=0.0, low=0.0, high=0.3), "●──     "),
+        (Estimate(value=1.0, low=0.9, high=1.0), "      ─●"),
+        (Estimate(value=0.5), "    ●   "),
+        (Estimate(value=0.5, low=-9, high=9), "────●───"),
+    ],
+)
+def test_an_interval_is_drawn_on_the_scale_of_all(mean: Estimate, drawn: str) -> None:
+    assert "".join(error_bar(mean, (0.0, 1.0))) == drawn
+    assert len("".join(error_bar(mean, (0.5, 0.5)))) == ERROR_BAR
+
+
+@pytest.mark.parametrize("found", [None, of(0.5), of(1.0, 0.9, 1.0), of(-12.5, -13, -12)])
+def test_an_evaluation_takes_its_column_s_cells(found: Evaluation | None) -> None:
+    cells = evaluation_cell(found, (0.0, 1.0), Style())
+    assert sum(cell.cell_length for cell in cells) == EVALUATION.width
+
+
+def test_there_is_a_column_where_anything_was_evaluated() -> None:
+    """In place of the held-out reward where both do not fit; in place of none where it is narrow
+    itself."""
+    for width in range(20, 200):
+        usual, evaluated = fit(width, 2), fit(width, 2, evaluated=True)
+        assert EVALUATION not in usual
+        assert (EVALUATION in evaluated) == (width >= 70)
+        assert usual[:3] == evaluated[:3]
+
+
+async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served: Served) -> None:
+    async with evaluating(served) as flown:
+        await flown.press("E")
+        picker = (await dialog(flown)).query_one("#evaluate-of", Picker)
+        picker.value = "▶ step-000003 and base"
+        await flown.press("enter")
+        await over(flown, 2)
+        await flown.until(lambda: drawn(flown).count("36×4") == 2)  # the head's and the base's
+        assert "evaluation" in drawn(flown)
+        await flown.until(lambda: "vs base" in drawn(flown))
+        assert "heldout, 36 tasks × 4" in drawn(flown)
+        assert "pass@4" in drawn(flown)
+        await flown.press("end")
+        await flown.until(lambda: "vs ▶" in drawn(flown))
+        await flown.press("slash", *"eval>=0", "enter")
+        await flown.until(lambda: "1 of 3 checkpoints" in flown.said("#tree-note"))
+        await flown.press("slash", "ctrl+u", *"!is:evaluated", "enter")
+        await flown.until(lambda: "2 of 3 checkpoints" in flown.said("#tree-note"))
+
+
+def drawn(flown: Cockpit) -> str:
+    """What is on the screen."""
+    return "\n".join(strip.text for strip in flown.screen._compositor.render_strips())

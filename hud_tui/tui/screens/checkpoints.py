@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import ClassVar
 
 from textual import on, work
@@ -18,7 +19,7 @@ from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, origin
 from hud_tui.rl.compare import Comparison, compare
-from hud_tui.rl.evaluation import called, told_figure
+from hud_tui.rl.evaluation import Paired, called, told_figure
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
@@ -53,6 +54,7 @@ from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
 from hud_tui.tui.widgets.checkpoint_details import (
+    Beside,
     CheckpointDetails,
     details,
     evaluations_under_way,
@@ -138,6 +140,8 @@ class CheckpointsScreen(HudScreen):
         self._folds: tuple[Lanes | None, int] = (None, 0)
         """The lanes, and the edition of their folds that is kept."""
         self._steering = False
+        self._beside: dict[int, Beside] = {}
+        """How what is under the cursor compares with others, by its position."""
         self._opened = False
         self._wanted: str | None = None
         """Id of the checkpoint that the cursor is to be put on."""
@@ -168,7 +172,10 @@ class CheckpointsScreen(HudScreen):
             self.show_marks()
         if run.evaluations is not before.evaluations:
             self.show_evaluations()
-            self._say_ended(before, run)
+            if self._say_ended(before, run):
+                self._beside = {}
+                self.show_marks()
+                self._compare_evaluations(self.at.position)
         if run.tree is before.tree and run.model is before.model:
             return
         if (run.model and run.model.id) != (before.model and before.model.id):
@@ -179,7 +186,9 @@ class CheckpointsScreen(HudScreen):
     def show_marks(self) -> None:
         """Redraw notes and marks; marked rows are never folded."""
         onsets = self.run.alarms.onsets
-        self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets))
+        asked = (one for one in self.run.evaluations.values() if one.job_id == one.id)
+        found = frozenset(one.checkpoint_id or "" for one in asked if one.result is not None)
+        self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets, found))
         self.show_details(self.at)
 
     def on_screen_resume(self) -> None:
@@ -229,14 +238,27 @@ class CheckpointsScreen(HudScreen):
             held = [f"{spaced(len(tree.rows))} of {held[0]}"]
         if self.size.width > NARROW:
             held += [f"{branches} branches"] * (branches > 1)
-            held.append("★ held-out" if self.run.tree.best_by == HELDOUT else "★ reward")
+            held.append(self._ranked_by)
         return [*held, "following ▶" if tree.follow else keyed("{checkpoints.follow} follow ▶")]
+
+    @property
+    def _ranked_by(self) -> str:
+        """What the best checkpoint is the best by."""
+        tree = self.run.tree
+        if tree.best_by != HELDOUT:
+            return "★ reward"
+        found = None if tree.best is None else tree.evaluation(tree.best)
+        return "★ held-out" if found is None else f"★ held-out, {counted(found.num_tasks, 'task')}"
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
         grown = at.folded and self.at.folded and at.oldest == self.at.oldest
         moved = at.position != self.at.position and not (grown or self.tree_list.follow)
         self.at = at
+        if moved or at.position not in self._beside:
+            self._beside = {at.position: ()}
+            if not at.folded:
+                self._compare_evaluations(at.position)
         if moved:
             self.session.at = None if at.position == ROOT else self.run.tree[at.position].id
         self.say(Content() if moved and self.focused is not self.filter_field else None)
@@ -263,7 +285,25 @@ class CheckpointsScreen(HudScreen):
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
         note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
-        return details(self.run, lanes, at.position, coarse(self.context.clock()), width, note)
+        now, beside = coarse(self.context.clock()), self._beside.get(at.position, ())
+        return details(self.run, lanes, at.position, now, width, note, beside)
+
+    @work(exclusive=True, group="paired")
+    async def _compare_evaluations(self, position: int) -> None:
+        """Read how a checkpoint's evaluations differ from the head's and the base's."""
+        own, found = self.run.evaluations_of(position), list[tuple[str, Paired]]()
+        head = self.run.tree.head
+        others = [("▶", head), ("base", ROOT)]
+        for called_, other in others if own else ():
+            if other is None or other == position:
+                continue
+            with suppress(HudError):  # of what is not there any more nothing is said
+                evaluations = self.run.evaluations_of(other)
+                paired = await self.session.evaluations.paired(evaluations, own)
+                found += [] if paired is None else [(called_, paired)]
+        if found and self.is_built:
+            self._beside = {position: found}
+            self.show_details(self.at)
 
     def _note_of(self, node: Checkpoint) -> str:
         return self.session.notebook.notes.get(node.id, "")
@@ -434,13 +474,20 @@ class CheckpointsScreen(HudScreen):
         self._under_way.update(Content("\n").join(lines))
         self.renew_hints()
 
-    def _say_ended(self, before: Run, run: Run) -> None:
-        """Say what an evaluation found that was under way a moment ago."""
-        for id_, one in run.evaluations.items():
-            was = before.evaluations.get(id_)
-            if one.result is not None and was is not None and was.result is None:
+    def _say_ended(self, before: Run, run: Run) -> bool:
+        """Say what an evaluation found that was under way a moment ago; whether any has results
+        that it had not before."""
+        known = before.evaluations
+        news = [
+            one
+            for id_, one in run.evaluations.items()
+            if one.result is not None and (id_ not in known or known[id_].result is None)
+        ]
+        for one in news:
+            if one.id in known and one.result is not None:
                 said = f"✔ {one_line(called(one), 40)}: {told_figure(one.result)}"
                 self.say(Content.styled(said, "$accent"))
+        return bool(news)
 
     def _evaluation(self, fits: Callable[[EvaluationJob], bool]) -> EvaluationJob | None:
         """The newest that fits, of what is under the cursor where there is one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from textual.content import Content
@@ -10,7 +10,7 @@ from textual.content import Content
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, moved
-from hud_tui.rl.evaluation import called, seconds_left
+from hud_tui.rl.evaluation import Paired, called, figures, seconds_left, told_size
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended
@@ -20,7 +20,7 @@ from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.wire import Checkpoint, EvaluationJob
+from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob
 
 TITLE = 9
 """Cells of a line's title."""
@@ -41,6 +41,8 @@ GROUP_NAME = 18
 IN_LINES = frozenset({REWARD, HELDOUT, "learning_rate", "num_traces", "num_datums", "num_tokens"})
 """Metrics that the lines above the tables say already."""
 UNSAMPLED = "not sampled yet"
+EVALUATIONS_MOST = 5
+"""Evaluations of one checkpoint that are told in full, the newest."""
 NEAR = 5
 """Checkpoints of the head's lineage that are asked for own numbers to compare with."""
 
@@ -93,12 +95,23 @@ def _under_way(one: EvaluationJob) -> Content:
     )
 
 
+Beside = Sequence[tuple[str, Paired]]
+"""What a checkpoint is compared with by its evaluations, and how they differ."""
+
+
 def details(
-    run: Run, lanes: Lanes, position: int, now: float, width: int, note: str = ""
+    run: Run,
+    lanes: Lanes,
+    position: int,
+    now: float,
+    width: int,
+    note: str = "",
+    beside: Beside = (),
 ) -> list[Content]:
     """A checkpoint's details, as lines of `width` cells; ROOT is the base weights."""
     if position == ROOT:
-        return _base(run)
+        told = _evaluations(run, position, now, width, beside)
+        return [*_base(run), Content(), *(line.truncate(max(8, width)) for line in told)]
     lines = [_title(run, position)]
     if note:
         lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
@@ -106,6 +119,7 @@ def details(
         lines += line.wrap(max(8, width))
     lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
+    lines += [*_evaluations(run, position, now, width, beside), Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
     return [line.truncate(max(8, width), ellipsis=True) for line in lines]
@@ -176,6 +190,37 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
         state = STATES.get(node.state, one_line(node.state, 20))
         pinned = f"◆ pinned, {node.state} state" if node.state in STATES else f"◆ pinned, {state}"
         yield _line("state", pinned if node.pinned else state)
+
+
+def _evaluations(
+    run: Run, position: int, now: float, width: int, beside: Beside
+) -> Iterator[Content]:
+    """Everything that it was evaluated as, newest first, and how it compares."""
+    found = run.evaluations_of(position)[::-1]
+    if not found:
+        yield _line("eval", keyed("none yet · {checkpoints.evaluate} evaluates it"))
+    for name, paired in beside:
+        for said in paired.difference.sentences(name, "this"):
+            against = Content.styled(f"vs {one_line(name, 40)}  ", "$text-muted")
+            yield from (against + Content(said)).wrap(max(8, width))
+    for one in found[:EVALUATIONS_MOST]:
+        named = f", {one_line(one.name, 40)}" if one.name else ""
+        ago = f"   {age(one.created_at, now)}" if one.created_at else ""
+        yield _line("eval", f"{one_line(one.split, 20)}, {told_size(one)}{named}{ago}")
+        yield from _columns(list(_figures(one)), width)
+    if len(found) > EVALUATIONS_MOST:
+        yield Content.styled(f"… {len(found) - EVALUATIONS_MOST} older", "$text-muted")
+
+
+def _figures(one: Evaluation) -> Iterator[Content]:
+    for figure in figures(one):
+        found = figure.estimate
+        ends = "" if found.low is None else f"   {short(found.low)} – {short(found.high)}"
+        yield Content.assemble(
+            (f"{figure.label:<{METRIC}}", "$text-muted"),
+            f"{short(found.value):>7}",
+            (ends, "$text-muted"),
+        )
 
 
 def _scored(mean: float | None, rollouts: int | None) -> str:

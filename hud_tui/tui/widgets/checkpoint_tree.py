@@ -19,7 +19,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from hud_tui.keys import keyed
-from hud_tui.rl.checkpoint_tree import Tree, label, origin
+from hud_tui.rl.checkpoint_tree import Tree, ends, label, origin
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, short, signed
 from hud_tui.rl.own_numbers import own_metric
@@ -29,6 +29,7 @@ from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import resize_virtually
+from hud_tui.wire import Estimate, Evaluation
 
 # The columns of the checkpoint tree: which of them fit, and what they say of a node.
 
@@ -65,23 +66,27 @@ NAME = Column("checkpoint", 12, 0, right=False)
 REWARD = Column("reward", 8, 1)
 """Its own: of rollouts that its weights sampled."""
 DELTA = Column("Δ", 8, 2)
-HELDOUT = Column("held-out", 8, 4)
-NOTE = Column("note", 19, 5, right=False)
+HELDOUT = Column("held-out", 8, 5)
+ERROR_BAR = 8
+"""Cells of an interval, on one scale for all."""
+EVALUATION = Column("evaluation", ERROR_BAR + 12, 4)
+"""Mean reward on held-out tasks with its interval, tasks × rollouts; where any was evaluated."""
+NOTE = Column("note", 19, 6, right=False)
 """Where there is any note, it comes before how the step was trained."""
-LOSS = Column("loss", 19, 6, right=False)
-RATE = Column("lr", 6, 7)
-TRACES = Column("traces", 6, 8)
+LOSS = Column("loss", 19, 7, right=False)
+RATE = Column("lr", 6, 8)
+TRACES = Column("traces", 6, 9)
 AGE = Column("age", 5, 3)
 MORE = (
-    Column("std", 7, 9, key="reward_std"),
-    Column("kl", 8, 10, key="kl_sample_train"),
-    Column("entropy", 7, 11, key="entropy"),
-    Column("zero-var", 9, 12, key="frac_reward_zero_std"),
-    Column("clip", 7, 13, key="clip_fraction"),
-    Column("length", 7, 14, key="completion_length_mean"),
+    Column("std", 7, 10, key="reward_std"),
+    Column("kl", 8, 11, key="kl_sample_train"),
+    Column("entropy", 7, 12, key="entropy"),
+    Column("zero-var", 9, 13, key="frac_reward_zero_std"),
+    Column("clip", 7, 14, key="clip_fraction"),
+    Column("length", 7, 15, key="completion_length_mean"),
 )
 """More columns, for wide screens."""
-COLUMNS = (NAME, REWARD, DELTA, HELDOUT, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
+COLUMNS = (NAME, REWARD, DELTA, HELDOUT, EVALUATION, NOTE, LOSS, RATE, TRACES, *MORE, AGE)
 PLAIN = Style()
 
 
@@ -90,18 +95,23 @@ def lanes_width(lanes: int) -> int:
     return min(2 * lanes - 1, LANES_MOST)
 
 
-def fit(width: int, lanes: int, noted: bool = False) -> list[Column]:
+def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) -> list[Column]:
     """The columns that a line of `width` cells has room for, in order; always the name.
 
-    `noted` says whether there is any note to show.
+    Args:
+        noted: Whether there is any note to show.
+        evaluated: Whether anything was evaluated.
     """
     room = width - MARKS - lanes_width(lanes)
     kept: list[Column] = []
-    offered = [column for column in COLUMNS if noted or column is not NOTE]
+    absent = {NOTE: noted, EVALUATION: evaluated}
+    offered = [column for column in COLUMNS if absent.get(column, True)]
     for column in sorted(offered, key=lambda column: column.rank):
-        room -= GAP + column.width
-        if room < 0 and kept:
+        if room < GAP + column.width and kept:
+            if column is EVALUATION:  # the widest: the held-out reward alone may fit
+                continue
             break
+        room -= GAP + column.width
         kept.append(column)
     return [column for column in COLUMNS if column in kept]
 
@@ -136,6 +146,40 @@ def cell(
         AGE.title: age(node.created_at, now),
     }[column.title]
     return [Segment(column.pad(text), dim)]
+
+
+def evaluation_cell(
+    found: Evaluation | None, scale: tuple[float, float], dim: Style
+) -> list[Segment]:
+    """The interval as an error bar, the mean, and the size, EVALUATION.width cells."""
+    if found is None:
+        return [Segment(EVALUATION.pad("–"), dim)]
+    mean = found.mean or Estimate(value=found.mean_reward)
+    size = f"{found.num_tasks}×{found.samples or found.num_traces // max(1, found.num_tasks)}"
+    before, dot, after = error_bar(mean, scale)
+    return [
+        Segment(before, dim),
+        Segment(dot, PLAIN),
+        Segment(after, dim),
+        Segment(f"{short(mean.value):>5}", PLAIN),
+        Segment(f"{one_line(size, 6):>7}", dim),
+    ]
+
+
+def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str]:
+    """An interval on a scale in ERROR_BAR cells: what is before the mean, the mean, the rest."""
+    low, high = scale
+    width = high - low
+
+    def cell(value: float) -> int:
+        share = (value - low) / width if width > 0 else 0.5
+        return round(min(1.0, max(0.0, share)) * (ERROR_BAR - 1))
+
+    at = cell(mean.value)
+    first = at if mean.low is None else min(at, cell(mean.low))
+    last = at if mean.high is None else max(at, cell(mean.high))
+    cells = "".join("─" if first <= place <= last else " " for place in range(ERROR_BAR))
+    return cells[:at], "●", cells[at + 1 :]
 
 
 def _metric(key: str, tree: Tree, position: int) -> float | None:
@@ -184,11 +228,13 @@ class Marks:
     """To be compared: A, then B."""
     onsets: frozenset[str] = frozenset()
     """Checkpoints at which alarms began."""
+    evaluated: frozenset[str] = frozenset()
+    """Checkpoints that somebody had evaluated."""
 
     @property
     def ids(self) -> set[str]:
         """Every checkpoint that has any."""
-        return {*self.notes, *self.marked, *self.onsets}
+        return {*self.notes, *self.marked, *self.onsets, *self.evaluated}
 
     def letter(self, checkpoint_id: str) -> str:
         """``A`` or ``B``, or a space."""
@@ -209,6 +255,8 @@ class Look:
     alarm: Style = field(default_factory=Style)
     columns: tuple[Column, ...] = ()
     marks: Marks = field(default_factory=Marks)
+    scale: tuple[float, float] | None = None
+    """Ends of the error bars; None where nothing was evaluated."""
 
     @classmethod
     def of(
@@ -216,15 +264,17 @@ class Look:
         measures: tuple[int, int, float],
         styles: tuple[Style, Style, Style],
         marks: Marks,
+        scale: tuple[float, float] | None = None,
     ) -> Look:
         """
         Args:
             measures: Its width, its lanes, and the reward that is drawn brightest.
+            scale: Ends of the error bars; None where nothing was evaluated.
             styles: Of what is served, of what matters less, of an alarm.
             marks: On checkpoints.
         """
-        columns = tuple(fit(*measures[:2], noted=bool(marks.notes)))
-        return cls(*measures, *styles, columns, marks)
+        columns = tuple(fit(*measures[:2], bool(marks.notes), scale is not None))
+        return cls(*measures, *styles, columns, marks, scale)
 
     @property
     def gutter(self) -> int:
@@ -241,9 +291,16 @@ class Look:
 
 
 def header_line(look: Look) -> list[Segment]:
-    """The columns' titles."""
-    titles = (" " * GAP).join(column.pad(column.title) for column in look.columns)
+    """The columns' titles; of the error bars, the ends of their scale."""
+    titles = (" " * GAP).join(_title(look, column) for column in look.columns)
     return [Segment(" " * look.gutter + titles, look.dim)]
+
+
+def _title(look: Look, column: Column) -> str:
+    if column is not EVALUATION or look.scale is None:
+        return column.pad(column.title)
+    low, high = (f"{end:.2f}".replace("0.", ".", 1) for end in look.scale)
+    return f"{low}{high:>{ERROR_BAR - len(low)}}{column.title:>12}"
 
 
 def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
@@ -254,9 +311,21 @@ def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[S
     elif row.kind is Kind.FOLD:
         line += _fold(look, run, lanes, row)
     elif row.kind is Kind.BASE:
-        line.append(Segment("  base", look.served))
-        line.append(Segment(f"  {base_name(run)}", look.dim))
+        line += _base(look, run)
     return line
+
+
+def _base(look: Look, run: Run) -> Iterator[Segment]:
+    """What training starts from, and what that was evaluated as."""
+    yield Segment("  base", look.served)
+    cells = look.cells_of(EVALUATION)
+    name = f"  {base_name(run)}"
+    if not cells or look.scale is None or (found := run.base_evaluation) is None:
+        yield Segment(name, look.dim)
+        return
+    room = cells.start - look.gutter - len("base")
+    yield Segment(set_cell_size(name, room), look.dim)
+    yield from evaluation_cell(found, look.scale, look.dim)
 
 
 def base_name(run: Run) -> str:
@@ -315,6 +384,10 @@ def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
             note = look.marks.notes.get(run.tree[row.newest].id, "")
             yield Segment(NOTE.pad(one_line(note, 60)), look.dim)
             continue
+        if column is EVALUATION and look.scale is not None:
+            found = run.tree.evaluation(row.newest)
+            yield from evaluation_cell(found, look.scale, look.dim)
+            continue
         for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
             served = column is NAME and row.served[-1]
             yield Segment(segment.text, look.served) if served else segment
@@ -362,6 +435,8 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         self.cursor = TreeCursor()
         self.marks = Marks()
         self._look: Look | None = None
+        self._scale: tuple[float, float] | None = None
+        """Ends of the error bars."""
         self._drawn: dict[int, str] = {}
         """The age that a row was last drawn with."""
 
@@ -443,8 +518,18 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
             served = self.get_component_rich_style("tree--served", partial=True)
             dim = self.get_component_rich_style("tree--dim", partial=True)
             alarm = self.get_component_rich_style("tree--alarm", partial=True)
-            self._look = Look.of(measures, (served, dim, alarm), self.marks)
+            self._look = Look.of(measures, (served, dim, alarm), self.marks, self._scale)
         return self._look
+
+    def _measure(self, run: Run) -> None:
+        """Take the scale of the error bars anew; all lines are drawn again where it has changed."""
+        base = run.base_evaluation
+        found = [run.tree.evaluated_range, None if base is None else ends([base])]
+        told = [one for one in found if one is not None]
+        scale = (min(low for low, _ in told), max(high for _, high in told)) if told else None
+        if scale != self._scale:
+            self._scale, self._look = scale, None
+            self.refresh()
 
     def _strip(self, line: list[Segment], over: Style) -> Strip:
         """A line on the widget's background, or on the cursor's."""
@@ -517,6 +602,7 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
 
     def watch_run(self, before: Run, run: Run) -> None:
         """Draw what came, and leave the cursor where it was on the screen."""
+        self._measure(run)
         if run.tree is self.checkpoints and run.model is before.model:
             return
         place, size = self.cursor.number - self._scroll, len(self.rows)
