@@ -9,10 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,8 +26,11 @@ from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
+    Used,
     alive,
     forget,
+    line_of,
+    machine_of,
     named,
     offer,
     same_directory,
@@ -40,6 +45,8 @@ from hud_tui.wire import ServiceReady
 
 
 Progress = Callable[[str], None]
+TELEMETRY = "/telemetry/v3/api"
+"""Where a service takes telemetry."""
 START_S = 60.0
 """Longest wait for a service to start; the first start on a slow machine takes some seconds."""
 LOG_LINES = 5
@@ -70,19 +77,39 @@ def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     """Start a service as a daemon in its own session.
 
     An intermediate shell exits at once, so the service outlives this program and leaves no
-    zombie.
+    zombie. Where a machine is used, its engine is that machine's, at this end of the tunnel.
     """
     for directory in (paths.state, paths.data):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    service = [sys.executable, "-P", "-m", "hud_tui.service"]
+    service = ["hud_tui.service", "--data-dir", str(paths.data), "--port", "0"]
+    machine = machine_of(paths)
+    if machine is None:
+        return _daemon(paths, service)
+    environment = {
+        "TINKER_BASE_URL": machine.url,
+        "TINKER_API_KEY": machine.key,
+        "HUD_TUI_TINKER_PLACE": machine.label,
+        "HUD_TUI_TINKER_FILES": machine.files,
+    }
+    return _daemon(paths, [*service, "--engine", "tinker"], environment)
+
+
+def _daemon(
+    paths: Paths,
+    module: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    stdout: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """A module of ours with its arguments, in the background; it logs where the service does."""
     with open(open_or_make(paths.service_log, os.O_APPEND), "ab") as log:
         return subprocess.Popen(
-            ["sh", "-c", '"$@" &', "sh", *service, "--data-dir", str(paths.data), "--port", "0"],
+            ["sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", *module],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=log,
-            cwd=paths.data,
+            cwd=paths.state,
             start_new_session=True,
+            env={**os.environ, **environment},
         )
 
 
@@ -136,6 +163,8 @@ def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
 STOP_S = 30.0
 LOOK_S = 0.1
 """Seconds between checks for a service that another program starts."""
+THERE_S = 3.0
+"""Of one look through a tunnel."""
 ANSWER_S = 15.0
 """A service that has not answered for so long does not; one that trains answers in far less."""
 
@@ -159,6 +188,12 @@ async def connect_local(
             one lives that does not answer.
         HudUsage: The directories cannot be used, or a service.json in them is not ours.
     """
+    machine = machine_of(paths)
+    if machine is not None:
+        with usable_directories():
+            keep_line(paths, machine.name)
+        if machine.speaks == "hud":
+            return await _there(paths, machine, progress, guard, observe)
     ready = await _running(paths)
     if ready is None:
         with usable_directories():
@@ -166,6 +201,57 @@ async def connect_local(
                 ready = await _running(paths) or await _start(paths, progress)
     observe = observe or CommandLog(paths.state, "python").add
     return HudClient(_settings(ready), None, guard, observe)
+
+
+def keep_line(paths: Paths, name: str) -> None:
+    """Have a process keep the tunnel to a machine, unless one does."""
+    keeper = line_of(paths.state, name).get("pid")
+    if not (isinstance(keeper, int) and keeper > 0 and alive(keeper)):
+        for directory in (paths.state, paths.data):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        module = ["hud_tui.remote.keeper", str(paths.state), str(paths.data), name]
+        _daemon(paths, module, stdout=subprocess.DEVNULL).wait()
+
+
+async def _there(
+    paths: Paths,
+    machine: Used,
+    progress: Progress,
+    guard: Guard | None,
+    observe: Callable[[AuditEntry], None] | None,
+) -> HudClient:
+    """A client of a whole service on another machine, once it answers through the tunnel.
+
+    Raises:
+        HudUnreachable: It does not; with what the tunnel's process says.
+    """
+    ready = ServiceReady(
+        url=machine.url,
+        api_key=machine.key,
+        telemetry_url=machine.url + TELEMETRY,
+        pid=os.getpid(),
+        data_dir=str(paths.data),
+    )
+    began = monotonic()
+    while not await _answers_there(ready):
+        said = line_of(paths.state, machine.name).get("why") or "connecting"
+        if monotonic() - began > START_S:
+            hint = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
+            raise HudUnreachable(f"{machine.label}: {one_line(said, 300)}", hint)
+        progress(f"{machine.label}: {one_line(said, 200)}")
+        await asyncio.sleep(LOOK_S)
+    settings = replace(_settings(ready), name=f"hud @ {machine.label}")
+    observe = observe or CommandLog(paths.state, "python").add
+    return HudClient(settings, None, guard, observe)
+
+
+async def _answers_there(ready: ServiceReady) -> bool:
+    """As `_answers`; not where nothing comes through the tunnel."""
+    try:
+        async with asyncio.timeout(THERE_S):  # its client tries again for longer
+            return await _answers(ready)
+    except (HudUnreachable, TimeoutError):
+        return False
 
 
 async def stop(paths: Paths, anywhere: bool = True) -> int | None:

@@ -5,10 +5,13 @@ the directory finds it. The one in the state directory names the service that ru
 background, or was started without --data-dir; where the two directories are one, they are one.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -145,6 +148,81 @@ def _fix(file: Path, error: OSError) -> str:
     if isinstance(error, PermissionError):
         return "it belongs to another user: use your own directories, --state-dir and --data-dir"
     return "remove it, or use other directories: --state-dir, --data-dir"
+
+
+# The machine that is used instead of this one, where one is: `hud-tui remote use`.
+
+
+REMOTES, USED, KEY, LINE = "remotes", "used.json", "key", "line.json"
+"""In the state directory: a folder for each machine, and which of them is used."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What is needed to train on a machine, through a tunnel that ends here."""
+
+    name: str
+    label: str
+    """E.g. ``gpubox · 2×H100``."""
+    url: str
+    """Of its server, at this end of the tunnel."""
+    speaks: str
+    """``tinker``: the service here trains through it; ``hud``: it is a whole service itself."""
+    files: str = ""
+    """Where the small files of its model are here."""
+    key: str = field(default="", repr=False)
+
+
+def use_machine(state: Path, used: Used | None) -> None:
+    """Use a machine from now on; None: this one. Its key stays where it is."""
+    file = state / REMOTES / USED
+    if used is None:
+        file.unlink(missing_ok=True)
+    else:
+        write_atomic(file, json.dumps(asdict(replace(used, key=""))))
+
+
+def used_machine(state: Path) -> Used | None:
+    """The machine that is used; None: this one.
+
+    Raises:
+        HudUsage: What is written there cannot be read, or others can read its key.
+    """
+    folder = state / REMOTES
+    try:
+        used = Used(**json.loads(read_regular(folder / USED, MOST_BYTES)))
+        if not (used.name and used.url and Path(used.name).name == used.name):
+            raise ValueError
+        key = read_private(folder / used.name / KEY, MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        why = f": {one_line(error.strerror)}" if isinstance(error, OSError) else ""
+        hint = "hud-tui remote use --off, then use it again"
+        raise HudUsage(f"{one_line(folder / USED)} cannot be used{why}", hint) from error
+    return replace(used, key=key.decode("ascii", "replace").strip())
+
+
+def line_of(state: Path, name: str) -> dict[str, Any]:
+    """What the process that keeps a machine's tunnel found last; empty if it never ran."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(read_regular(state / REMOTES / name / LINE, 1 << 20))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def with_machine(paths: Paths) -> Paths:
+    """The directories of the machine that is used: each has a data directory of its own, as
+    checkpoints of one cannot be trained on another."""
+    used = used_machine(paths.state)
+    return paths if used is None else replace(paths, data=paths.data / REMOTES / used.name)
+
+
+def machine_of(paths: Paths) -> Used | None:
+    """The machine that is used, where these are its directories."""
+    used = used_machine(paths.state)
+    ours = used is not None and paths.data.parts[-2:] == (REMOTES, used.name)
+    return used if ours else None
 
 
 def alive(pid: int) -> bool:

@@ -428,6 +428,8 @@ class Options:
     has_key: bool
     rank: int = RANK
     """LoRA rank of new runs; reduced to the server's maximum."""
+    place: str = ""
+    """What people call the server, e.g. ``gpubox · 2×H100``; empty: by its URL."""
     ttl_s: int | None = None
     """Lifetime of checkpoints on the server, seconds; None: until deleted."""
 
@@ -465,6 +467,7 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
         url,
         has_key=any(environ.get(name) for name in CREDENTIALS),
         rank=_rank(environ.get("HUD_TUI_TINKER_RANK")),
+        place=one_line(environ.get("HUD_TUI_TINKER_PLACE", ""), 80),
         ttl_s=_ttl(environ.get("HUD_TUI_TINKER_TTL")),
     )
     if not (options.has_key or options.is_loopback or _signed_in()):
@@ -472,6 +475,11 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
             f"no key for {url}: set TINKER_API_KEY, or TINKER_BASE_URL to a server of your own"
         )
     return options
+
+
+def model_files(folder: Path, model: str) -> Path:
+    """Where the small files of a server's model are, of those in a folder."""
+    return folder / model.strip("/").replace("/", "--")
 
 
 def is_set_up(environ: Mapping[str, str] | None = None) -> bool:

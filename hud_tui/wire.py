@@ -334,6 +334,8 @@ class EngineState(Response):
     """``tiny`` or ``tinker``."""
     server: str | None = None
     """URL of the server that has its weights; None on this machine."""
+    place: str = ""
+    """What people call that server, e.g. ``gpubox · 2×H100``; empty: by its URL."""
     queue: str = "active"
     """``active``, or what requests wait for, in plain words."""
     slots: int = 0

@@ -15,6 +15,7 @@ from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import HudError
 from hud_tui.rl.text import one_line
+from hud_tui.service_file import machine_of, with_machine
 from hud_tui.settings import Paths, read_paths, read_settings
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
@@ -57,8 +58,10 @@ def connector_of(args: argparse.Namespace) -> Connector:
 
 
 def paths_of(args: argparse.Namespace) -> Paths:
-    """This program's directories, as the flags and the environment say."""
-    return read_paths(args.state_dir, args.data_dir)
+    """This program's directories, as the flags and the environment say, and the machine that
+    is used; --data-dir means that of a service here."""
+    paths = read_paths(args.state_dir, args.data_dir)
+    return paths if args.data_dir is not None else with_machine(paths)
 
 
 def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: AuditEntry) -> None:
@@ -130,7 +133,9 @@ def progress() -> Callable[[str], None]:
 def stop(args: argparse.Namespace) -> int:
     """Stop the embedded service, and say which process it was; returns the exit code."""
     guard_of(args).check("stop the embedded service")
-    pid = asyncio.run(local_service.stop(paths_of(args), args.data_dir is None))
+    paths = paths_of(args)
+    anywhere = args.data_dir is None and machine_of(paths) is None
+    pid = asyncio.run(local_service.stop(paths, anywhere))
     if args.headless:
         emit("stop", {"stopped": pid is not None, "pid": pid})
     else:

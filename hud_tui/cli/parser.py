@@ -732,6 +732,9 @@ def _remote(add: Add) -> None:
     one.add_argument("name", metavar="NAME", help=MACHINE)
     one.add_argument("--setup", action="store_true", help="of its set-up")
     one.add_argument("--lines", type=whole_number, default=100, metavar="N", help="the last N; 100")
+    one = action("use", "train on a machine from now on, through a tunnel; or here again")
+    one.add_argument("name", nargs="?", metavar="NAME", help=MACHINE)
+    one.add_argument("--off", action="store_true", help="train on this machine again")
     one = action("remove", "stop its server, and remove everything that was put there")
     one.add_argument("name", metavar="NAME", help=MACHINE)
     about = "only forget it here; for a machine that is gone"

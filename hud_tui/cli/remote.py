@@ -8,13 +8,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
+from time import time
 from typing import Any
 
-from hud_tui.cli.connect import guard_of, paths_of
+from hud_tui import local_service
+from hud_tui.cli.connect import guard_of, paths_of, progress
 from hud_tui.cli.output import confirm, emit, require_consent, tell
-from hud_tui.errors import HudError, HudUsage
-from hud_tui.remote.engines import ENGINES
+from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.remote.engines import ENGINES, find_engine
 from hud_tui.remote.facts import look
+from hud_tui.remote.keeper import LOOK_S
 from hud_tui.remote.machines import LOG, Machine, Machines
 from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
 from hud_tui.remote.ssh import Address, read_address
@@ -34,6 +37,7 @@ def remote(args: argparse.Namespace) -> int:
         "list": listed,
         "status": status,
         "log": log,
+        "use": use,
         "remove": remove,
     }
     return asyncio.run(actions[args.action](args))
@@ -168,6 +172,65 @@ def _server_said(server: Mapping[str, Any]) -> str:
     used = server["used_at"]
     ago = f", last used {age(used, server['now'])} ago" if used else ""
     return f"runs at port {server['port']} there{ago}"
+
+
+USE_S = 60.0
+"""Longest wait for a tunnel."""
+
+
+async def use(args: argparse.Namespace) -> int:
+    """Train on a machine from now on; or here again. Without either: which is used.
+
+    Raises:
+        HudUnreachable: Its server does not answer through the tunnel; nothing has changed.
+    """
+    machines = machines_of(args)
+    if args.off and args.name:
+        raise HudUsage("--off and a name", "give one of them")
+    if args.off:
+        guard_of(args).check("use another machine")
+        machines.use(None)
+    elif args.name:
+        guard_of(args).check("use another machine")
+        await _use(args, machines, machines.get(args.name))
+    name = machines.used()
+    if args.headless:
+        emit("used", document(machines, machines.get(name)) if name else {"name": None})
+    elif name is None:
+        print("training on this machine: hud-tui --local")
+    else:
+        print(f"training on {machines.get(name).label}: hud-tui --local")
+    return 0
+
+
+async def _use(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
+    if not machine.ready:
+        fix = f"finish its set-up: hud-tui remote add {machine.address} --name {machine.name}"
+        raise HudUsage(f"{machine.name} is not set up", fix)
+    before = machines.used()
+    machines.use(machine, find_engine(machine.engine).speaks)
+    try:
+        await up(args, machines, machine)
+    except BaseException:
+        known = machines.get(before) if before else None
+        machines.use(known, find_engine(known.engine).speaks if known else "")
+        raise
+
+
+async def up(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
+    """Wait until the tunnel to a machine that is used is up."""
+    began, report = time(), progress()
+    local_service.keep_line(paths_of(args), machine.name)
+    while True:
+        line = machines.line(machine.name)
+        if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:
+            return
+        said = line.get("why") or "connecting"
+        if time() - began > USE_S:
+            hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
+            raise HudUnreachable(f"{machine.name}: {said}", hint)
+        report(f"{machine.name}: {said}")
+        await asyncio.sleep(0.1)
 
 
 async def log(args: argparse.Namespace) -> int:

@@ -21,12 +21,10 @@ from hud_tui.errors import HudUsage
 from hud_tui.remote.facts import Facts, facts_of
 from hud_tui.remote.ssh import Address, Ssh
 from hud_tui.rl.text import one_line
+from hud_tui.service_file import KEY, LINE, REMOTES, Used, line_of, use_machine, used_machine
 from hud_tui.storage import open_or_make, read_private, read_regular, write_atomic
 
-FOLDER, MACHINE, KEY, LOG, LINE, USED = (
-    *("remotes", "machine.json", "key", "setup.log", "line.json"),
-    "used.json",
-)
+MACHINE, LOG = "machine.json", "setup.log"
 MOST_BYTES = 4_000_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -87,7 +85,7 @@ class Machines:
 
     def __init__(self, state: Path, ssh_config: Path | None = None) -> None:
         """`ssh_config`: another than the user's (HUD_TUI_SSH_CONFIG)."""
-        self.folder, self._ssh_config = state / FOLDER, ssh_config
+        self.state, self.folder, self._ssh_config = state, state / REMOTES, ssh_config
 
     def names(self) -> list[str]:
         """In the order of the alphabet."""
@@ -159,31 +157,38 @@ class Machines:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return Ssh(address, self.folder / "known_hosts", self._ssh_config)
 
+    def files(self, name: str) -> Path:
+        """Where the small files of its model are here."""
+        return self.place(name) / "models"
+
     def used(self) -> str | None:
         """The name of the machine that is used; None: this one."""
-        try:
-            name = json.loads(read_regular(self.folder / USED, 4096))["name"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return name if isinstance(name, str) and NAME.fullmatch(name) else None
+        with suppress(HudUsage):
+            used = used_machine(self.state)
+            return used.name if used is not None else None
+        return None
 
-    def use(self, name: str | None) -> None:
-        """Use a machine from now on; None: this one."""
-        if name is not None:
-            write_atomic(self.folder / USED, json.dumps({"name": name}))
-        else:
-            (self.folder / USED).unlink(missing_ok=True)
+    def use(self, machine: Machine | None, speaks: str = "") -> None:
+        """Use a machine from now on; None: this one.
+
+        Args:
+            machine: One that is set up.
+            speaks: As its engine's.
+        """
+        if machine is None:
+            use_machine(self.state, None)
+            return
+        files = str(self.files(machine.name))
+        use_machine(self.state, Used(machine.name, machine.label, machine.url, speaks, files))
 
     def line(self, name: str) -> dict[str, Any]:
         """What the process that keeps the tunnel found last; empty if it never ran."""
-        with suppress(OSError, ValueError):
-            found = json.loads(read_regular(self.place(name) / LINE, MOST_BYTES))
-            return found if isinstance(found, dict) else {}
-        return {}
+        return line_of(self.state, name)
 
     def set_line(self, name: str, found: Mapping[str, Any]) -> None:
         with suppress(OSError):
-            write_atomic(self.place(name) / LINE, json.dumps(found))
+            if self.place(name).is_dir():
+                write_atomic(self.place(name) / LINE, json.dumps(found))
 
     @contextmanager
     def alone(self, name: str, what: str = "setup") -> Iterator[None]:

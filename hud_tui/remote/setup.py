@@ -32,6 +32,7 @@ from hud_tui.remote.ssh import (
     script_failed,
 )
 from hud_tui.rl.text import clean, one_line, size
+from hud_tui.settings import model_files
 from hud_tui.storage import open_or_make, write_atomic
 
 T = TypeVar("T")
@@ -587,7 +588,7 @@ class Setup:
     async def _fetch_tokenizer(self) -> str:
         """Copy the model's small files here, so that the service here can render and read."""
         folder = (await self._direct(MODEL_FOLDER)).strip().rpartition("\n")[2]
-        place = model_files(self._machines.place(self.machine.name), self.machine.model)
+        place = model_files(self._machines.files(self.machine.name), self.machine.model)
         count = 0
         for name in TOKENIZER:
             source = quote(f"{folder}/{name}")
@@ -669,11 +670,6 @@ def weight_bytes(model: str) -> int:
     """About what a model's weights take, by the size in its name: two bytes a parameter."""
     found = _BILLIONS.search(model)
     return int(float(found[1]) * 2.2e9) if found else 2 * 10**9
-
-
-def model_files(folder: Path, model: str) -> Path:
-    """Where a machine's folder here keeps the tokenizer of a model."""
-    return folder / "models" / model.strip("/").replace("/", "--")
 
 
 def _written(name: str, text: str) -> str:

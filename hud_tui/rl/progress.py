@@ -398,6 +398,8 @@ def engine_place(model: Model | None) -> str:
     state = model.engine if model is not None else None
     if state is None or state.server is None:
         return ""
+    if state.place:
+        return f"{one_line(state.engine, 20)} @ {one_line(state.place, 60)}"
     parts = urlsplit(state.server if "//" in state.server else f"//{state.server}")
     host = parts.netloc.rpartition("@")[2]  # without user and password
     return f"{one_line(state.engine, 20)} @ {one_line(host, 40)}"

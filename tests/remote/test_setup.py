@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -259,13 +260,12 @@ async def test_a_port_that_is_taken_there(machines: Machines, far: Far) -> None:
         stopped = far.home / ".hud-tui/box/stop"
         await setup.stop()
         assert stopped.exists()
-        taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", port)
-        await setup.start()
-        await setup.run({})
+        with socket.create_server(("127.0.0.1", port)):
+            await setup.start()
+            await setup.run({})
         assert await setup.port() != port
         assert setup.machine.port == await setup.port()
         assert await answers(setup, machines) == 200
-        taken.close()
 
 
 async def test_a_server_that_dies_is_started_again(machines: Machines, far: Far) -> None:

@@ -227,6 +227,8 @@ class About:
     """How long the server keeps a checkpoint; None: until it is deleted."""
     saves_per_step: int = 0
     """Checkpoints that an optimizer step leaves on the server; 0 where there is none."""
+    place: str = ""
+    """What people call the server; empty: by its URL."""
 
 
 class Engine(Protocol):

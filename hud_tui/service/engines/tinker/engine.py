@@ -36,7 +36,7 @@ from hud_tui.service.engines.tinker.link import (
     read_pointer,
     write_pointer,
 )
-from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, load
+from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, files_of, load
 from hud_tui.settings import Options
 from hud_tui.storage import read_regular, write_atomic
 
@@ -94,6 +94,7 @@ def names(models: Mapping[str, int | None]) -> dict[str, str]:
 
 def read_config(model: str) -> dict[str, Any]:
     """A model's config.json, from its folder or the hub's cache; empty if it is in neither."""
+    model = files_of(model)
     path = Path(model) / "config.json" if Path(model).is_absolute() else cached(model)
     try:
         found = json.loads(read_regular(path, MOST_BYTES)) if path is not None else {}
@@ -173,7 +174,7 @@ class Connection:
         """The server, and how its queue and its slots are by its last word."""
         queue, slots = self._state.get("queue", "active"), self._state.get("slots", 0)
         place = self._options
-        return About("tinker", place.url, queue, slots, place.ttl_s, saves_per_step=SAVES)
+        return About("tinker", place.url, queue, slots, place.ttl_s, SAVES, place.place)
 
     async def start(self) -> None:
         """Connect; where the server is away now, go by what it offered before.

@@ -9,9 +9,11 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hud_tui.service.engines.base import NO_OPTIONS, Call, EngineError
+from hud_tui.settings import model_files
 
 # Tool calls in the text of an answer, in the two forms that chat templates ask for.
 #
@@ -162,8 +164,17 @@ class ChatTokenizer:
             raise ValueError(f"the model's chat template does not take this: {error}") from error
 
 
+def files_of(model: str) -> str:
+    """Where a model's tokenizer and config are: the folder that they were copied to from the
+    server (HUD_TUI_TINKER_FILES), else what the server calls the model."""
+    folder = os.environ.get("HUD_TUI_TINKER_FILES")
+    copied = model_files(Path(folder), model) if folder else None
+    return str(copied) if copied is not None and copied.is_dir() else model
+
+
 def load(model: str) -> ChatTokenizer:
     """A model's tokenizer; takes seconds. Raises EngineError: it cannot be read here."""
+    model = files_of(model)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:

@@ -1,0 +1,191 @@
+"""The process that keeps a tunnel: ``python -m hud_tui.remote.keeper STATE DATA NAME``.
+
+It opens the tunnel, opens it again when the line breaks, starts the server there where it does not
+run, and writes what it finds to ``line.json`` every few seconds. It ends when the machine is
+neither used nor trained on from here.
+"""
+
+import asyncio
+import os
+import sys
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.engines import find_engine
+from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.setup import Setup
+from hud_tui.remote.ssh import BACKOFF_S, Tunnel
+from hud_tui.rl.text import one_line
+from hud_tui.service_file import alive, read_ready, serving_pid, used_machine
+
+LOOK_S = 5.0
+"""Between two looks at the line and the machine."""
+ANSWER_S = 5.0
+UNWANTED_S = 10.0
+"""How long nobody may want it until it ends."""
+
+
+@dataclass
+class Line:
+    """What is known of a tunnel and of the machine at its end, as it is written to line.json."""
+
+    pid: int
+    state: str = "connecting"
+    """``connecting``, ``up``, ``silent`` (the server there does not answer) or ``broken``."""
+    why: str = "connecting"
+    since: float = 0.0
+    """Unix seconds; of the state."""
+    at: float = 0.0
+    """Unix seconds; of the last look."""
+    latency_s: float | None = None
+    """Of one call to the server and back."""
+    breaks: int = 0
+    """How often the line has broken since the process started."""
+    pulse: dict[str, Any] = field(default_factory=dict)
+    """As `Setup.pulse`."""
+
+    def become(self, state: str, why: str = "") -> None:
+        if state != self.state:
+            self.since = time()
+            self.breaks += state == "broken"
+        self.state, self.why = state, one_line(why, 400)
+
+
+class Keeper:
+    """Keeps the tunnel to one machine."""
+
+    def __init__(self, machines: Machines, data: Path, name: str) -> None:
+        """`data`: the data directory that is served by that machine."""
+        self._machines, self._data, self._name = machines, data, name
+        self.line = Line(os.getpid(), since=time())
+        self._tunnel: Tunnel | None = None
+
+    async def run(self) -> None:
+        """Until nobody wants it."""
+        with self._machines.alone(self._name, "keeper"):
+            keeping = asyncio.create_task(self._keep())
+            try:
+                await self._wanted()
+            finally:
+                keeping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await keeping
+
+    async def _wanted(self) -> None:
+        """Return once it has not been wanted for a while."""
+        until = monotonic() + UNWANTED_S
+        while monotonic() < until:
+            if wanted(self._machines, self._data, self._name):
+                until = monotonic() + UNWANTED_S
+            await asyncio.sleep(min(1.0, LOOK_S))
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            began = monotonic()
+            try:
+                why = await self._once()
+            except HudError as error:
+                why = error
+            if monotonic() - began > 2 * LOOK_S:
+                failures = 0
+            pause = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+            failures += 1
+            self.line.become("broken", why.message + (f" ({why.hint})" if why.hint else ""))
+            self._write()
+            await asyncio.sleep(pause)
+
+    async def _once(self) -> HudError:
+        """One life of the tunnel; why it ended."""
+        machine = self._machines.get(self._name)
+        setup = Setup(self._machines, machine, patience_s=0)
+        try:
+            await setup.start()
+            port = await setup.port()
+            tunnel = Tunnel(self._machines.ssh(machine), machine.local_port, port)
+            going = asyncio.create_task(tunnel.run())
+            try:
+                return await self._watch(going, setup, machine, port)
+            finally:
+                tunnel.close()
+                await going
+        finally:
+            await setup.aclose()
+
+    async def _watch(
+        self, going: "asyncio.Task[HudError]", setup: Setup, machine: Machine, port: int
+    ) -> HudError:
+        """Look at the line while it lasts; why it ended."""
+        url = machine.url + find_engine(machine.engine).health
+        quick = 0.1  # until it is up for the first time
+        while True:
+            await asyncio.wait([going], timeout=quick if quick < LOOK_S else LOOK_S)
+            probe = asyncio.ensure_future(asyncio.to_thread(answers, url))
+            await asyncio.wait([going, probe], return_when=asyncio.FIRST_COMPLETED)
+            if going.done():
+                probe.cancel()
+                return going.result()
+            latency = probe.result()
+            if latency is None and quick < LOOK_S:
+                quick *= 1.5
+                continue
+            quick = LOOK_S
+            self.line.latency_s = latency
+            self.line.pulse = await setup.pulse()
+            if latency is None:
+                self.line.become("silent", "the server there does not answer yet")
+            else:
+                self.line.become("up")
+            self._write()
+            if not self.line.pulse["running"]:
+                await setup.start()
+            if self.line.pulse["port"] not in (port, None):
+                return HudUsage("the server there has another port now")
+
+    def _write(self) -> None:
+        self.line.at = time()
+        self._machines.set_line(self._name, vars(self.line))
+
+
+def answers(url: str) -> float | None:
+    """Seconds until a server answers a GET, whatever it says; None if it does not."""
+    began = monotonic()
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_S):
+            return monotonic() - began
+    except urllib.error.HTTPError as error:
+        error.close()
+        return monotonic() - began
+    except (OSError, ValueError):
+        return None
+
+
+def wanted(machines: Machines, data: Path, name: str) -> bool:
+    """Whether a machine is used, or a service here trains on it."""
+    if name not in machines.names():
+        return False
+    with suppress(HudUsage):
+        used = used_machine(machines.state)
+        if used is not None and used.name == name:
+            return True
+        ready = read_ready(data / "service.json")
+        return ready is not None and alive(ready.pid) and serving_pid(data) == ready.pid
+    return False
+
+
+def main() -> None:
+    state, data, name = sys.argv[1:]
+    config = os.environ.get("HUD_TUI_SSH_CONFIG")
+    machines = Machines(Path(state), Path(config).expanduser() if config else None)
+    with suppress(HudUsage):  # another one keeps it
+        asyncio.run(Keeper(machines, Path(data), name).run())
+
+
+if __name__ == "__main__":
+    main()
