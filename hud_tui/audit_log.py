@@ -26,6 +26,22 @@ LINE_MOST = 20_000
 
 
 @dataclass(frozen=True)
+class TaskSource:
+    """Where the tasks of a request came from, so that a command can name them again."""
+
+    place: str = ""
+    """The file, directory or taskset; empty if unknown."""
+    digest: str = ""
+    """Of the tasks that were sent, see `hud_tui.rl.tasks.task.rows_digest`."""
+    left_out: tuple[str, ...] = ()
+    """Slugs of its tasks that were not sent."""
+
+
+UNNAMED = TaskSource()
+"""Of tasks that came from nowhere that can be named."""
+
+
+@dataclass(frozen=True)
 class Change:
     """The intended change of a request, given by its caller."""
 
@@ -41,10 +57,10 @@ class Change:
     """New value, if known before the answer."""
     made: str = ""
     """Field of the answer with the new value, e.g. ``job_id``."""
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
     """Fields of the body that are not logged: large, or possibly secret."""
-    source: str = ""
-    """The file, directory or taskset that omitted tasks came from."""
+    source: TaskSource = UNNAMED
+    """What omitted tasks came from."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +79,8 @@ class AuditEntry:
     after: str = ""
     outcome: str = "unknown"
     """``done``, ``refused`` (not done) or ``unknown`` (no answer)."""
-    said: str = ""
-    """Message of the service if it was not done."""
+    message: str = ""
+    """Of the service, if it was not done."""
     service: str = ""
     """E.g. ``HUD local``."""
     local: bool = False
@@ -74,9 +90,14 @@ class AuditEntry:
     url: str = ""
     body: str = ""
     """The JSON body without omitted fields."""
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """Fields of the body that are not logged."""
     source: str = ""
-    """What omitted tasks came from."""
+    """The file, directory or taskset that omitted tasks came from."""
+    digest: str = ""
+    """Of the tasks that were sent."""
+    left_out: tuple[str, ...] = ()
+    """Slugs of tasks of the source that were not sent."""
     request_id: str = ""
     """The service's request id, if any."""
     key: str = ""
@@ -120,7 +141,7 @@ def matching(log: Sequence[AuditEntry], text: str) -> list[AuditEntry]:
 
 def _said(one: AuditEntry) -> str:
     parts = (one.verb, one.name, one.model, one.subject, one.before, one.after)
-    more = (one.outcome, one.said, one.service, one.by, one.request_id)
+    more = (one.outcome, one.message, one.service, one.by, one.request_id)
     return " ".join((*parts, *more)).casefold()
 
 
@@ -135,18 +156,22 @@ def _read(line: str) -> AuditEntry | None:
         return None
 
 
+LISTS = ("omitted", "left_out")
+
+
 def _typed(row: Mapping[str, Any]) -> AuditEntry:
     """Parse a row. Raises ValueError, TypeError or KeyError."""
     at = float(row["at"])
     if not isfinite(at) or not isinstance(row["verb"], str):
         raise ValueError("not a time, or no verb")
-    texts = {
+    texts: dict[str, Any] = {
         field.name: str(row[field.name])
         for field in fields(AuditEntry)
-        if field.name not in ("at", "local", "left_out") and row.get(field.name) is not None
+        if field.name not in ("at", "local", *LISTS) and row.get(field.name) is not None
     }
-    left_out = tuple(str(name) for name in row.get("left_out") or ())
-    return AuditEntry(at=at, local=bool(row.get("local")), left_out=left_out, **texts)
+    lists = {name: tuple(str(one) for one in row.get(name) or ()) for name in LISTS}
+    entry = AuditEntry(at=at, local=bool(row.get("local")), **texts)
+    return replace(entry, omitted=lists["omitted"], left_out=lists["left_out"])
 
 
 def change_text(one: AuditEntry) -> str:
@@ -233,7 +258,7 @@ class CommandLog:
             os.close(descriptor)
 
 
-# Commands that repeat an entry: with the ``hud`` CLI, with curl, and in Python.
+# Commands that repeat an entry: of hud-tui, of the ``hud`` CLI, with curl, and in Python.
 #
 # They are pasted into a shell, so every value is quoted with shlex or is an ASCII literal of
 # Python. They never contain the key.
@@ -241,16 +266,20 @@ class CommandLog:
 
 HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
 KEY = '"Authorization: Bearer $HUD_API_KEY"'
-CLI = frozenset({"fork", "set head", "cancel"})
-"""Verbs that the ``hud`` CLI has too."""
+
+
+def as_hud_tui(one: AuditEntry) -> str:
+    """The ``hud-tui`` command that does the same; empty where there is none."""
+    words = _hud_tui(one)
+    start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
+    return join([*start, *words]) if words else ""
 
 
 def as_hud(one: AuditEntry) -> str:
-    """The command of the ``hud`` CLI that does the same, else that of ``hud-tui``; empty where
-    neither has one."""
+    """The command of the ``hud`` CLI that does the same; empty where there is none."""
     command = _hud(one)
     if not command:
-        return _hud_tui(one)
+        return ""
     origin = _origin(one.url)
     home = "" if origin in HUD_ORIGINS else f"HUD_API_URL={quote(origin)} "
     return home + join(command)
@@ -260,9 +289,9 @@ def as_curl(one: AuditEntry) -> str:
     """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``."""
     parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
     line = " ".join(parts)
-    if not one.left_out:
+    if not one.omitted:
         return line
-    note = f"body.json: {one.body or '{}'} and {', '.join(one.left_out)}"
+    note = f"body.json: {one.body or '{}'} and {', '.join(one.omitted)}"
     return f": {quote(note)}\n{line}"
 
 
@@ -336,17 +365,37 @@ def _hud(one: AuditEntry) -> list[str]:
     return []
 
 
-def _hud_tui(one: AuditEntry) -> str:
-    """The ``hud-tui`` command, if there is one."""
-    start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
-    if one.verb == "resume":
-        return join([*start, "jobs", "--resume", "-y", *_place(one.subject)])
-    if one.verb == "evaluate":
-        return join([*start, "eval", *_evaluated(one)])
-    if one.verb != "submit":
-        return ""
+def _hud_tui(one: AuditEntry) -> list[str]:
+    """The words of the ``hud-tui`` command."""
+    match one.verb:
+        case "fork":
+            start = one.sent.get("checkpoint_id")
+            at = [] if start is None else [f"--checkpoint={start}"]
+            return ["fork", f"--name={one.subject}", *at, "-y", *_place(one.model)]
+        case "set head":
+            return ["head", f"--set={one.after}", "-y", *_place(one.model)]
+        case "submit" if one.source:
+            return ["run", *_submitted(one), "-y", *_place(one.source)]
+        case "cancel":
+            return ["jobs", "--cancel", "-y", *_place(one.subject)]
+        case "resume":
+            return ["jobs", "--resume", "-y", *_place(one.subject)]
+        case "rename":
+            return ["runs", f"--name={one.after}", "-y", *_place(one.subject)]
+        case "evaluate":
+            return ["eval", *_evaluated(one)]
+    return []
+
+
+def _tasks(one: AuditEntry) -> list[str]:
+    """The flags that say which tasks of the source were meant, and as which they were sent."""
+    left_out = [f"--leave-out={slug}" for slug in one.left_out]
+    return [*left_out, *([f"--digest={one.digest}"] if one.digest else [])]
+
+
+def _submitted(one: AuditEntry) -> list[str]:
     flags = [_flag(name, value) for name, value in _parameters(one)]
-    return f"{join([*start, 'run'])} SOURCE {join([f'--model={one.model}', *flags, '-y'])}"
+    return [f"--model={one.model}", *flags, *_tasks(one)]
 
 
 FLAGS = (
@@ -370,7 +419,7 @@ def _evaluated(one: AuditEntry) -> list[str]:
     if isinstance(given, dict):
         wanted |= {name: given.get(name) for name in EVAL_FLAGS}
     flags = [_flag(name, value) for name, value in wanted.items() if value is not None]
-    return [*flags, *(_place(one.source) if one.source else ())]
+    return [*flags, *(_tasks(one) + _place(one.source) if one.source else ())]
 
 
 def _flag(name: str, value: object) -> str:
@@ -396,7 +445,7 @@ def _place(word: str) -> list[str]:
 
 
 def _data(one: AuditEntry) -> list[str]:
-    if one.left_out:
+    if one.omitted:
         return [JSON, "--data", "@body.json"]
     return [JSON, "--data-raw", quote(one.body)] if one.body else []
 
@@ -411,9 +460,9 @@ def _origin(url: str) -> str:
 
 def document(one: AuditEntry) -> dict[str, object]:
     """The entry as a JSON document."""
-    again = {"hud": as_hud(one), "curl": as_curl(one), "python": as_python(one)}
+    forms = {"hud_tui": as_hud_tui, "hud": as_hud, "curl": as_curl, "python": as_python}
     return {
         **{name: value for name, value in vars(one).items() if name != "body"},
         "body": json.loads(one.body) if one.sent else one.body,
-        "again": again,
+        "commands": {name: form(one) for name, form in forms.items()},
     }

@@ -166,6 +166,20 @@ class HudBadTasks(HudUsage):
         self.problems = tuple(problems)
 
 
+class HudTasksChanged(HudUsage):
+    """The tasks are not those that were meant; nothing was sent."""
+
+    kind = "tasks_changed"
+
+    def __init__(self, source: str, found: str, wanted: str) -> None:
+        """`source`: the file, directory or taskset; `found`, `wanted`: digests of its tasks."""
+        hint = (
+            f"restore {source} as it was, or leave out --digest {wanted} to use its tasks as they"
+            f" are now (--digest {found})"
+        )
+        super().__init__(f"the tasks of {source} have digest {found}, not {wanted}", hint)
+
+
 class HudAmbiguous(HudUsage):
     """A name matches several items; the hint lists them."""
 

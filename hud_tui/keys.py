@@ -365,8 +365,8 @@ OVERLAYS = (
 )
 LOG = (
     Action("log", "open", "enter", "details", "The whole entry, as JSON."),
-    Action("log", "copy", "y", "copy as hud", "Copy the hud command that does the same."),
-    Action("log", "copy_as", "Y", "copy as", "Copy it as curl, or as a Python program."),
+    Action("log", "copy", "y", "copy command", "Copy the hud-tui command that does the same."),
+    Action("log", "copy_as", "Y", "copy as", "Copy it for hud, as curl, or as a Python program."),
     Action("log", "filter", "slash", "filter", "Show only the entries with these words."),
     Action("log", "refresh", "r", "refresh", "Read the log again.", False),
     Action("log", "leave", "escape,q", "back", "Out of the filter; back to the view."),

@@ -10,13 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.output import emit, plain, tell
 from hud_tui.cli.parser import flag
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
-from hud_tui.client.preflight import load_source, place_of
+from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.errors import HudError, HudGate, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import (
@@ -121,13 +122,16 @@ class _Command:
             name = flag(str(first["loc"][0]))
             raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
 
-    async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None, str | None]:
+    async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
         """The rows of SOURCE, what it is called and where it is; None for those of the model's
         latest run."""
         if self._args.source is None:
-            return None, None, None
-        tasks, origin = await load_source(self._client, self._args.source)
-        return [task.row() for task in tasks], str(origin["name"]), place_of(origin)
+            if self._args.digest is not None:
+                raise HudUsage("--digest is of the tasks of SOURCE, which is not given")
+            return None, None, TaskSource()
+        everything, origin = await load_source(self._client, self._args.source)
+        tasks, source = choose_tasks(everything, origin, (), self._args.digest)
+        return [task.row() for task in tasks], str(origin["name"]), source
 
     async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
         """What --fail-if-worse-than names, with its rewards by task; None if it is not given.

@@ -429,7 +429,7 @@ def log(args: argparse.Namespace) -> int:
     found = matching(kept, args.text or "")
     shown = found[-args.limit :]
     if args.headless:
-        facts = {"total": len(found), "left_out": len(found) - len(shown), "unreadable": bad}
+        facts = {"total": len(found), "omitted": len(found) - len(shown), "unreadable": bad}
         emit(LOG_KIND, {"entries": [document(one) for one in shown], **facts})
         return 0
     for one in shown:
@@ -444,4 +444,4 @@ def log(args: argparse.Namespace) -> int:
 def _line(one: AuditEntry) -> str:
     when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
     what = f"{when}  {one.outcome:<8}{one.verb:<11}{one.name or one.model[:8]}  {change_text(one)}"
-    return one_line(f"{what}  {one.said}".rstrip(), 400)
+    return one_line(f"{what}  {one.message}".rstrip(), 400)

@@ -195,9 +195,25 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
     """Fork a model and print the new one."""
     require_consent(args, client)
     source = await client.model(args.source)
-    await confirm(args, f"fork {source.model_name} as {args.name}?")
-    emit("model", {"model": await client.fork(source.id, args.name)})
+    start = await _start(client, source, args.checkpoint)
+    at = "" if start is None else f" at {label(start)}"
+    await confirm(args, f"fork {source.model_name}{at} as {args.name}?")
+    model = await client.fork(source.id, args.name, None if start is None else start.id)
+    emit("model", {"model": model})
     return 0
+
+
+async def _start(client: HudClient, source: Model, wanted: str | None) -> Checkpoint | None:
+    """The checkpoint that a fork starts at; None for the head.
+
+    Raises:
+        HudUsage: No such checkpoint; or the service forks at the head only.
+    """
+    if wanted is None:
+        return None
+    if source.training_defaults is None:  # it is not the embedded service
+        raise HudUsage("HUD forks a model at its head", "set the head first, then fork")
+    return find_checkpoint(wanted, await client.checkpoints(source.id))
 
 
 # ``protect``: models whose changes need their name typed.

@@ -176,9 +176,11 @@ def _models(add: Add) -> None:
 
 def _fork(add: Add) -> None:
     example = "--headless --local fork tiny/arith-0.2M --name arith-rl -y"
-    parser = add("fork a model from another model's head", example)
+    parser = add("fork a model from another model's head, or from a checkpoint", example)
     parser.add_argument("source", metavar="SOURCE", help="the model to start from")
     parser.add_argument("--name", required=True, help="name of the new model")
+    about = "start here instead of at its head: by id or name (embedded service)"
+    parser.add_argument("--checkpoint", metavar="ID", help=about)
     consent(parser)
 
 
@@ -410,6 +412,9 @@ def _run(add: Add) -> None:
     parser.add_argument("--max-tokens", type=whole, metavar="N", help="of one answer")
     parser.add_argument("--seed", type=whole, metavar="N")
     _evaluated(parser)
+    about = "do not use this task of SOURCE; may be given again"
+    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
+    _digest(parser)
     about = "of a sweep (comma-separated values): concurrent runs, each on its own fork; 2"
     parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
     about = "check, and say what would be sent and what it costs; send nothing"
@@ -424,6 +429,11 @@ def _run(add: Add) -> None:
         "of the followed run; may be given twice",
     )
     consent(parser)
+
+
+def _digest(parser: Parser) -> None:
+    about = "refuse if the tasks have changed: their digest, as the command log has it"
+    parser.add_argument("--digest", metavar="HEX", help=about)
 
 
 def _train(add: Add) -> None:
@@ -568,6 +578,7 @@ def _eval(add: Add) -> None:
     parser.add_argument("--seed", type=whole_number, metavar="N", help=about)
     about = "the reward from which on a rollout counts as solved; 1"
     parser.add_argument("--solved-at", type=finite_number, metavar="X", help=about)
+    _digest(parser)
     about = "exit code 6 where the mean reward is less"
     parser.add_argument("--fail-under", type=finite_number, metavar="X", help=about)
     about = (

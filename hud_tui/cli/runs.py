@@ -7,19 +7,20 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from time import time
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import Change
+from hud_tui.audit_log import Change, TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.output import ask, confirm, emit, require_consent, tell, thresholds
 from hud_tui.cli.parser import flag, parameters, swept
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
-from hud_tui.client.preflight import load_source
+from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
@@ -50,7 +51,7 @@ from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Asked, Progress, check_signal, document
-from hud_tui.rl.tasks.task import Task, digest, form_of
+from hud_tui.rl.tasks.task import Task, form_of, rows_digest
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
@@ -169,7 +170,8 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     several = swept(args)
     asked = _largest(args, several) if several else _parameters(args)
     printer = None if several else _alarm_printer(args)
-    tasks, origin = await load_source(client, args.source)
+    everything, origin = await load_source(client, args.source)
+    tasks, source = choose_tasks(everything, origin, args.leave_out, args.digest)
     model = await choose_model(client, args)
     if not args.dry_run:
         verb = "fork" if several else "submit"
@@ -179,8 +181,10 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code
+    if several and args.leave_out:
+        raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
     if several:
-        return await begin(client, args, model, tasks, origin["name"])
+        return await begin(client, args, model, tasks, source, origin["name"])
     if not args.yes or args.dry_run:
         say_what_is_sent(model, tasks, origin, asked, findings)
     if args.dry_run:
@@ -193,8 +197,9 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         config=JobConfig(parameters=asked),
     )
     if printer is not None:
-        return await Follower(client, model, printer).run(lambda: submit(client, body))
-    submission = await submit(client, body)
+        once = partial(submit, client, body, source)
+        return await Follower(client, model, printer).run(once)
+    submission = await submit(client, body, source)
     _say_if_found(submission)
     flags = "--headless --local" if client.settings.local else "--headless"
     watch = f"hud-tui {flags} status {submission.job_id}"
@@ -366,6 +371,7 @@ async def begin(
     args: argparse.Namespace,
     model: Model,
     tasks: Sequence[Task],
+    source: TaskSource,
     name: str,
 ) -> int:
     """Say what a sweep costs, then fork and submit; returns the exit code.
@@ -375,6 +381,7 @@ async def begin(
         args: The command line, with several values of some parameters.
         model: What the forks are made from.
         tasks: That were checked.
+        source: What they came from.
         name: What they are called.
     """
     files = SweepFiles(paths_of(args).state)
@@ -382,7 +389,7 @@ async def begin(
         client,
         files,
         model,
-        (args.source, tasks),
+        (source.place, tasks),
         parameters(args),
         swept(args),
         _at_once(args) or AT_ONCE,
@@ -497,8 +504,10 @@ async def _resume(
     client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
 ) -> int:
     tasks, _ = await load_source(client, found.source)
-    if digest([task.row() for task in tasks]) != found.digest:
-        what = f"{one_line(found.source, 200)} has other tasks than when {found.name} was started"
+    now = rows_digest([task.row() for task in tasks])
+    if now != found.digest:
+        where, was = one_line(found.source, 200), f"digest {now}, not {found.digest}"
+        what = f"{where} has other tasks than when {found.name} was started: {was}"
         raise HudUsage(what, "put them back, or start another sweep")
     going = revived(await refreshed(client, found))
     at_once = _at_once(args)

@@ -15,7 +15,7 @@ from uuid import UUID
 import httpx
 from pydantic import ValidationError
 
-from hud_tui.audit_log import AuditEntry, Change
+from hud_tui.audit_log import UNNAMED, AuditEntry, Change, TaskSource
 from hud_tui.client.guard import Guard, untold
 from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Lookup, malformed
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
@@ -476,7 +476,7 @@ class TrainingCalls(Calls):
     ) -> ForwardBackwardResult:
         """Accumulate a batch's gradients for the next optim_step."""
         url = self.rl("/v1/models/{}/train/forward-backward", model_id)
-        change = Change("forward-backward", model_id, left_out=("inputs",))
+        change = Change("forward-backward", model_id, omitted=("inputs",))
         write = self.wire.write
         headers = _keyed(key, run)
         return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, headers)
@@ -491,7 +491,7 @@ class TrainingCalls(Calls):
     ) -> ForwardBackwardResult:
         """Accumulate gradients from −dC/dlogprob for the batch of a `forward`."""
         url = self.rl("/v1/models/{}/train/backward", model_id)
-        change = Change("backward", model_id, left_out=("weights",))
+        change = Change("backward", model_id, omitted=("weights",))
         write = self.wire.write
         return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
 
@@ -538,14 +538,19 @@ class TrainingCalls(Calls):
         url = self.rl("/v1/training/jobs/{}/drive/evaluations", job_id)
         return await self.wire.write("POST", url, EvaluationJob, None, body)
 
-    async def submit(self, body: SubmitJob) -> SubmittedJob:
+    async def submit(self, body: SubmitJob, source: TaskSource = UNNAMED) -> SubmittedJob:
         """Start a managed run.
+
+        Args:
+            body: The request.
+            source: What its tasks came from, for the command log.
 
         Raises:
             HudUnclear: The outcome is unknown; see `job_status` of the model.
         """
         url = self.rl("/v1/training/jobs")
-        change = Change("submit", body.model_id, made="job_id", left_out=("dataset",))
+        omitted = ("dataset",)
+        change = Change("submit", body.model_id, made="job_id", omitted=omitted, source=source)
         settle = self.rl("/v1/models/{}/train/calls/", body.model_id) + "{}/settle"
         lookup = Lookup[SubmittedJob](settle)
         write = self.wire.write
@@ -710,7 +715,7 @@ class JobCalls(TrainingCalls):
             HudRefused: 404 or 422: the model, the environment, the scenario or its args.
         """
         url = self.api("/v2/rollouts/submit")
-        change = Change("rollout", subject=body.job_id, made="trace_id", left_out=ROLLOUT)
+        change = Change("rollout", subject=body.job_id, made="trace_id", omitted=ROLLOUT)
 
         async def look() -> SubmittedRollout | None:
             try:
@@ -781,7 +786,7 @@ class TasksetCalls(Calls):
     async def upload(self, body: UploadTasks) -> UploadResult:
         """Create a taskset, or add and change rows of one. Sent once."""
         name = body.taskset_name or body.taskset_id or ""
-        change = Change("upload", subject=name, made="taskset_id", left_out=("tasks",))
+        change = Change("upload", subject=name, made="taskset_id", omitted=("tasks",))
         hint = "upload them again: existing rows are not changed"
         lookup = Lookup[UploadResult](hint=hint)
         url = self.api("/v2/tasks/upload")

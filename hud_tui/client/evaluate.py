@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
-from hud_tui.audit_log import Change
+from hud_tui.audit_log import UNNAMED, Change, TaskSource
 from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
@@ -144,7 +144,7 @@ class Evaluations:
         model: Model,
         body: SubmitEvaluation,
         called: str | None = None,
-        source: str | None = None,
+        source: TaskSource = UNNAMED,
     ) -> EvaluationJob:
         """Ask for an evaluation, once. Where it is made from here, nothing happens until it is
         followed.
@@ -153,7 +153,7 @@ class Evaluations:
             model: Whose weights.
             body: Which of them, on which tasks.
             called: The checkpoint's name.
-            source: The file, directory or taskset that the tasks came from.
+            source: What its tasks came from, for the command log.
 
         Raises:
             HudUsage: The service makes none, and these tasks cannot be rolled out from here.
@@ -165,14 +165,14 @@ class Evaluations:
         url = client.rl("/v1/models/{}/evaluations", model.id)
         settle = client.rl("/v1/models/{}/train/calls/", model.id) + "{}/settle"
         before = body.checkpoint_id or ""
-        left_out = () if body.tasks is None else ("tasks",)
+        omitted = () if body.tasks is None else ("tasks",)
         change = Change(
             "evaluate",
             model.id,
             before=before,
             made="id",
-            left_out=left_out,
-            source=source or "",
+            omitted=omitted,
+            source=source,
         )
         lookup = Lookup[EvaluationJob](settle, hint="look at hud-tui eval --list before you repeat")
         write = client.wire.write

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from urllib.parse import urlsplit, urlunsplit
 
-from hud_tui.audit_log import AuditEntry, Change
+from hud_tui.audit_log import AuditEntry, Change, TaskSource
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear, HudUsage
 from hud_tui.rl.text import one_line
@@ -160,6 +160,8 @@ class Guard:
 BODY_MOST = 4000
 """Maximum length of a logged body."""
 TEXT_MOST = 300
+PLACE_MOST, SLUGS_MOST = 4096, 6000
+"""Characters of a path, and of the slugs of all tasks that were left out."""
 
 
 def untold(written: AuditEntry) -> None:
@@ -184,7 +186,7 @@ class Writing:
 
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> AuditEntry:
         """The log entry before it is sent."""
-        kept, left_out = _kept(body, change.left_out)
+        kept, omitted = _kept(body, change.omitted)
         clean = self._clean
         return AuditEntry(
             at=time(),
@@ -199,21 +201,23 @@ class Writing:
             method=method,
             url=self.without_key(_without_user(url)),
             body=self.without_key(kept),
-            left_out=left_out,
-            source=clean(change.source),
+            omitted=omitted,
+            source=self.without_key(one_line(change.source.place, PLACE_MOST)),
+            digest=change.source.digest,
+            left_out=self._slugs(change.source),
             key=key,
         )
 
     def failed(self, written: AuditEntry, error: BaseException) -> None:
         """Report a refused write, or one with an unknown outcome."""
-        said, request_id = type(error).__name__, ""
+        message, request_id = type(error).__name__, ""
         if isinstance(error, HudError):
-            said, request_id = error.message, error.request_id
+            message, request_id = error.message, error.request_id
         outcome = "unknown"
         if isinstance(error, HudError) and not isinstance(error, HudUnclear):
             outcome = "refused"
-        said, request_id = self._clean(said), self._clean(request_id)
-        self.observe(replace(written, outcome=outcome, said=said, request_id=request_id))
+        message, request_id = self._clean(message), self._clean(request_id)
+        self.observe(replace(written, outcome=outcome, message=message, request_id=request_id))
 
     def done(self, written: AuditEntry, answer: object, made: str, request_id: str) -> None:
         """Report a completed write."""
@@ -221,14 +225,20 @@ class Writing:
         after, request_id = self._clean(after), self._clean(request_id)
         self.observe(replace(written, outcome="done", after=after, request_id=request_id))
 
+    def _slugs(self, source: TaskSource) -> tuple[str, ...]:
+        """The tasks that were left out; none where they are too many for a line: the digest then
+        tells a command that its tasks are others."""
+        slugs = tuple(self.without_key(slug) for slug in source.left_out)
+        return slugs if sum(map(len, slugs)) <= SLUGS_MOST else ()
+
     def _clean(self, text: str) -> str:
         return self.without_key(one_line(text, TEXT_MOST))
 
 
-def _kept(body: bytes, left_out: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _kept(body: bytes, omitted: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The body without omitted fields, and their names; empty if it is too long."""
     found = json.loads(body)
-    gone = tuple(name for name in left_out if name in found)
+    gone = tuple(name for name in omitted if name in found)
     kept = json.dumps({name: value for name, value in found.items() if name not in gone})
     if len(kept) > BODY_MOST:
         return "", ("all of it",)

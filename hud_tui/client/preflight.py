@@ -9,12 +9,14 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
+from hud_tui.audit_log import TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import (
     HudBadTasks,
     HudError,
     HudNotFound,
     HudRefused,
+    HudTasksChanged,
     HudUnauthorized,
     HudUsage,
     Problem,
@@ -42,7 +44,7 @@ from hud_tui.rl.tasks.checks import (
     missing_environment,
 )
 from hud_tui.rl.tasks.formats import MAX_BYTES, read_rows, try_file
-from hud_tui.rl.tasks.task import Task, form_of, places
+from hud_tui.rl.tasks.task import Task, form_of, places, rows_digest
 from hud_tui.rl.text import one_line
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
@@ -185,6 +187,39 @@ def place_of(origin: Mapping[str, Any]) -> str:
     return (
         source if origin["loaded_from"] == "taskset" else str(Path(expanduser(source)).absolute())
     )
+
+
+def choose_tasks(
+    tasks: Sequence[Task],
+    origin: Mapping[str, Any],
+    left_out: Sequence[str] = (),
+    wanted: str | None = None,
+) -> tuple[list[Task], TaskSource]:
+    """The tasks of a source that are meant, and how they are named again.
+
+    Args:
+        tasks: All of the source's.
+        origin: Of the source, as `load_source` gives it.
+        left_out: Slugs of those that are not meant.
+        wanted: The digest that the others have to have; None for any.
+
+    Raises:
+        HudUsage: It has no task with such a slug, or none is left.
+        HudTasksChanged: They have another digest.
+    """
+    slugs = {task.slug for task in tasks}
+    source = one_line(origin["source"], 300)
+    for slug in left_out:
+        if slug not in slugs:
+            hint = close_names(slug, slugs)
+            raise HudUsage(f"--leave-out {one_line(slug)}: no such task in {source}", hint)
+    chosen = [task for task in tasks if task.slug not in left_out]
+    if not chosen:
+        raise HudUsage(f"--leave-out: no task of {source} is left")
+    found = rows_digest([task.row() for task in chosen])
+    if wanted is not None and found != wanted.strip().casefold():
+        raise HudTasksChanged(source, found, one_line(wanted, 60))
+    return chosen, TaskSource(place_of(origin), found, tuple(left_out))
 
 
 def path_of(source: str) -> Path | None:

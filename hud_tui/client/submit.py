@@ -21,13 +21,14 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
+from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
-from hud_tui.rl.tasks.task import Task, digest
+from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import one_line
 from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, read_regular
@@ -56,8 +57,13 @@ class Submission:
         return before is not None and (before.id, before.created_at) == (job.id, job.created_at)
 
 
-async def submit(client: HudClient, body: SubmitJob) -> Submission:
+async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAMED) -> Submission:
     """Submit once. If the answer is lost, look for a new run of the model.
+
+    Args:
+        client: Of the service.
+        body: The request.
+        source: What its tasks came from, for the command log.
 
     Raises:
         HudError: Refused, or lost and no new run was found.
@@ -65,7 +71,7 @@ async def submit(client: HudClient, body: SubmitJob) -> Submission:
     before = await client.known_job(body.model_id)
     body = _filled(body)
     try:
-        return Submission((await client.submit(body)).job_id, before=before)
+        return Submission((await client.submit(body, source)).job_id, before=before)
     except HudUnclear as error:
         failure = error
     after = await _look(client, body.model_id, Submission("", before=before), failure)
@@ -237,7 +243,7 @@ async def plan_sweep(
         model=model.model_name,
         checkpoint_id=start,
         source=source,
-        digest=digest([task.row() for task in rows]),
+        digest=rows_digest([task.row() for task in rows]),
         parameters=given,
         at_once=at_once,
         members=members_of(name, swept),
@@ -349,7 +355,8 @@ class SweepDriver:
         self._set(place, status=SUBMITTING)
         job_id = found.id if found is not None and found.id else None
         if job_id is None:
-            job_id = (await submit(self._client, self._body(member))).job_id
+            source = TaskSource(self.sweep.source, rows_digest(self._rows))
+            job_id = (await submit(self._client, self._body(member), source)).job_id
         self._set(place, job_id=job_id, status="queued", error="")
 
     def _body(self, member: Member) -> SubmitJob:

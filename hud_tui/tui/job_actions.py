@@ -14,7 +14,8 @@ from textual.events import Key
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from hud_tui.client.preflight import load_source, place_of
+from hud_tui.audit_log import UNNAMED
+from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
@@ -162,6 +163,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self.session, self.model, self.offered = session, model, choices
         self._usual: _Tasks | None = None
         self._typed: _Tasks | None = None
+        self._source = UNNAMED
+        """What those tasks came from."""
         """What was read of the source that is typed."""
         self._begun: list[EvaluationJob] = []
         last = asked_for(session.run.evaluations.values())
@@ -305,11 +308,11 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if not typed:
             raise HudUsage(NO_TASKS)
         self.complain("reading the tasks …")
-        tasks, origin = await load_source(self.session.client, typed)
+        everything, origin = await load_source(self.session.client, typed)
+        tasks, self._source = choose_tasks(everything, origin)
         held = sum(task.heldout for task in tasks)
         known = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
         self._typed = _Tasks(known, [task.row() for task in tasks], typed)
-        self._place = place_of(origin)
         self._offer_splits()
 
     async def _submit(
@@ -324,8 +327,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
                 "parameters": asked,
             }
         )
-        place = None if tasks.rows is None else self._place
-        return await self.session.evaluations.submit(self.model, body, label(checkpoint), place)
+        source = UNNAMED if tasks.rows is None else self._source
+        return await self.session.evaluations.submit(self.model, body, label(checkpoint), source)
 
 
 async def ask_evaluation(

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from rich.text import Text
 from textual.content import Content
 
+from hud_tui.audit_log import TaskSource
+from hud_tui.client.preflight import place_of
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.evaluation import size
@@ -25,7 +27,7 @@ from hud_tui.rl.progress import (
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
-from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.tui.screens.base import duration
 from hud_tui.tui.widgets.form import worst
@@ -231,6 +233,14 @@ class Draft:
     def chosen(self) -> tuple[Task, ...]:
         """The tasks that are submitted: those that are not left out."""
         return self.trial.chosen(self.tasks)
+
+    @property
+    def task_source(self) -> TaskSource:
+        """How the tasks that are submitted are named in the command log."""
+        kind = "taskset" if self.taskset_id else "file"
+        place = place_of({"source": self.source or "", "loaded_from": kind})
+        out = tuple(task.slug for task in self.tasks if task.slug in self.trial.left_out)
+        return TaskSource(place, rows_digest([task.row() for task in self.chosen]), out)
 
     @property
     def found_in_all(self) -> tuple[Finding, ...]:

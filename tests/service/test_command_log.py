@@ -1,26 +1,35 @@
 """The command log over the real service: what is written down, and that it does the same again."""
 
 import asyncio
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_python
+from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_hud_tui, as_python
 from hud_tui.cli.main import main
+from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, HudUnreachable
 from hud_tui.service.service import Service
 from hud_tui.wire_training import Chat
-from tests.conftest import Served
+from tests.conftest import Served, caller, ended, submit, until
 from tests.service.clients import KEY, answered, fork_of, in_process, run_of
-from tests.service.headless import Command, commands
+from tests.service.headless import Command, Result, commands
 from tests.service.test_headless_commands import forked
+from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
+from tests.tui.conftest import Net, settings_of
 
 
 @pytest.fixture
@@ -48,11 +57,11 @@ async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -
     made, refused, submitted, cancelled = log
     assert (made.after, made.subject) == (model.id, "arith rl")
     assert made.sent["name"] == "arith rl"
-    assert "409" in refused.said
+    assert "409" in refused.message
     assert refused.after == ""
     assert (submitted.model, submitted.name) == (model.id, model.model_name)
     assert submitted.after == job.job_id
-    assert submitted.left_out == ("dataset",)
+    assert submitted.omitted == ("dataset",)
     assert submitted.sent["config"]["parameters"]["steps"] == 1
     assert cancelled.subject == job.job_id
     assert len({one.key for one in log}) == 4
@@ -116,7 +125,7 @@ async def test_a_url_with_a_user_is_kept_without() -> None:
 async def test_headless_commands_are_written_down_and_told(hud: Command, tmp_path: Path) -> None:
     empty = await hud("log")
     assert (empty.code, empty.kind) == (0, "log")
-    assert empty.data == {"entries": [], "total": 0, "left_out": 0, "unreadable": 0}
+    assert empty.data == {"entries": [], "total": 0, "omitted": 0, "unreadable": 0}
     model = await forked(hud)
     await hud("fork", "arith-rl", "--name", "arith-rl", "-y")
     with (tmp_path / "state" / NAME).open("a") as file:
@@ -127,10 +136,10 @@ async def test_headless_commands_are_written_down_and_told(hud: Command, tmp_pat
     assert (first["verb"], first["outcome"], first["by"]) == ("fork", "done", "headless")
     assert first["after"] == model["id"]
     assert second["outcome"] == "refused"
-    assert first["again"]["hud"].endswith(f"--name=arith-rl --yes {first['model']}")
+    assert first["commands"]["hud"].endswith(f"--name=arith-rl --yes {first['model']}")
     last = (await hud("log", "refused", "--limit", "1")).data
-    assert [one["said"] for one in last["entries"]] == [second["said"]]
-    assert (await hud("log", "--limit", "1")).data["left_out"] == 1
+    assert [one["message"] for one in last["entries"]] == [second["message"]]
+    assert (await hud("log", "--limit", "1")).data["omitted"] == 1
     assert (await hud("log", "--limit", "0")).code == 2
 
 
@@ -182,3 +191,154 @@ async def test_curl_and_python_do_the_same_again(
             assert await head() == second
         everything = (tmp_path / "state" / NAME).read_text()
         assert served.api_key not in everything
+
+
+def entries(tmp_path: Path, verb: str) -> list[AuditEntry]:
+    return [one for one in CommandLog(tmp_path / "state").read()[0] if one.verb == verb]
+
+
+def logged(tmp_path: Path, verb: str) -> str:
+    """The hud-tui command of the newest entry with this verb."""
+    return as_hud_tui(entries(tmp_path, verb)[-1])
+
+
+async def again(hud: Command, command: str) -> Result:
+    """Run a command of the log as it is."""
+    words = shlex.split(command)
+    assert words[:2] == ["hud-tui", "--headless"]
+    return await hud(*words[2:])
+
+
+async def parameters_of(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
+    status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+    return dict(status["parameters"])
+
+
+@pytest.fixture
+def tasks_file(tmp_path: Path) -> Path:
+    """A file of three tasks."""
+    rows = [
+        {"env": "arith", "id": "add", "args": {"a": one, "b": 2}, "slug": f"add {one}"}
+        for one in (1, 2, 3)
+    ]
+    file = tmp_path / "my tasks.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def change(file: Path) -> None:
+    """One task asks something else."""
+    file.write_text(file.read_text().replace('"a": 3', '"a": 4'))
+
+
+async def test_the_command_of_a_submission_submits_the_same(
+    hud: Command, served: Served, tmp_path: Path, tasks_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From any directory, with the same tasks and parameters."""
+    await forked(hud)
+    monkeypatch.chdir(tmp_path)
+    flags = ("--steps", "1", "--lr", "1e-4", "--norm-adv-by-std", "--leave-out", "add 2", "-y")
+    async with caller(served) as http:
+        first = (await hud("run", tasks_file.name, "-m", "arith-rl", *flags)).data["job_id"]
+        await ended(http, first)
+        monkeypatch.chdir("/")
+        result = await again(hud, logged(tmp_path, "submit"))
+        second = result.data["job_id"]
+        assert (result.code, second != first) == (0, True)
+        await ended(http, second)
+        assert await parameters_of(http, second) == await parameters_of(http, first)
+        for id_ in (first, second):
+            traces = (await http.get(f"/v2/jobs/{id_}/traces")).json()["items"]
+            assert {trace["task_slug"] for trace in traces} == {"add 1", "add 3"}
+
+
+async def test_a_submission_whose_file_has_changed_is_refused_with_both_digests(
+    hud: Command, tmp_path: Path, tasks_file: Path, served: Served
+) -> None:
+    await forked(hud)
+    assert (await hud("run", str(tasks_file), "-m", "arith-rl", "--steps", "1", "-y")).code == 0
+    async with caller(served) as http:
+        await ended(http, (await http.get("/v2/jobs")).json()["items"][0]["id"])
+    command = logged(tmp_path, "submit")
+    change(tasks_file)
+    refused = await again(hud, command)
+    assert (refused.code, refused.error["type"]) == (2, "tasks_changed")
+    [was] = re.findall("--digest=([0-9a-f]{16})", command)
+    said = f"{refused.error['message']} {refused.error['hint']}"
+    [now] = {one for one in re.findall("[0-9a-f]{16}", said) if one != was}
+    assert f"digest {now}, not {was}" in refused.error["message"]
+    assert len(entries(tmp_path, "submit")) == 1
+    assert (await again(hud, command.replace(was, now))).code == 0
+    other = await hud("run", str(tasks_file), "-m", "arith-rl", "--leave-out", "add 9", "-y")
+    assert (other.code, "no such task" in other.error["message"]) == (2, True)
+
+
+async def test_the_commands_of_a_head_a_fork_and_a_name_do_the_same(
+    hud: Command, served: Served, tmp_path: Path
+) -> None:
+    model = await forked(hud)
+    async with caller(served) as http:
+        await grow(http, model["id"], 2)
+        url = f"/v2/models/{model['id']}"
+        first, second = [node["id"] for node in (await http.get(f"{url}/checkpoints")).json()]
+        assert (await hud("head", "arith-rl", "--back", "1", "-y")).code == 0
+        assert (await http.put(f"{url}/head", json={"checkpoint_id": second})).is_success
+        command = logged(tmp_path, "set head")
+        assert (await again(hud, command)).code == 0
+        assert (await hud("head", "arith-rl")).data["head"]["id"] == first
+        settings = replace(settings_of(served), local=False)
+        for start in (None, first):
+            lost = Net(lose="request")
+            log = CommandLog(tmp_path / "state")
+            async with aclosing(HudClient(settings, lost, observe=log.add)) as client:
+                with pytest.raises(HudUnreachable):
+                    await client.fork(model["id"], f"mine {start}", start)
+            made = await again(hud, logged(tmp_path, "fork"))
+            assert (made.code, made.data["model"]["name"]) == (0, f"mine {start}")
+        job_id = await submit(http, model["id"], steps=1)
+        await ended(http, job_id)
+        for name in ("one", "two"):
+            assert (await hud("runs", job_id, "--name", name, "-y")).code == 0
+            if name == "one":
+                command = logged(tmp_path, "rename")
+        assert (await again(hud, command)).code == 0
+        assert (await http.get(f"/v2/jobs/{job_id}")).json()["name"] == "one"
+
+
+async def test_the_commands_of_a_cancellation_and_of_resuming_do_the_same(
+    hud: Command, served: Served, tmp_path: Path, engine: ToyEngine
+) -> None:
+    model = await forked(hud)
+    engine.rest_after(1)
+    async with caller(served) as http:
+        job_id = await submit(http, model["id"], steps=1000, learning_rate=1e-6)
+        await until(lambda: engine.rests)
+
+        async def status() -> str:
+            return str((await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()["status"])
+
+        assert (await hud("jobs", job_id, "--cancel", "-y")).code == 0
+        assert (await hud("jobs", job_id, "--resume", "-y")).code == 0
+        assert await status() in ("queued", "running")
+        assert (await again(hud, logged(tmp_path, "cancel"))).code == 0
+        assert await status() == "cancelled"
+        assert (await again(hud, logged(tmp_path, "resume"))).code == 0
+        assert await status() in ("queued", "running")
+
+
+async def test_the_command_of_an_evaluation_evaluates_the_same(
+    hud: Command, tmp_path: Path, tasks_file: Path
+) -> None:
+    await forked(hud)
+    flags = ("--checkpoint", "base", "--samples", "2", "--seed", "3", "--split", "train")
+    first = await hud("eval", str(tasks_file), "-m", "arith-rl", *flags)
+    assert first.code == 0
+    command = logged(tmp_path, "evaluate")
+    second = await again(hud, command)
+    kept = ("checkpoint_id", "samples", "split", "total", "groups")
+    found = [{name: one.data["evaluation"][name] for name in kept} for one in (first, second)]
+    assert found[0] == found[1]
+    assert first.data["evaluation"]["id"] != second.data["evaluation"]["id"]
+    change(tasks_file)
+    refused = await again(hud, command)
+    assert (refused.code, refused.error["type"]) == (2, "tasks_changed")

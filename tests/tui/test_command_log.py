@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_python
+from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui, as_python
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ChoiceDialog
@@ -83,18 +83,18 @@ async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_
         [one] = CommandLog(tmp_path).read()[0]
         assert one.by == "app"
         await app.press("y")
-        await app.until(lambda: app.app.clipboard == as_hud(one))
-        for keys, text in ((["enter"], as_curl(one)), (["right", "enter"], as_python(one))):
+        await app.until(lambda: app.app.clipboard == as_hud_tui(one))
+        for place, text in enumerate((as_curl(one), as_hud(one), as_python(one))):
             await app.press("Y")
             await app.until(lambda: isinstance(app.screen, ChoiceDialog))
-            await app.press(*keys)
+            await app.press(*["right"] * place, "enter")
             await app.until(lambda text=text: app.app.clipboard == text)
-        assert "again    HUD_API_URL=" in app.said("#log-text")
+        assert "command  hud-tui --headless --local fork --name=" in app.said("#log-text")
         assert (tmp_path / NAME).read_text().count("\n") == 1
 
 
 async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -> None:
-    other = AuditEntry(30.0, "cancel", subject="j1", outcome="refused", said="409: no", by="app")
+    other = AuditEntry(30.0, "cancel", subject="j1", outcome="refused", message="409: no", by="app")
     async with logged(served, tmp_path, HEAD, other) as app:
         assert [row[2] for row in rows(app)] == ["cancel", "set head"]
         await app.press("j")
@@ -105,7 +105,7 @@ async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -
         await app.until_view("log")
         await app.press("slash", *"409", "enter")
         await app.until(lambda: [row[2] for row in rows(app)] == ["cancel"])
-        assert "said     409: no" in app.said("#log-text")
+        assert "message  409: no" in app.said("#log-text")
         await app.press("slash", *" zzz", "enter")
         await app.until(lambda: "No entry matches" in app.said("#log-text"))
         await app.press("escape")
@@ -128,7 +128,7 @@ async def test_hostile_entries_are_shown_and_cannot_act(
         for bad in ("\x1b", "\x07", "\u202e"):
             assert bad not in drawn
         await app.press("y")
-        await app.until(lambda: any("Neither hud nor" in text for text in app.notices))
+        await app.until(lambda: any("hud-tui has no command" in text for text in app.notices))
         await app.press("Y")
         await app.until(lambda: isinstance(app.screen, ChoiceDialog))
         assert "request body is not kept" in " ".join(map(str, app.screen.lines))

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.audit_log import AuditEntry, as_curl, as_hud, as_python, document
+from hud_tui.audit_log import AuditEntry, as_curl, as_hud, as_hud_tui, as_python, document
 from hud_tui.cli.parser import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "upload", "rollout")
-REPEATED = ("set head", "fork", "cancel", "resume", "submit")
+OF_HUD = ("set head", "fork", "cancel")
+REPEATED = (*OF_HUD, "resume", "submit")
 URL = "http://127.0.0.1:8900/v2/models/m/head"
 
 
@@ -52,10 +53,10 @@ def test_curl_sends_the_same_bytes(body: dict[str, str], path: str) -> None:
 
 
 @given(st.text(), st.lists(ids, min_size=1, max_size=2).map(tuple))
-def test_what_is_left_out_is_said_where_no_shell_runs_it(
-    kept: str, left_out: tuple[str, ...]
+def test_what_is_omitted_is_said_where_no_shell_runs_it(
+    kept: str, omitted: tuple[str, ...]
 ) -> None:
-    text = as_curl(entry("submit", body=json.dumps({"x": kept}), left_out=left_out))
+    text = as_curl(entry("submit", body=json.dumps({"x": kept}), omitted=omitted))
     words = shlex.split(text.replace("\n", " ; ", 0))
     assert words[0] == ":"
     assert words[1].startswith("body.json: ")
@@ -86,11 +87,13 @@ def test_python_is_a_program_with_these_literals(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_has_no_command_has_none(verb: str) -> None:
-    one = entry(verb)
-    assert bool(as_hud(one)) is (verb in REPEATED)
+    one = entry(verb, source="tasks.jsonl")
+    assert bool(as_hud_tui(one)) is (verb in REPEATED)
+    assert bool(as_hud(one)) is (verb in OF_HUD)
     assert bool(as_python(one)) is (verb in VERBS[:6])
     assert as_curl(one)
-    assert document(one)["again"] == {
+    assert document(one)["commands"] == {
+        "hud_tui": as_hud_tui(one),
         "hud": as_hud(one),
         "curl": as_curl(one),
         "python": as_python(one),
@@ -102,13 +105,15 @@ def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
     update = {"loss_fn_config": {"beta": 0.1, "x": 1e-9}, "norm_adv_by_std": False, "eps": 1e-6}
     parameters |= update
     body = json.dumps({"config": {"parameters": parameters}})
-    said = as_hud(entry("submit", model="-m", body=body, left_out=("dataset",), local=True))
-    args = build_parser().parse_args(shlex.split(said)[1:])
-    assert (args.command, args.source, args.model, args.yes) == ("run", "SOURCE", "-m", True)
+    tasks = {"source": "-a b.jsonl", "digest": "0a1b", "left_out": ("x y", "-z")}
+    one = entry("submit", model="-m", body=body, omitted=("dataset",), local=True, **tasks)
+    args = build_parser().parse_args(shlex.split(as_hud_tui(one))[1:])
+    assert (args.command, args.source, args.model, args.yes) == ("run", "-a b.jsonl", "-m", True)
+    assert (args.digest, args.leave_out) == ("0a1b", ["x y", "-z"])
     assert (args.steps, args.group_size, args.learning_rate) == (60, 8, 3e-4)
     assert args.local
     assert {name: vars(args)[name] for name in update} == update
-    args = build_parser().parse_args(shlex.split(as_hud(entry("resume", subject="-j")))[1:])
+    args = build_parser().parse_args(shlex.split(as_hud_tui(entry("resume", subject="-j")))[1:])
     assert (args.command, args.job, args.resume, args.yes) == ("jobs", "-j", True, True)
 
 
@@ -116,20 +121,21 @@ def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
 def test_an_evaluation_is_repeated_by_a_command(model: str, checkpoint: str, source: str) -> None:
     given = {"samples": 8, "max_tokens": 20, "temperature": 0.5, "seed": 3, "solved_at": 0.9}
     body = json.dumps({"split": "train", "parameters": given})
-    left_out = ("tasks",) if source else ()
-    more = {"body": body, "left_out": left_out, "source": source, "local": True}
-    said = as_hud(entry("evaluate", model=model, before=checkpoint, **more))
+    omitted = ("tasks",) if source else ()
+    more = {"body": body, "omitted": omitted, "source": source, "local": True}
+    said = as_hud_tui(entry("evaluate", model=model, before=checkpoint, **more))
     args = build_parser().parse_args(shlex.split(said)[1:])
     assert (args.command, args.model, args.checkpoint) == ("eval", model, [checkpoint])
     assert (args.source or "", args.split, args.local) == (source, "train", True)
     assert {name: vars(args)[name] for name in given} == given
-    of_base = build_parser().parse_args(shlex.split(as_hud(entry("evaluate")))[1:])
+    of_base = build_parser().parse_args(shlex.split(as_hud_tui(entry("evaluate")))[1:])
     assert of_base.checkpoint == ["base"]
 
 
 def test_a_fork_from_a_checkpoint_is_no_hud_command() -> None:
     one = entry("fork", body='{"checkpoint_id": "c"}')
     assert as_hud(one) == ""
+    assert as_hud_tui(one) == "hud-tui --headless fork --name=s --checkpoint=c -y m"
     assert "client.fork('m', 's', 'c')" in as_python(one)
 
 

@@ -16,9 +16,12 @@ entries = st.builds(
     AuditEntry,
     at=st.floats(0, 1e11),
     local=st.booleans(),
+    omitted=st.lists(texts, max_size=2).map(tuple),
     left_out=st.lists(texts, max_size=2).map(tuple),
+    body=texts,
+    source=texts,
     **dict.fromkeys(
-        ("verb", "model", "name", "subject", "before", "after", "outcome", "said", "url", "body"),
+        ("verb", "model", "name", "subject", "before", "after", "outcome", "message", "url"),
         texts,
     ),
 )
@@ -111,7 +114,7 @@ def test_a_file_that_is_none_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_entries_are_found_by_any_word_that_is_shown() -> None:
-    other = AuditEntry(2.0, "fork", subject="mine", outcome="refused", said="the name is taken")
+    other = AuditEntry(2.0, "fork", subject="mine", outcome="refused", message="the name is taken")
     assert matching([ONE, other], "") == [ONE, other]
     assert matching([ONE, other], "HEAD arith") == [ONE]
     assert matching([ONE, other], "taken") == [other]

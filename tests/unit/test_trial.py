@@ -1,7 +1,10 @@
 """What Launch shows of tasks that were tried, and which it submits."""
 
+from pathlib import Path
+
 import pytest
 
+from hud_tui.client.preflight import choose_tasks
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
 from hud_tui.rl.tasks.task import HELD_OUT
@@ -100,3 +103,14 @@ def test_the_bar_says_how_far_it_is() -> None:
     assert heard.signals == SIGNALS
     assert "█████░░░" in heard.bar
     assert "5 of 20 rollouts" in Draft("s", TASKS, trial=heard).lead(False, True)
+
+
+def test_what_is_submitted_is_named_as_the_command_line_can_name_it() -> None:
+    """By the file's whole path, or the taskset's name; without the tasks that were left out."""
+    trial = Trial(left_out=frozenset({"easy", "dead"}))
+    file = Draft("tasks.jsonl", TASKS, trial=trial).task_source
+    assert (file.place, file.left_out) == (str(Path("tasks.jsonl").absolute()), ("dead", "easy"))
+    origin = {"source": "tasks.jsonl", "loaded_from": "file"}
+    chosen, same = choose_tasks(TASKS, origin, file.left_out, file.digest)
+    assert ([task.slug for task in chosen], same) == (["even", "new", "held"], file)
+    assert Draft("arith", TASKS, taskset_id="t1").task_source.place == "arith"

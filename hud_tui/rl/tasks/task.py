@@ -232,6 +232,11 @@ def digest(value: object) -> str:
     return sha1(json.dumps(value, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
 
 
+def rows_digest(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Names what tasks say, in this order: 16 hex digits of the hash of their rows as sent."""
+    return digest([dict(row) for row in rows])[:16]
+
+
 def form_of(tasks: Iterable[Task]) -> str | None:
     """The common form of tasks; ``mixed`` for several, None without tasks."""
     forms = {task.form for task in tasks}

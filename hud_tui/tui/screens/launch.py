@@ -681,7 +681,8 @@ class LaunchScreen(HudScreen):
             return
         self._sending = True
         try:
-            sent = await self.attempt(submit(self.client, job_of(model, draft.chosen, values)))
+            body = job_of(model, draft.chosen, values)
+            sent = await self.attempt(submit(self.client, body, draft.task_source))
         finally:
             self._sending = False
         if sent is not None:

@@ -19,6 +19,7 @@ from hud_tui.audit_log import (
     CommandLog,
     as_curl,
     as_hud,
+    as_hud_tui,
     as_python,
     change_text,
     document,
@@ -113,13 +114,12 @@ def entry_text(one: AuditEntry) -> Iterator[Content]:
         yield _field("changed", change)
     if one.subject:
         yield _field("of", one_line(one.subject, 120))
-    if one.said:
-        yield _field("said", one_line(one.said, 300))
+    if one.message:
+        yield _field("message", one_line(one.message, 300))
     request = f" · request {one_line(one.request_id, 60)}" if one.request_id else ""
     yield _field("sent", f"{one_line(one.method, 8)} {one_line(one.url, 200)}{request}")
-    again = as_hud(one)
-    if again:
-        yield _field("again", one_line(again, 300))
+    if command := as_hud_tui(one):
+        yield _field("command", one_line(command, 1000))
 
 
 def _field(name: str, value: str) -> Content:
@@ -133,7 +133,7 @@ EMPTY = (
 NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
 """Actions that need an entry under the cursor."""
-NO_COMMAND = "Neither hud nor hud-tui has a command for it: {log.copy_as} copies the request."
+NO_COMMAND = "hud-tui has no command for it: {log.copy_as} copies the request."
 
 
 class LogScreen(Leavable[None]):
@@ -221,8 +221,8 @@ class LogScreen(Leavable[None]):
             )
 
     def action_copy(self) -> None:
-        """Copy the hud command that does the same."""
-        text = as_hud(self.entry) if self.entry is not None else ""
+        """Copy the hud-tui command that does the same."""
+        text = as_hud_tui(self.entry) if self.entry is not None else ""
         if text:
             self.app.copy_to_clipboard(text)
         else:
@@ -234,7 +234,11 @@ class LogScreen(Leavable[None]):
         one = self.entry
         if one is None:
             return
-        forms = {"curl": ("curl", as_curl(one)), "python": ("Python", as_python(one))}
+        forms = {
+            "curl": ("curl", as_curl(one)),
+            "hud": ("hud", as_hud(one)),
+            "python": ("Python", as_python(one)),
+        }
         choices = [(name, label) for name, (label, text) in forms.items() if text]
         lines = ["A command that sends the same request."]
         if not forms["python"][1]:
