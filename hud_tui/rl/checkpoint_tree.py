@@ -133,6 +133,10 @@ class Tree:
     _depths: list[int] = field(default_factory=list, repr=False)
     _index: dict[str, int] = field(default_factory=dict, repr=False)
     _sampled: Sampled = field(default_factory=Sampled, repr=False)
+    _children: list[int] = field(default_factory=list, repr=False)
+    """How many steps were taken from each position."""
+    _forks: list[int] = field(default_factory=list, repr=False)
+    """Positions from which several were, in the order in which that happened."""
     _score: tuple[int, float] | None = None
     """Of the best."""
 
@@ -201,6 +205,11 @@ class Tree:
     def updates(self, older: "Tree") -> bool:
         """Whether nodes of `older` may have been updated since."""
         return self._nodes is not older._nodes or self.edition != older.edition
+
+    @property
+    def forks(self) -> list[int]:
+        """Positions of the checkpoints from which more than one step was taken."""
+        return [position for position in self._forks if position < self.size]
 
     @property
     def served(self) -> Checkpoint | None:
@@ -302,6 +311,13 @@ class Tree:
         None where nothing was evaluated. O(checkpoints that were)."""
         return ends(self._sampled.evaluated.shown)
 
+    def evaluations(self) -> Iterator[tuple[int, Evaluation]]:
+        """Every position that was evaluated on held-out tasks, with what `evaluation` gives."""
+        for position in self._sampled.evaluated.positions:
+            found = self.evaluation(position) if position < self.size else None
+            if found is not None:
+                yield position, found
+
     def own_metrics(self, position: int) -> dict[str, float]:
         """Own metrics by canonical key; empty if nothing was sampled from it. O(steps taken
         from it)."""
@@ -340,7 +356,15 @@ class Tree:
         self._index[checkpoint.id] = position
         above = None if parent == ROOT else self._nodes[parent]
         self._sampled.append(checkpoint, parent, above)
+        self._add_child(parent)
         return position
+
+    def _add_child(self, parent: int) -> None:
+        self._children.append(0)
+        if parent != ROOT:
+            self._children[parent] += 1
+            if self._children[parent] == 2:
+                self._forks.append(parent)
 
     def _best_after(self, position: int, size: int, common: Conditions | None) -> Best:
         """The best of the first `size` nodes, after one was added or updated.
@@ -387,7 +411,11 @@ class Tree:
             _depths=self._depths[:n],
             _index={node.id: position for position, node in enumerate(nodes)},
             _sampled=sampled,
+            _children=[],
+            _forks=[],
         )
+        for parent in parents:
+            tree._add_child(parent)
         best, score = tree._find_best(n)
         return replace(tree, best=best, _score=score)
 

@@ -5,14 +5,20 @@ so that a repaint reads a few rows per chart column.
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import accumulate, islice, repeat
-from math import inf, isfinite, nan
+from math import inf, isfinite, nan, sqrt
+from statistics import fmean, stdev
 from typing import NamedTuple
 
-from hud_tui.rl.metrics import Series, change
+from hud_tui.rl.evaluation import size, student_t
+from hud_tui.rl.metrics import Series, change, metrics_of
+from hud_tui.rl.own_numbers import HELDOUT, count_rollouts
+from hud_tui.rl.run import Run
+from hud_tui.wire import Checkpoint
 
 # Pyramid: minimum and maximum of any range of a growing column.
 #
@@ -207,6 +213,8 @@ class Bucket(NamedTuple):
     """The moving average at its last step."""
     joined: bool
     """Whether a line leads here from the bucket before; False after a gap."""
+    last: int = 0
+    """The row of its last step."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +277,8 @@ class Curve:
                 missing += stop - start
                 continue
             smooth = self.ema.at(self.column, stop - 1)
-            buckets.append(Bucket(column, least, greatest, smooth, missing <= bridge))
+            joined = missing <= bridge
+            buckets.append(Bucket(column, least, greatest, smooth, joined, stop - 1))
             missing = 0
         return buckets
 
@@ -334,3 +343,177 @@ def column_edges(
         bisect_left(at, low + (column - 0.5) * width, start, stop) for column in range(1, columns)
     ]
     return [start, *inner, stop]
+
+
+# Intervals: how sure the curve of the training reward is, and the held-out rewards beside it.
+
+
+LEAST_GROUPS = 4
+"""Groups from which their means say how much groups differ; Student's t is wide below."""
+NEAR = 5
+"""Steps whose spread is taken together where the curve is an average."""
+
+
+class Spread(NamedTuple):
+    """How sure a step's mean reward is."""
+
+    half: float = nan
+    """Half the width of its 95 % interval, in the reward's unit; NaN if unknown."""
+    over: str = ""
+    """What the interval is over, e.g. ``12 groups``."""
+
+
+def reward_spread(checkpoint: Checkpoint) -> Spread:
+    """How sure the mean reward of a step's rollouts is.
+
+    Student's t times the standard error of the mean over its groups, each one draw of a task:
+    rollouts of one task are alike. A step that reports no rewards by group has the interval over
+    its rollouts, from their standard deviation and number, as if they were independent.
+    """
+    means = [fmean(group.rewards) for group in checkpoint.groups if group.rewards]
+    count = len(means)
+    if count >= LEAST_GROUPS and isfinite(sum(means)):
+        half = student_t(count - 1) * stdev(means) / sqrt(count)
+        return Spread(half, f"{count} groups")
+    std, rollouts = metrics_of(checkpoint).get("reward_std", nan), count_rollouts(checkpoint)
+    if rollouts >= LEAST_GROUPS and isfinite(std):
+        return Spread(student_t(rollouts - 1) * std / sqrt(rollouts), f"{rollouts} rollouts")
+    return Spread()
+
+
+def averaged(weight: float, count: int) -> float:
+    """What an average leaves of the standard error of one value, in (0, 1].
+
+    Args:
+        weight: The moving average's share of the past, in [0, 1).
+        count: Values in it, at least 1, independent and equally uncertain.
+    """
+    past = weight**count
+    return sqrt((1 - weight) * (1 + past) / ((1 + weight) * (1 - past)))
+
+
+class Spreads:
+    """The spread of each step of a run that is looked at, computed once."""
+
+    def __init__(self) -> None:
+        self._series = Series()
+        self._known: dict[int, Spread] = {}
+
+    def at(self, run: Run, row: int) -> Spread:
+        """Of the step in a row."""
+        if not run.series.same_rows(self._series):
+            self._known.clear()
+        self._series = run.series
+        found = self._known.get(row)
+        if found is None:
+            position = run.tree.find(run.series.id_at(row))
+            found = Spread() if position is None else reward_spread(run.tree[position])
+            if found.over:  # else its groups may still come
+                self._known[row] = found
+        return found
+
+    def half(self, run: Run, row: int, weight: float) -> float:
+        """Half the 95 % interval of the moving average as of a row; NaN if unknown."""
+        rows = range(max(0, row + 1 - NEAR) if weight else row, row + 1)
+        halves = [half for half, _ in (self.at(run, near) for near in rows) if half == half]
+        if not halves:
+            return nan
+        return sqrt(fmean(half * half for half in halves)) * averaged(weight, row + 1)
+
+
+class Score(NamedTuple):
+    """A checkpoint's held-out reward."""
+
+    value: float
+    low: float | None = None
+    """Of its 95 % interval; None where nobody reports one."""
+    high: float | None = None
+    over: str = ""
+    """What the interval is over, e.g. ``48 tasks × 4``."""
+
+
+class HeldOut:
+    """The held-out rewards of a run, each at the checkpoint that was sampled.
+
+    A checkpoint's evaluation, with its interval; else what a step from it reports, without one.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        """Of the head's lineage, ascending."""
+        self.scores: dict[int, Score] = {}
+        self._passes: dict[int, Score] = {}
+        self._series = Series()
+        self._seen: object = None
+
+    def follow(self, run: Run) -> None:
+        """Take in what is new; O(new steps + scores)."""
+        seen = run.series, run.tree, run.tree.edition
+        if seen == self._seen:
+            return
+        self._seen, series = seen, run.series
+        if not series.same_rows(self._series) or series.length < self._series.length:
+            self._series, self._passes = Series(), {}
+        column = series.column(HELDOUT)
+        for row in range(self._series.length, series.length):
+            if isfinite(column[row]):
+                self._passes[self._sampler(run, row)] = Score(column[row])
+        self._series = series
+        self.scores = self._passes | dict(self._evaluated(run))
+        self.rows = sorted(row for row in self.scores if row >= 0)
+
+    def at(self, row: int) -> tuple[int, Score] | None:
+        """The newest score up to a row, with its own row; None before the first."""
+        place = bisect_right(self.rows, row)
+        return (self.rows[place - 1], self.scores[self.rows[place - 1]]) if place else None
+
+    @staticmethod
+    def _sampler(run: Run, row: int) -> int:
+        """The row of the checkpoint that a step's rollouts were sampled from; −1 for the base."""
+        position = run.tree.find(run.series.id_at(row))
+        source = -1 if position is None else run.tree.source(position)
+        return -1 if source < 0 else run.tree.depth(source) - 1
+
+    @staticmethod
+    def _evaluated(run: Run) -> Iterator[tuple[int, Score]]:
+        for position, found in run.tree.evaluations():
+            row, mean = run.row_of(run.tree[position].id), found.mean
+            if row is not None:
+                over = size(found.num_tasks, found.samples or 1)
+                low, high = (mean.low, mean.high) if mean is not None else (None, None)
+                yield row, Score(found.mean_reward, low, high, over)
+
+
+# Signs: what happened at a step, on the x axis.
+
+
+class Sign(StrEnum):
+    """A mark at one step; where several meet, the first of these is seen."""
+
+    ALARM = "⚑"
+    HEAD = "▷"
+    BRANCH = "╥"
+
+    @property
+    def meaning(self) -> str:
+        """For a legend."""
+        return {Sign.ALARM: "alarm", Sign.HEAD: "head set", Sign.BRANCH: "branch"}[self]
+
+
+def signs(run: Run, moved_to: Iterable[str]) -> dict[int, Sign]:
+    """By row of the head's lineage: where alarms began, where the head was set, and where another
+    branch leaves.
+
+    Args:
+        run: The run.
+        moved_to: Ids of the checkpoints that the head was set to.
+    """
+    forks = (run.row_of(run.tree[position].id) for position in run.tree.forks)
+    moves = (run.row_of(checkpoint_id) for checkpoint_id in moved_to)
+    began = (alarm.row for alarm in run.alarms.alarms)
+    found: dict[int, Sign] = {}
+    for sign, rows in ((Sign.ALARM, began), (Sign.HEAD, moves), (Sign.BRANCH, forks)):
+        for row in rows:
+            if row is not None and row < run.series.length:
+                found.setdefault(row, sign)
+    return found

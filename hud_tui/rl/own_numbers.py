@@ -116,6 +116,11 @@ class Evaluated:
             self._rollouts[conditions(one)] = size
         self.common = max(+self._checkpoints, key=self._rank, default=None)
 
+    @property
+    def positions(self) -> list[int]:
+        """Of the checkpoints that were evaluated."""
+        return list(self._by_position)
+
     def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
         """Of one checkpoint the largest that compares, the newest of equals, else the largest of
         the others; and whether it compares."""

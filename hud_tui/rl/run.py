@@ -160,6 +160,13 @@ class Run:
         found = best_known(self.evaluations_of(ROOT), self.tree.common)
         return None if found is None else found[0]
 
+    def row_of(self, checkpoint_id: str | None) -> int | None:
+        """A checkpoint's row in `series`; None if it is not in the head's lineage."""
+        position = self.tree.find(checkpoint_id)
+        row = -1 if position is None else self.tree.depth(position) - 1
+        known = 0 <= row < self.series.length and self.series.id_at(row) == checkpoint_id
+        return row if known else None
+
     def fold(self, event: Event) -> "Run":
         """The snapshot after an event. Idempotent, except for rollouts without an index: each
         of those is appended."""

@@ -7,11 +7,13 @@ import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import over_branch
+from hud_tui.rl.head import Move
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.live import EventLog
 from hud_tui.tui.widgets.chart import MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.wire import Estimate, Evaluation
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage
@@ -291,3 +293,44 @@ async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:
         assert stage.live.cursor == 9890
         await pilot.press("left", "shift+right")
         assert stage.live.cursor == 9899
+
+
+async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> None:
+    run = runs.run_of(60)
+    mean = Estimate(value=0.7, low=0.6, high=0.79)
+    found = Evaluation(mean_reward=0.7, num_tasks=48, num_traces=192, samples=4, mean=mean)
+    node = run.tree[39].model_copy(update={"evaluations": [found]})
+    stage = Stage(run)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        assert re.search(r"EMA\(0\.8\) = \.\d+ +± \.\d+", text_of(chart))
+        stage.play(run.fold(CheckpointAdded(checkpoint=node)))
+        await pilot.pause()
+        before = text_of(chart)
+        await pilot.press(*["shift+left"] * 2, "left")
+        assert stage.live.cursor == 39
+        assert "■ held-out .700 [.600, .790]" in text_of(chart)
+        assert "of step-000040, 95 % over 48 tasks × 4" in text_of(chart)
+        assert "━ train, 95 % over 12 groups" in text_of(chart)
+        await pilot.press("left")
+        assert "[.600, .790]" not in text_of(chart), "not evaluated yet at that step"
+        await pilot.press("end", "v")
+        assert text_of(chart) != before, "v hides the interval"
+
+
+async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> None:
+    run = runs.branched(60, 30, 40)
+    stage = Stage(run)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart, grid = stage.live.query_one(FocusChart), stage.live.query_one(MetricGrid)
+        assert "╥ branch" in text_of(chart).splitlines()[-1]
+        assert "╥" in text_of(chart).splitlines()[-3]
+        assert text_of(grid).count("╥") == 6
+        assert "▷" not in text_of(chart)
+        stage.workspace.session.notebook.add(Move(None, run.series.id_at(49), at=1.0))
+        stage.play(newer(run, 1))
+        await pilot.pause()
+        assert "▷ head set" in text_of(chart).splitlines()[-1]
+        assert text_of(grid).count("▷") == 6
+        await pilot.press("l")
+        assert "╥ branch" in text_of(chart), "of every metric"

@@ -21,7 +21,7 @@ from textual.widgets import Static
 from hud_tui.keys import Action, key, keyed
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.compare import Overlay
-from hud_tui.rl.curves import WEIGHTS
+from hud_tui.rl.curves import WEIGHTS, Sign, signs
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts, short, title
@@ -372,6 +372,8 @@ class LiveScreen(HudScreen):
     """The metric of the focus chart."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
+    signs: reactive[dict[int, Sign]] = reactive[dict[int, Sign]](dict, repaint=False)
+    """What happened at a step, by its row."""
     AUTO_FOCUS: ClassVar[str | None] = ""
     """No auto-focus; the last focused pane is restored."""
     pane: reactive[str] = reactive(PANES[0], repaint=False)
@@ -481,14 +483,12 @@ class LiveScreen(HudScreen):
         """The crosshair stays on its step; one that the lineage has no more, it leaves."""
         if not self.is_mounted or not self.is_current:
             return
-        at, series = self.session.at, self.shown.series
-        row = self.cursor
-        if row is not None and row < series.length and series.id_at(row) == at:
-            return
-        position = self.shown.tree.find(at)
-        row = None if position is None else self.shown.tree.depth(position) - 1
-        held = row is not None and row < series.length and series.id_at(row) == at
-        self.cursor = row if held else None
+        self.cursor = self.shown.row_of(self.session.at)
+
+    def _find_signs(self) -> None:
+        if self.is_mounted and self.shown.model is not None:
+            moved_to = [move.after for move in self.session.notebook.moves]
+            self.signs = signs(self.shown, moved_to)
 
     def action_smooth(self, step: int) -> None:
         """More smoothing, or less."""
@@ -563,8 +563,10 @@ class LiveScreen(HudScreen):
         self.watch(groups, "order", self._keep_order, init=False)
 
     def on_screen_resume(self) -> None:
-        """Textual calls the base class' own too. The crosshair may have moved in another view."""
+        """Textual calls the base class' own too. The crosshair and the head may have moved in
+        another view."""
         self._find_cursor()
+        self._find_signs()
         if self.is_mounted and self.context.layout.now.chart != self._wanted:
             self.full = False
             self.enlarge(self.context.layout.now.chart)
@@ -708,7 +710,8 @@ class LiveScreen(HudScreen):
 
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
-        charts = {"run": here.shown, "chart_view": here.chart_view, "cursor": here.cursor}
+        steps = {"run": here.shown, "chart_view": here.chart_view, "cursor": here.cursor}
+        charts = {**steps, "signs": here.signs}
         yield RunStatus().data_bind(run=here.run, freshness=here.freshness)
         yield Reason().data_bind(run=here.run, freshness=here.freshness)
         yield ClickableText(id="nothing")
@@ -723,7 +726,7 @@ class LiveScreen(HudScreen):
             )
             yield ConstantLine().data_bind(run=here.shown, keys=here.constant)
             with Container(id="foot"):
-                yield self.groups.data_bind(**charts)
+                yield self.groups.data_bind(**steps)
                 yield EventLog().data_bind(run=here.shown, pane=here.pane)
 
     def watch_run(self, before: Run, run: Run) -> None:
@@ -738,6 +741,7 @@ class LiveScreen(HudScreen):
     def watch_shown(self, run: Run) -> None:
         self._arrange()
         self._find_cursor()
+        self._find_signs()
         nothing = nothing_yet(run)
         if self.has_class("-nothing") != (nothing is not None):
             self.set_class(nothing is not None, "-nothing")

@@ -20,7 +20,7 @@ from textual.strip import Strip
 from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.axes import Axis, Positions, Scale, fit, room, time_said
 from hud_tui.rl.compare import Overlay
-from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Curves
+from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Curves, HeldOut, Sign, Spreads
 from hud_tui.rl.metrics import metric, outside, short, signed, title
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -54,6 +54,8 @@ class Drawing(NamedTuple):
 
     line: list[int]
     other: list[int]
+    held: list[int]
+    """Intervals of held-out rewards."""
     limit: list[int]
     envelope: list[int]
 
@@ -88,19 +90,20 @@ def draw(
         others: What is compared.
         limit: Where an alarm's limit is drawn, dashed; None for nowhere.
     """
-    layer = _average if smoothed else _range
+    layer = _average if smoothed else extents
     line = layer(buckets, scale, columns, dots - 1)
     other = layer(others, scale, columns, dots - 1)
     behind = smoothed and ranged
     return Drawing(
         line,
         other,
-        _dashed(limit, scale, columns, dots - 1),
-        _range(buckets, scale, columns, dots - 1) if behind else [0] * columns,
+        [0] * columns,
+        dashed(limit, scale, columns, dots - 1),
+        extents(buckets, scale, columns, dots - 1) if behind else [0] * columns,
     )
 
 
-def _dashed(limit: float | None, scale: Scale, columns: int, top: int) -> list[int]:
+def dashed(limit: float | None, scale: Scale, columns: int, top: int) -> list[int]:
     """A line through every other cell; none where the value is off the scale."""
     if limit is None or not scale.low <= limit <= scale.high:
         return [0] * columns
@@ -108,7 +111,8 @@ def _dashed(limit: float | None, scale: Scale, columns: int, top: int) -> list[i
     return [0 if column & 2 else dot for column in range(columns)]
 
 
-def _range(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
+def extents(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
+    """From the lowest to the highest value of each column, without holes between columns."""
     spans = [(round(scale.share(b.low) * top), round(scale.share(b.high) * top)) for b in buckets]
     raw = [0] * columns
     for bucket, (low, high) in zip(buckets, spans, strict=True):
@@ -117,6 +121,15 @@ def _range(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> l
         if other.joined:
             _connect(raw, one.column, _end(here, there), other.column, _end(there, here))
     return raw
+
+
+def bars(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
+    """From the lowest to the highest value of each column, each alone."""
+    drawn = [0] * columns
+    for bucket in buckets:
+        low, high = round(scale.share(bucket.low) * top), round(scale.share(bucket.high) * top)
+        drawn[bucket.column] |= _between(low, high)
+    return drawn
 
 
 def _average(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
@@ -135,14 +148,19 @@ def rows(drawing: Drawing, height: int) -> list[list[Span]]:
 
     A cell that the line crosses shows the line alone, so that it can be followed.
     """
-    return [_row(drawing, 4 * (height - 1 - row)) for row in range(height)]
+    layers = [(k, dots) for k, dots in zip(Drawing._fields, drawing, strict=True) if any(dots)]
+    columns = len(drawing.line)
+    return [_row(layers, columns, 4 * (height - 1 - row)) for row in range(height)]
 
 
-def _row(drawing: Drawing, shift: int) -> list[Span]:
+Layers = Sequence[tuple[str, list[int]]]
+
+
+def _row(layers: Layers, columns: int, shift: int) -> list[Span]:
     runs: list[Span] = []
     text, before = "", ""
-    for column in range(0, len(drawing.line), 2):
-        kind, bits = _cell(drawing, column, shift)
+    for column in range(0, columns, 2):
+        kind, bits = _cell(layers, column, shift)
         if kind != before and text:
             runs.append(Span(text, before))
             text = ""
@@ -150,8 +168,8 @@ def _row(drawing: Drawing, shift: int) -> list[Span]:
     return [*runs, Span(text, before)] if text else runs
 
 
-def _cell(drawing: Drawing, column: int, shift: int) -> tuple[str, int]:
-    for kind, dots in zip(Drawing._fields, drawing, strict=True):
+def _cell(layers: Layers, column: int, shift: int) -> tuple[str, int]:
+    for kind, dots in layers:
         bits = LEFT[dots[column] >> shift & 15] | RIGHT[dots[column + 1] >> shift & 15]
         if bits:
             return kind, bits
@@ -160,21 +178,40 @@ def _cell(drawing: Drawing, column: int, shift: int) -> tuple[str, int]:
 
 def crossed(runs: Sequence[Span], cell: int | None) -> list[Span]:
     """A row with the crosshair in one cell, where no curve is in its way."""
-    found: list[Span] = []
-    before = 0
+    free = cell is not None and is_blank(runs, cell)
+    return put(runs, cell, Span("┊", "cross")) if free and cell is not None else list(runs)
+
+
+def is_blank(runs: Sequence[Span], cell: int) -> bool:
+    """Whether nothing is drawn in a cell of a row."""
     for run in runs:
-        at = -1 if cell is None else cell - before
-        before += len(run.text)
-        if run.kind == "blank" and 0 <= at < len(run.text):
-            parts = (
-                Span(run.text[:at], "blank"),
-                Span("┊", "cross"),
-                Span(run.text[at + 1 :], "blank"),
-            )
+        if cell < len(run.text):
+            return run.kind == "blank"
+        cell -= len(run.text)
+    return False
+
+
+def put(runs: Sequence[Span], cell: int, mark: Span) -> list[Span]:
+    """A row with one cell replaced."""
+    found: list[Span] = []
+    for run in runs:
+        if 0 <= cell < len(run.text):
+            parts = Span(run.text[:cell], run.kind), mark, Span(run.text[cell + 1 :], run.kind)
             found += [part for part in parts if part.text]
         else:
             found.append(run)
+        cell -= len(run.text)
     return found
+
+
+def signed_rows(rows: Sequence[list[Span]], marks: Mapping[int, Sign]) -> list[list[Span]]:
+    """Rows with a sign in each of these cells, in the lowest row where nothing is in its way."""
+    drawn = list(rows)
+    for cell, sign in marks.items():
+        free = (at for at in range(len(rows) - 1, -1, -1) if is_blank(rows[at], cell))
+        at = next(free, len(rows) - 1)
+        drawn[at] = put(drawn[at], cell, Span(sign, sign.name.lower()))
+    return drawn
 
 
 def _connect(masks: list[int], column: int, height: int, last: int, end: int) -> None:
@@ -323,6 +360,8 @@ class ChartData:
     _positions: Positions = field(default_factory=Positions)
     _others: Curves = field(default_factory=Curves)
     """The overlay's."""
+    spreads: Spreads = field(default_factory=Spreads)
+    held_out: HeldOut = field(default_factory=HeldOut)
     _kept: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
     """Buckets by metric and columns, with what they were made of."""
 
@@ -397,6 +436,17 @@ class ChartData:
         x = self._positions.of(run, self.axis(run, chart_view))[row]
         return round((x - low) / (high - low) * (columns - 1))
 
+    def cells(
+        self, run: Run, chart_view: ChartView, marks: Mapping[int, Sign], cells: int
+    ) -> dict[int, Sign]:
+        """Signs by the chart cell that their step stands in, those in sight."""
+        found: dict[int, Sign] = {}
+        for row, sign in marks.items():
+            column = self.column(run, chart_view, row, 2 * cells)
+            if column is not None:
+                found.setdefault(column // 2, sign)
+        return found
+
     def x_said(self, run: Run, chart_view: ChartView, row: int) -> str:
         """Where a step stands on the axis, in its unit; empty where its number says it."""
         axis = self.axis(run, chart_view)
@@ -464,8 +514,12 @@ NUMBERS = 10
 TONES = {
     "line": "accent",
     "other": "plain",
+    "held": "second",
     "limit": "warm",
     "envelope": "faint",
+    "alarm": "warm",
+    "head": "accent",
+    "branch": "plain",
     "blank": "plain",
     "cross": "dim",
 }
@@ -483,6 +537,8 @@ class Look:
     """Styles by name; ``cursor`` is that of a chosen title."""
     alarms: Mapping[str, Alarm]
     """The worst alarm on each metric that has one."""
+    signs: Mapping[int, Sign]
+    """By row of the lineage."""
     cursor: int | None
     """The row under the crosshair; None reads the newest."""
     width: int
@@ -542,7 +598,9 @@ class BrailleChart:
         numbers += [("", "dim")] * look.height
         strips = [self._title(tones, look.width, chosen, alarm)]
         kinds = TONES | {"line": alarm_tone(alarm) or "accent"}
-        for runs, (text, tone) in zip(self._curve(look, alarm), numbers, strict=False):
+        marks = chart_data.cells(run, chart_view, look.signs, look.cells)
+        curve = signed_rows(self._curve(look, alarm), marks)
+        for runs, (text, tone) in zip(curve, numbers, strict=False):
             marked = crossed(runs, None if column is None else column // 2)
             parts = [(run.text, tones[kinds[run.kind]]) for run in marked]
             strips.append(line(*parts, (text.rjust(NUMBERS), tones[tone])))
@@ -595,6 +653,8 @@ class RunChart(LinesView):
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
+    signs: reactive[Mapping[int, Sign]] = reactive[Mapping[int, Sign]]({}, repaint=False)
+    """What happened at a step, by row of the lineage."""
 
     def __init__(self, chart_data: ChartData) -> None:
         """`chart_data` is shared by all charts of a screen."""
@@ -611,7 +671,7 @@ class RunChart(LinesView):
     def watch_run(self, before: Run, run: Run) -> None:
         reach = self.chart_data.reach(run, self.chart_view)
         waits = awaiting(run) != awaiting(before)
-        flags = run.alarms is not before.alarms
+        flags = run.alarms is not before.alarms or run.tree.edition != before.tree.edition
         if run.series is not before.series or reach != self._reach or waits or flags:
             self._reach = reach
             self.redraw()
@@ -622,6 +682,9 @@ class RunChart(LinesView):
     def watch_cursor(self) -> None:
         self.redraw()
 
+    def watch_signs(self) -> None:
+        self.redraw()
+
 
 CELL_COLUMNS = 36
 """Cells of the narrowest chart: about 25 of a curve and its numbers, which can be read."""
@@ -630,7 +693,7 @@ PATIENCE_S = 0.006
 """Seconds of a frame for redrawing charts; the others follow in the next frames."""
 ROOMY = 32
 """Rows of a screen on which a curve has three rows instead of two."""
-CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "warm", "hot")
+CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "second", "warm", "hot")
 
 
 class MetricGrid(RunChart):
@@ -741,7 +804,9 @@ class MetricGrid(RunChart):
         chosen = self.keys[self.index]
         size = cell, self.curve_rows
         alarms, here = self.run.alarms.by_metric, self.pointed
-        look = Look(self.run, self.chart_data, self.chart_view, tones, alarms, here, *size)
+        look = Look(
+            self.run, self.chart_data, self.chart_view, tones, alarms, self.signs, here, *size
+        )
         charts = [self._chart(key, look, key == chosen) for key in keys]
         gap = line((" " * GAP, tones["plain"]))
         return [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import nan
+from math import isfinite, nan
 from operator import itemgetter
 from typing import Any
 
@@ -31,8 +32,9 @@ from textual.strip import Strip
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale, marks
 from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.curves import DELTA_STEPS, Bucket, Readout
+from hud_tui.rl.curves import DELTA_STEPS, NEAR, Bucket, Readout, Sign
 from hud_tui.rl.metrics import change, metric, outside, short, signed, title
+from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
@@ -263,9 +265,14 @@ class Figure:
     """Cells of the curves."""
     off: int
     """Columns with a value that the scale leaves out."""
+    points: Sequence[tuple[int, int]] = ()
+    """Cells and rows of the held-out rewards, where there are few enough to mark each."""
 
 
 EMPTY = Figure((), 0, 0, 0)
+HELD_MARK = "■"
+APART = 4
+"""Cells a held-out reward has at least on the average where each is marked."""
 
 
 @dataclass(frozen=True)
@@ -295,8 +302,10 @@ class Curves:
         """The curves and their axes; the scale is found first, for its labels take room."""
         raw, others = self._buckets(area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
+        sure = [bucket for bucket in self._band(raw) if bucket.last >= NEAR]
+        shown = [*raw, *others, *self._held(area(width, [])), *sure]
         scales = [
-            y_scale([*raw, *others], self.chart_view, max(1.0, rows / every), self.limit)
+            y_scale(shown, self.chart_view, max(1.0, rows / every), self.limit)
             for every in TICK_ROWS
         ]
         scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
@@ -305,16 +314,62 @@ class Curves:
         if cells != area(width, []):
             raw, others = self._buckets(cells)
         y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
-        averages = self._averages(raw, others, scale)
+        held = self._held(cells)
+        averages = self._averages(raw, others, held, scale)
         lines = plot(averages, self._x_ticks(cells), y_ticks, width, height, self.tone("dim"))
         left = label_width(labels) + 1
         strips = [Strip(parts) for parts in lines]
-        behind = self._ranges(raw, others, scale, cells, len(strips) - AXIS_ROWS)
+        rows = len(strips) - AXIS_ROWS
+        behind = self._ranges(raw, others, held, scale, cells, rows)
         strips[: len(behind)] = [
             _under(strip, left, runs) for strip, runs in zip(strips, behind, strict=False)
         ]
         off = beyond(raw, scale) if self.chart_view.clip else 0
-        return Figure(strips, left, cells, off)
+        return Figure(strips, left, cells, off, self._points(held, scale, cells, rows))
+
+    @property
+    def _of_rewards(self) -> bool:
+        """Whether held-out rewards are drawn beside the curve, and how sure both are."""
+        return self.key == REWARD
+
+    def _held(self, cells: int) -> list[Bucket]:
+        """The newest held-out reward of each column, its interval as its lowest and highest."""
+        if not self._of_rewards:
+            return []
+        run, held_out = self.run, self.chart_data.held_out
+        held_out.follow(run)
+        found: dict[int, Bucket] = {}
+        start, stop = self.chart_view.rows(run.series.length)
+        for row in held_out.rows[bisect_left(held_out.rows, start) :]:
+            column = self.chart_data.column(run, self.chart_view, row, cells)
+            if row >= stop or column is None:
+                break
+            score = held_out.scores[row]
+            ends = score.low or score.value, score.high or score.value
+            found[column] = Bucket(column, *ends, score.value, bool(found), row)
+        return list(found.values())
+
+    def _band(self, raw: Sequence[Bucket]) -> list[Bucket]:
+        """The curve's 95 % interval, where its width is known."""
+        if not self._of_rewards or not self.chart_view.envelope:
+            return []
+        spreads, weight = self.chart_data.spreads, self.chart_view.weight
+        values = self.run.series.column(self.key)
+        band = []
+        for bucket in raw:
+            half = spreads.half(self.run, bucket.last, weight)
+            middle = bucket.smooth if weight else values[bucket.last]
+            if isfinite(half) and isfinite(middle):
+                band.append(bucket._replace(low=middle - half, high=middle + half))
+        return band
+
+    def _points(
+        self, held: Sequence[Bucket], scale: Scale, cells: int, rows: int
+    ) -> list[tuple[int, int]]:
+        if len(held) * APART > cells:
+            return []
+        heights = (round(scale.share(bucket.smooth) * (4 * rows - 1)) for bucket in held)
+        return [(b.column, rows - 1 - h // 4) for b, h in zip(held, heights, strict=True)]
 
     def _buckets(self, cells: int) -> tuple[list[Bucket], list[Bucket]]:
         run, chart_view, chart_data = self.run, self.chart_view, self.chart_data
@@ -323,17 +378,24 @@ class Curves:
         )
 
     def _averages(
-        self, raw: Sequence[Bucket], others: Sequence[Bucket], scale: Scale
+        self,
+        raw: Sequence[Bucket],
+        others: Sequence[Bucket],
+        held: Sequence[Bucket],
+        scale: Scale,
     ) -> list[Signal]:
         """The moving averages, the run's own on top.
 
         Where nothing is smoothed, one point of the curve, without which there are no axes.
         """
+        beside = Signal(*_average(held, scale), self.tone("second"))
         if not self.chart_view.weight:
             first = [(2.0 * b.column, scale.share(b.low)) for b in raw[:1]]
-            return [Signal([x], [y], self.own) for x, y in first]
+            alone = [Signal([x], [y], self.own) for x, y in first]
+            return [*([beside] if beside.xs else []), *alone]
         found = [
             Signal(*_average(others, scale), self.tone("plain")),
+            beside,
             Signal(*_average(raw, scale), self.own),
         ]
         return [signal for signal in found if signal.xs]
@@ -342,24 +404,34 @@ class Curves:
         self,
         raw: Sequence[Bucket],
         others: Sequence[Bucket],
+        held: Sequence[Bucket],
         scale: Scale,
         cells: int,
         rows: int,
     ) -> list[list[tuple[str, Style | None]]]:
-        """The ranges of the raw values, row by row: each a text and its style, None where blank.
+        """What lies behind the averages, row by row: each a text and its style, None where blank.
 
-        A noisy curve is a solid block of dots, which plotext would take long to fill.
+        The intervals of both rewards, or the range of another metric's raw values; where nothing
+        is smoothed, the raw values. A noisy curve is a solid block of dots, which plotext would
+        take long to fill.
         """
-        columns, ranged = 2 * cells, self.chart_view.ranged
-        wide = [bucket._replace(column=2 * bucket.column) for bucket in raw] if ranged else []
-        beside = [] if self.chart_view.weight else [b._replace(column=2 * b.column) for b in others]
-        drawing = chart.draw(
-            wide, scale, columns, 4 * rows, smoothed=False, others=beside, limit=self.limit
+        band, smoothed, ranged = self._band(raw), self.chart_view.weight > 0, self.chart_view.ranged
+        columns, top = 2 * cells, 4 * rows - 1
+        drawing = chart.Drawing(
+            chart.extents([] if smoothed else _spaced(raw), scale, columns, top),
+            chart.extents([] if smoothed else _spaced(others), scale, columns, top),
+            chart.bars(_spaced(held), scale, columns, top),
+            chart.dashed(self.limit, scale, columns, top),
+            chart.bars(_spaced(band), scale, columns, top)
+            if band
+            else chart.extents(_spaced(raw) if smoothed and ranged else [], scale, columns, top),
         )
         tones = {
-            "line": self.tone("faint") if self.chart_view.weight else self.own,
+            "line": self.own,
             "other": self.tone("plain"),
+            "held": self.tone("second"),
             "limit": self.tone("warm"),
+            "envelope": self.tone("faint"),
         }
         return [
             [(run.text, tones.get(run.kind)) for run in row] for row in chart.rows(drawing, rows)
@@ -372,6 +444,11 @@ class Curves:
             self.chart_data.axis(self.run, self.chart_view), low, high, max(1, cells // TICK_CELLS)
         )
         return [((value - low) * dots, label) for value, label in found]
+
+
+def _spaced(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """The same in columns of dots, two a cell."""
+    return [bucket._replace(column=2 * bucket.column) for bucket in buckets]
 
 
 def _under(strip: Strip, left: int, behind: Sequence[tuple[str, Style | None]]) -> Strip:
@@ -407,10 +484,10 @@ def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list
 # The line above the focus chart: what the crosshair, or the newest step, reads.
 
 
-DELTA, RAW = f"Δ{DELTA_STEPS}", "raw"
+DELTA, RAW, SURE = f"Δ{DELTA_STEPS}", "raw", "±"
 OTHER = "vs "
 """How the overlay's number is called, with its name after it."""
-SPARED = (OTHER, RAW, DELTA)
+SPARED = (OTHER, RAW, DELTA, SURE)
 """What a narrow line can do without, the last of them first."""
 
 
@@ -485,6 +562,9 @@ def focus_heading(
         numbers.append((f"⚑ {alarm.title}", limit, tone))
     if chart_view.weight:
         numbers.insert(0, (f"EMA({chart_view.weight:g}) =", short(readout.smooth), "plain"))
+    if key == REWARD and length:
+        half = chart_data.spreads.half(run, length - 1, chart_view.weight)
+        numbers.insert(1, (SURE, short(half) if isfinite(half) else "", "dim"))
     numbers += _compared(key, chart_data, chart_view, length, readout)
     missing = curve.missing
     words = [
@@ -553,6 +633,9 @@ def _zoom_said(run: Run, chart_view: ChartView) -> str:
     return f"steps {start + 1}–{stop}"
 
 
+HEADING_TONES = ("strong", "dim", "plain", "second", "warm", "hot")
+LEGEND_FROM = 7
+"""Rows below the heading from which there is room for a legend."""
 LEAST_ROWS, LEAST_CELLS = 3, 20
 """Room that a figure needs."""
 
@@ -590,8 +673,8 @@ class FocusChart(ChartMouse, can_focus=False):
         if self.key not in self.run.series.keys:
             text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
             return line((text, self.tone("dim")))
-        off = self._kept(width, self.body_rows).off if self.drawable else 0
-        tones = {name: self.tone(name) for name in ("strong", "dim", "plain", "warm", "hot")}
+        off = self._kept(width, self._figure_rows).off if self.drawable else 0
+        tones = {name: self.tone(name) for name in HEADING_TONES}
         return focus_heading(
             self.key, self.run, self.chart_data, self.chart_view, self.pointed, off
         ).strip(tones, width)
@@ -599,8 +682,9 @@ class FocusChart(ChartMouse, can_focus=False):
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         if not self.drawable:
             return []
-        figure = self._kept(width, len(rows))
-        lines = self._banded(self._flagged(figure))
+        figure = self._kept(width, self._figure_rows)
+        lines = self._banded(self._signed(figure))
+        below = [self._legend(width)] if self._figure_rows < len(rows) else []
         cursor = self.pointed
         column = (
             None
@@ -608,23 +692,58 @@ class FocusChart(ChartMouse, can_focus=False):
             else self.chart_data.column(self.run, self.chart_view, cursor, 2 * figure.cells)
         )
         if column is None:
-            return lines
+            return [*lines, *below]
         cell = figure.left + column // 2
-        *plotted, below = [self._crossed(strip, cell) for strip in lines[:-1]]
+        *plotted, axis = [self._crossed(strip, cell) for strip in lines[:-1]]
         foot = Segment("▲", self.tone("strong"))
-        return [*plotted, _put(below, cell, foot), lines[-1]]
+        return [*plotted, _put(axis, cell, foot), lines[-1], *below]
 
-    def _flagged(self, figure: Figure) -> Sequence[Strip]:
-        """The figure with a flag on its x axis where each alarm began."""
-        run, axis = self.run, figure.lines[-2]
-        columns = {
-            self.chart_data.column(run, self.chart_view, alarm.row, 2 * figure.cells)
-            for alarm in run.alarms.alarms
-            if alarm.row < run.series.length
-        }
-        for column in columns - {None}:
-            axis = _put(axis, figure.left + (column or 0) // 2, Segment("⚑", self.tone("warm")))
-        return [*figure.lines[:-2], axis, figure.lines[-1]]
+    def _signed(self, figure: Figure) -> Sequence[Strip]:
+        """The figure with its held-out rewards marked, and the signs on its x axis."""
+        *plotted, axis, labels = figure.lines
+        for cell, row in figure.points:
+            mark = Segment(HELD_MARK, self.tone("second"))
+            plotted[row] = _put(plotted[row], figure.left + cell, mark)
+        for cell, sign in self._signs(figure.cells).items():
+            axis = _put(axis, figure.left + cell, Segment(sign, self._sign_tone(sign)))
+        return [*plotted, axis, labels]
+
+    def _signs(self, cells: int) -> Mapping[int, Sign]:
+        return self.chart_data.cells(self.run, self.chart_view, self.signs, cells)
+
+    def _sign_tone(self, sign: Sign) -> Style:
+        return self.tone(chart.TONES[sign.name.lower()])
+
+    @property
+    def _figure_rows(self) -> int:
+        """Rows of the figure: all, or all but that of the legend."""
+        rows = self.body_rows
+        told = self.key == REWARD or any(self._signs(2 * self.width))
+        return rows - 1 if told and rows >= LEGEND_FROM else rows
+
+    def _legend(self, width: int) -> Strip:
+        """What is drawn: the rewards and what their intervals are over, and the signs."""
+        parts: list[tuple[str, Style]] = []
+        if self.key == REWARD and self.run.series.length:
+            parts += self._rewards_legend()
+        for sign in dict.fromkeys(self._signs(self._figure.cells).values()):
+            parts += [(f"   {sign}", self._sign_tone(sign)), (f" {sign.meaning}", self.tone("dim"))]
+        return line(*parts).crop(0, width)
+
+    def _rewards_legend(self) -> list[tuple[str, Style]]:
+        run, dim = self.run, self.tone("dim")
+        row = run.series.length - 1 if self.pointed is None else self.pointed
+        over = self.chart_data.spreads.at(run, row).over
+        interval = f", 95 % over {over}" if over else ""
+        parts = [("   ━", self.tone("accent")), (f" train{interval}", dim)]
+        if (held := self.chart_data.held_out.at(row)) is not None:
+            where, score = held
+            of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])
+            told = f" of {one_line(of, 24)}{f', 95 % over {score.over}' if score.over else ''}"
+            ends = "" if score.low is None else f" [{short(score.low)}, {short(score.high)}]"
+            parts += [(f"   {HELD_MARK}", self.tone("second")), (" held-out ", dim)]
+            parts += [(f"{short(score.value)}{ends}", self.tone("plain")), (told, dim)]
+        return parts
 
     def _banded(self, lines: Sequence[Strip]) -> Sequence[Strip]:
         """The figure with the span that is being drawn on another ground, between two lines."""
@@ -648,7 +767,11 @@ class FocusChart(ChartMouse, can_focus=False):
         reach = self.chart_data.reach(self.run, self.chart_view)
         alarm = self.run.alarms.by_metric.get(self.key)
         of_alarm = None if alarm is None else (alarm.level, alarm.limit)
-        stamp = (self.run.series, reach, self.chart_view, self.key, width, height, of_alarm)
+        edition = self.run.tree.edition if self.key == REWARD else 0
+        stamp = (
+            *(self.run.series, reach, self.chart_view, self.key, width, height),
+            *(of_alarm, edition),
+        )
         if stamp != self._stamp:
             curves = Curves(self.tone, self.run, self.key, self.chart_data, self.chart_view, alarm)
             self._figure, self._stamp = curves.figure(width, height), stamp

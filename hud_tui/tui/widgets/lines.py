@@ -48,6 +48,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         "lines--dim",
         "lines--faint",
         "lines--accent",
+        "lines--second",
         "lines--warm",
         "lines--hot",
         "lines--rule",
