@@ -544,6 +544,7 @@ CHECKPOINTS = (
 RUNS = (
     Action("runs", "open", "enter", "open", "Select its model, and show the run in Live."),
     Action("runs", "mark", "space,m", "mark", "Mark it to compare, or not; go on to the next."),
+    Action("runs", "compare", "c", "compare", "Overlay the marked runs in one chart."),
     Action("runs", "arrange", "o,a", "sort", "Sort by a column; show, hide and order columns."),
     Action(
         "runs",
@@ -565,6 +566,29 @@ RUNS = (
     Action("runs", "copy", "y", "copy id", "Copy the run's id."),
     Action("runs", "refresh", "r", "refresh", "Read the table again.", False),
     Action("runs", "export", "ctrl+e", "export", EXPORT, False),
+)
+COMPARED = (
+    Action("compared", "cursor(-1)", "left,left_square_bracket", "step", "One step earlier."),
+    Action("compared", "move(1)", "down,j", "run", "The next run in the order."),
+    Action("compared", "next_view", "v", "metric", "The next metric that they report."),
+    Action("compared", "charts", "a", "all metrics", "Choose the metric from a list."),
+    Action("compared", "axis", "x", "x axis", "Align by steps, time or tokens."),
+    Action("compared", "smooth(1)", "s", "smooth", "Smooth the curves more."),
+    Action("compared", "show_or_hide", "space", "hide", "Hide the run's curve, or show it."),
+    Action("compared", "open", "enter", "open", "The run in Live, at the crosshair's step."),
+    Action("compared", "jump", "apostrophe", "to the tree", "That step in the tree."),
+    Action("compared", "log", "L", "log", "Logarithmic or linear y axis."),
+    Action("compared", "leave", "escape", "back", "Remove the crosshair; back to the table."),
+    Action(
+        "compared", "cursor(1)", "right,right_square_bracket", "later", "One step later.", False
+    ),
+    Action("compared", "cursor(-10)", "shift+left", "10 earlier", "Ten steps earlier.", False),
+    Action("compared", "cursor(10)", "shift+right", "10 later", "Ten steps later.", False),
+    Action("compared", "first", "home", "first step", "The crosshair to the first step.", False),
+    Action("compared", "last", "end", "newest", "Remove the crosshair.", False),
+    Action("compared", "move(-1)", "up,k", "up", "The run before.", False),
+    Action("compared", "smooth(-1)", "S", "smooth less", "Smooth the curves less.", False),
+    Action("compared", "help", "question_mark,f1", "help", "All keys of the comparison.", False),
 )
 COLUMNS = (
     Action("columns", "choose", "enter", "sort", "Sort by this column; once more, the other way."),
@@ -615,7 +639,7 @@ ACTIONS = (
     *(*LIST, *PICKER, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE),
     *(*CHARTS, *GROUP, *OVERLAYS),
-    *(*RUNS, *COLUMNS),
+    *(*RUNS, *COLUMNS, *COMPARED),
     *(*JOBS, *ALARMS, *LOG),
 )
 

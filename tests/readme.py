@@ -26,6 +26,7 @@ PLACES = {
     "group": "Live: one group",
     "overlays": "Live: what to compare with",
     "columns": "Runs: the list of columns",
+    "compared": "Runs: several in one chart",
 }
 """What the page calls the places that are not one of the seven views."""
 

@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudNotFound, HudRefused
+from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.run import job_model_id
-from hud_tui.rl.run_overlay import RunSeries
 from hud_tui.rl.runs import RunRow, row_of, row_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model

@@ -17,12 +17,14 @@ from time import perf_counter, time
 
 from hud_tui.client.runs import RunList
 from hud_tui.rl.axes import Axis
-from hud_tui.rl.run_overlay import RunSeries, overlay
+from hud_tui.rl.compare import RunSeries, overlay_runs
 from hud_tui.rl.runs import RunRow, parse_filter, sort_rows
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
 from hud_tui.settings import Start
+from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import RunRecord
 from tests.bench.timing import best_s, floor_s
 from tests.service.clients import fork_of, in_process
@@ -34,6 +36,9 @@ TABLE_MS, TABLE_FLOORS = 50.0, 9.0
 """Filter and two sorts; the goal, and as a multiple of the floor, 5.4 ms on two quiet cores."""
 OVERLAY_MS, OVERLAY_FLOORS = 33.0, 6.0
 """One repaint of the overlay at 400 columns of dots."""
+COMPARED_FLOORS = 6.0
+CROSSHAIR_MS, CROSSHAIR_FLOORS = 16.0, 3.0
+"""On the screen: all curves anew, as the axis changes; and the crosshair alone."""
 READ_MS, READ_FLOORS = 1000.0, 185.0
 """All rows, from the request to the table."""
 POLL_MS, POLL_FLOORS = 16.0, 3.0
@@ -180,6 +185,43 @@ async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
         return opened, sorted(scrolls)[len(scrolls) // 2], stepped, min(moved)
 
 
+class Read(RunList):
+    """Runs whose steps were read."""
+
+    def __init__(self, found: list[tuple[RunRow, RunSeries]]) -> None:
+        self._read = {row.id: one for row, one in found}
+
+    @property
+    def polls(self) -> bool:
+        return True
+
+    async def series(self, run_id: str, keys: object) -> RunSeries:
+        return self._read[run_id]
+
+
+async def comparison(found: list[tuple[RunRow, RunSeries]]) -> tuple[float, float]:
+    """Seconds to draw all curves anew, and to move the crosshair, at 200 × 60."""
+
+    async def nothing(*_: object) -> None: ...
+
+    app = Scene(Start("models"), nothing).app()
+    rows = [row for row, _ in found]
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settle(pilot, lambda: app.shown_view is not None)
+        names = {row.id: row.name for row in rows}
+        screen = RunComparison(lambda: rows, Read(found), lambda at: None, Compared(), names)
+        await app.push_screen(screen)
+        await settle(pilot, lambda: screen.curves.shown and screen.compared.runs)
+        drawn = []
+        for axis in (*Axis, *Axis, *Axis):
+            start = perf_counter()
+            screen.look(axis=axis)
+            drawn.append(perf_counter() - start)
+        screen.point(5000)
+        moved = best_s(lambda: screen.action_cursor(1), 20)
+        return min(drawn[len(Axis) :]), moved
+
+
 def main() -> int:
     known = rows()
     runs = [(known[n], series(n)) for n in range(LINES)]
@@ -187,15 +229,18 @@ def main() -> int:
         one.curve("reward_mean", 0.8)
     sorted_s = best_s(lambda: table(known), 5)
     drawn_s = max(
-        best_s(lambda axis=axis: overlay(runs, "reward_mean", axis, WIDTH, 0.8))  # type: ignore[misc]
+        best_s(lambda axis=axis: overlay_runs(runs, "reward_mean", axis, WIDTH, 0.8))  # type: ignore[misc]
         for axis in Axis
     )
     read_s, poll_s = asyncio.run(service())
     open_s, scroll_s, step_s, move_s = asyncio.run(screen(known))
+    compared_s, crosshair_s = asyncio.run(comparison(runs))
     floor = floor_s()
     found = (
         (f"runs filter and two sorts, {RUNS} rows", sorted_s, TABLE_FLOORS, TABLE_MS),
         (f"runs overlay, {LINES} × {STEPS} steps", drawn_s, OVERLAY_FLOORS, OVERLAY_MS),
+        (f"runs compared, {LINES} × {STEPS} steps drawn", compared_s, COMPARED_FLOORS, OVERLAY_MS),
+        ("runs compared, the crosshair a step on", crosshair_s, CROSSHAIR_FLOORS, CROSSHAIR_MS),
         (f"runs list read whole, {RUNS} runs", read_s, READ_FLOORS, READ_MS),
         (f"runs list, one of {RUNS} changed", poll_s, POLL_FLOORS, POLL_MS),
         (f"runs view opened, {RUNS} runs", open_s, OPEN_FLOORS, OPEN_MS),

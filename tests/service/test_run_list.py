@@ -9,7 +9,7 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.client.runs import Budget, RunList
 from hud_tui.rl.axes import Axis
-from hud_tui.rl.run_overlay import overlay
+from hud_tui.rl.compare import overlay_runs
 from hud_tui.rl.runs import MOST_POINTS, RunRow
 from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
@@ -253,7 +253,7 @@ async def test_the_client_follows_the_list_and_writes_names_and_notes(
         assert (row.name, row.status, table.polls, table.said) == (
             *("the best", "succeeded", False, "list"),
         )
-        [line] = overlay([(row, more)], "reward_mean", Axis.TOKENS).lines
+        [line] = overlay_runs([(row, more)], "reward_mean", Axis.TOKENS).lines
         assert line.last == pytest.approx(row.points[-1])
 
 

@@ -254,6 +254,14 @@ def _runs(*keys: str) -> Act:
     return play
 
 
+async def _compared(app: HudApp, pilot: Pilot[None]) -> None:
+    await _runs("down", "space", "space", "space", "space", "c")(app, pilot)
+    await settle(pilot, lambda: getattr(app.screen, "compared", None) is not None)
+    screen: Any = app.screen
+    await settle(pilot, lambda: screen.compared.runs)
+    await pilot.press("shift+left", "shift+left")
+
+
 async def _help(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     await pilot.press("question_mark")
@@ -273,6 +281,7 @@ SCENES = {
     "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),
     "runs-columns": Scene(Start("status", model="mixed-rl"), _runs("o", "down", "down")),
     "runs-empty": Scene(Start("status", model="mixed-rl"), _runs(), runs=()),
+    "runs-compared": Scene(Start("status", model="mixed-rl"), _compared),
     "alarms": Scene(Start("status", model="mixed-rl"), _alarms),
     "help": Scene(Start("models"), _help),
 }

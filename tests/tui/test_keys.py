@@ -10,7 +10,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, view_class
 from hud_tui.tui.keys import bindings, key_line
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
-from hud_tui.tui.screens.compare import ComparePanel
+from hud_tui.tui.screens.compare import ComparePanel, RunComparison
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import KEYS, LABEL, ConfirmDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen
@@ -30,6 +30,7 @@ HOLDERS: dict[str, type] = {
     "connect": ConnectScreen,
     "list": RowList,
     "columns": ColumnList,
+    "compared": RunComparison,
     "picker": Picker,
     "dialog": ConfirmDialog,
     "json": JsonScreen,

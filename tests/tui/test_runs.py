@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from textual.widgets import Input
 
 from hud_tui.rl.runs import RunRow
 from hud_tui.settings import Start
+from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import ColumnList, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
 from tests.conftest import Served, ended, fork, submit
@@ -307,3 +309,146 @@ async def test_a_kept_column_that_makes_no_sense_is_left_out(
         view.context.layout.arrange(runs_columns=kept, runs_sort=kept, runs_group=kept)
         view.lay_out()
         assert shown(view) == three[::-1]
+
+
+# Several runs in one chart.
+
+
+@asynccontextmanager
+async def compared(
+    served: Served, count: int, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[Cockpit, RunComparison]]:
+    """The newest runs in one chart, once their steps were read."""
+    async with runs(served, size) as (flown, _):
+        await flown.press(*["space"] * count, "c")
+        await flown.until(lambda: isinstance(flown.screen, RunComparison))
+        screen = flown.screen
+        assert isinstance(screen, RunComparison)
+        await flown.until(lambda: len(screen.compared.runs) == count)
+        yield flown, screen
+
+
+def text_of(screen: RunComparison) -> str:
+    return "\n".join(strip.text for strip in (*screen.curves.shown, *screen.legend.shown))
+
+
+async def test_three_runs_are_compared_with_six_keys_at_most(
+    served: Served, three: list[str]
+) -> None:
+    keys = ["5", "space", "space", "space", "c"]
+    async with cockpit(served, Start("models")) as flown:
+        await flown.press(*keys)
+        await flown.until(lambda: isinstance(flown.screen, RunComparison))
+        screen: Any = flown.screen
+        await flown.until(lambda: len(screen.compared.runs) == 3)
+    assert len(keys) <= 6
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_a_comparison_has_a_curve_and_a_line_for_each_run(
+    served: Served, three: list[str], size: tuple[int, int]
+) -> None:
+    async with compared(served, 3, size) as (_, screen):
+        text = text_of(screen)
+        assert [row.id for row, _ in screen.legend.rows] == list(screen.curves.order)
+        values = [value for _, value in screen.legend.rows]
+        assert values == sorted(values, reverse=True), "best first"
+        for word in ("mean reward", "by step", " a ", " b ", " c ", "lr", "3e-6", "same in all"):
+            assert word in text
+        assert any(chr(0x2801) <= char <= chr(0x28FF) for char in text)
+
+
+async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_comparison(
+    served: Served, three: list[str]
+) -> None:
+    async with compared(served, 3) as (flown, screen):
+        session = flown.view.session
+        await flown.press("left")
+        assert session.at == screen.chosen.ids[1]
+        await flown.press("left_square_bracket", "left")
+        assert (session.at, screen.place) == (screen.chosen.ids[0], 0)
+        assert "┊ step 1" in text_of(screen)
+        run = screen.legend.chosen
+        await flown.press("enter")
+        await flown.until_view("live")
+        live: Any = flown.view
+        await flown.until(lambda: live.cursor == 0)
+        assert live.run.model.id == next(r.model_id for r, _ in screen.legend.rows if r.id == run)
+        await flown.press("right")
+        at = session.at
+        await flown.press("5")
+        await flown.until_view("runs")
+        await flown.press("c")
+        await flown.until(lambda: isinstance(flown.screen, RunComparison))
+        again: Any = flown.screen
+        await flown.until(lambda: again.place == 1)
+        assert (again.checkpoint_id, again.legend.chosen) == (at, run)
+        await flown.press("apostrophe")
+        await flown.until_view("checkpoints")
+        tree: Any = flown.view
+        await flown.until(lambda: tree.selected is not None and tree.selected.id == at)
+
+
+async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
+    served: Served, three: list[str]
+) -> None:
+    async with compared(served, 2) as (flown, screen):
+        first = screen.compared
+        await flown.press("home", "x")
+        assert (screen.compared.axis, screen.place) == ("time", 0), "it stays on its step"
+        await flown.press("x", "end")
+        assert "by tokens" in text_of(screen)
+        assert screen.compared.at is None
+        await flown.press("s", "S", "S")
+        assert screen.compared.smoothing == first.smoothing - 1
+        await flown.press("L")
+        assert "log" in text_of(screen)
+        await flown.press("down")
+        assert screen.legend.cursor == 1
+        await flown.press("up", "space")
+        assert len(screen.compared.shown) == 1
+        await flown.press("space", "shift+left", "shift+right", "right", "right_square_bracket")
+        assert screen.compared.at is None
+        await flown.press("left", "escape")
+        assert screen.compared.at is None, "esc removes the crosshair first"
+        await flown.press("escape")
+        await flown.until_view("runs")
+
+
+async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> None:
+    async with compared(served, 2) as (flown, screen):
+        await flown.press("v")
+        assert screen.compared.key == screen.metrics[1]
+        await flown.press("a")
+        await flown.until(lambda: isinstance(flown.screen, MetricList))
+        flown.screen.query_one("#charts-list").select("entropy")  # type: ignore[attr-defined]
+        await flown.press("enter")
+        await flown.until(lambda: flown.screen is screen and screen.compared.key == "entropy")
+        await flown.until(lambda: "entropy" in text_of(screen))
+        await flown.until(lambda: any(isfinite(value) for _, value in screen.legend.rows))
+        await flown.press("question_mark")
+        await flown.until(lambda: flown.screen.query("#help-list"))
+        await flown.press("escape", "a")
+        await flown.until(lambda: isinstance(flown.screen, MetricList))
+        await flown.press("escape")
+        await flown.until(lambda: flown.screen is screen)
+
+
+async def test_a_run_that_trains_grows_in_the_comparison(served: Served, three: list[str]) -> None:
+    await training(served, 1)
+    async with compared(served, 2) as (flown, screen):
+        [series] = [s for row, s in screen.compared.runs if row.active]
+        assert len(series) == 1
+        toy_of(served).rest_after(1)
+        toy_of(served).go_on()
+        await flown.until(lambda: len(series) >= 2)
+        await flown.until(lambda: screen.compared.steps != (1, 2))
+
+
+async def test_one_run_alone_is_not_compared(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("c")
+        await flown.until_notice("Mark the runs to compare first: space marks one.")
+        await flown.press("space", "c")
+        await flown.until(lambda: isinstance(flown.screen, RunComparison))
+        assert list(view.table.marked) == [three[2]], "with the run under the cursor"

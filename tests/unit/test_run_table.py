@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
-from hud_tui.rl.run_overlay import RunSeries, overlay, value_at
+from hud_tui.rl.compare import RunSeries, overlay_runs, value_at
 from hud_tui.rl.runs import (
     COLUMNS,
     MOST_POINTS,
@@ -301,16 +301,16 @@ def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunS
 def test_runs_are_laid_over_each_other_from_their_own_beginning() -> None:
     slow, fast = series([0.1, 0.2, 0.3], 10.0, 5), series([0.5, 0.6, 0.7, 0.9], 1.0, 20)
     runs = [(run("slow"), slow), (run("fast"), fast)]
-    by_step = overlay(runs, "reward_mean", Axis.STEP, 4)
+    by_step = overlay_runs(runs, "reward_mean", Axis.STEP, 4)
     assert [line.row.id for line in by_step.lines] == ["fast", "slow"], "the best first"
     assert (by_step.low, by_step.high, by_step.extent) == (1.0, 4.0, (0.1, 0.9))
     assert [bucket.column for bucket in by_step.lines[1].buckets] == [0, 1, 2]
-    by_time = overlay(runs, "reward_mean", Axis.TIME, 21)
+    by_time = overlay_runs(runs, "reward_mean", Axis.TIME, 21)
     assert (by_time.low, by_time.high) == (0.0, 20.0)
     assert [bucket.column for bucket in by_time.lines[0].buckets] == [0, 1, 2, 3]
-    by_tokens = overlay(runs, "reward_mean", Axis.TOKENS, 10)
+    by_tokens = overlay_runs(runs, "reward_mean", Axis.TOKENS, 10)
     assert (by_tokens.low, by_tokens.high) == (5.0, 80.0)
-    zoomed = overlay(runs, "reward_mean", Axis.STEP, 4, window=(3.0, 4.0))
+    zoomed = overlay_runs(runs, "reward_mean", Axis.STEP, 4, window=(3.0, 4.0))
     assert [line.rows for line in zoomed.lines] == [(2, 4), (2, 3)]
     assert value_at(fast, "reward_mean", Axis.TIME, 2.5) == 0.7
     assert isnan(value_at(slow, "reward_mean", Axis.STEP, 4.0)), "it has no such step"
@@ -318,22 +318,22 @@ def test_runs_are_laid_over_each_other_from_their_own_beginning() -> None:
 
 def test_a_smoothed_overlay_draws_the_average_alone() -> None:
     made = series([0.0, 1.0, 1.0, 1.0])
-    [line] = overlay([(run("a"), made)], "reward_mean", width=4, weight=0.5).lines
+    [line] = overlay_runs([(run("a"), made)], "reward_mean", width=4, weight=0.5).lines
     assert [bucket.smooth for bucket in line.buckets] == pytest.approx([0, 2 / 3, 6 / 7, 14 / 15])
     assert all(bucket.low == bucket.high == bucket.smooth for bucket in line.buckets)
     assert line.last == line.buckets[-1].smooth
     late = RunSeries()
     late.add("a", None, 1, {})
     late.add("b", None, 1, {"entropy": 0.5})
-    [line] = overlay([(run("b"), late)], "entropy", width=2, weight=0.5).lines
+    [line] = overlay_runs([(run("b"), late)], "entropy", width=2, weight=0.5).lines
     assert [bucket.column for bucket in line.buckets] == [1]
 
 
 def test_an_overlay_of_nothing_is_empty() -> None:
-    empty = overlay([(run("a"), RunSeries()), (run("b"), series([0.5]))], "entropy")
+    empty = overlay_runs([(run("a"), RunSeries()), (run("b"), series([0.5]))], "entropy")
     assert [line.buckets for line in empty.lines] == [(), ()]
     assert all(map(isnan, empty.extent))
-    assert overlay([], "reward_mean").lines == []
+    assert overlay_runs([], "reward_mean").lines == []
 
 
 def test_a_metric_that_comes_late_and_steps_that_are_added_are_drawn() -> None:
@@ -341,10 +341,10 @@ def test_a_metric_that_comes_late_and_steps_that_are_added_are_drawn() -> None:
     made.add("x", None, 0, {"kl_sample_train": 0.1})
     made.add("y", NOW, 0, {"reward_mean": None})
     assert list(made.x(Axis.TIME)) == [0.0, 1.0, 1.0, 1.0], "time never goes back"
-    shown = overlay([(run("a"), made)], "kl_sample_train", width=4)
+    shown = overlay_runs([(run("a"), made)], "kl_sample_train", width=4)
     assert [bucket.column for bucket in shown.lines[0].buckets] == [2]
     made.add("z", NOW + 9, 5, {"reward_mean": 0.9})
-    assert overlay([(run("a"), made)], "reward_mean").lines[0].last == 0.9
+    assert overlay_runs([(run("a"), made)], "reward_mean").lines[0].last == 0.9
 
 
 def test_the_lowest_kl_is_first_of_its_metric() -> None:
@@ -353,7 +353,7 @@ def test_the_lowest_kl_is_first_of_its_metric() -> None:
         made.add("a", None, 1, {"kl_sample_train": kl})
         return made
 
-    found = overlay([(run("far"), of(0.5)), (run("near"), of(0.01))], "kl_sample_train")
+    found = overlay_runs([(run("far"), of(0.5)), (run("near"), of(0.01))], "kl_sample_train")
     assert [line.row.id for line in found.lines] == ["near", "far"]
 
 

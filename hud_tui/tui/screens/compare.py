@@ -1,26 +1,46 @@
-"""ComparePanel: two checkpoints side by side."""
+"""What is compared: two checkpoints side by side, and runs in one chart."""
 
 from __future__ import annotations
 
-from asyncio import gather
-from collections.abc import Iterable, Iterator, Sequence
+from asyncio import Semaphore, gather
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
+from typing import ClassVar
 
 from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.runs import RunList
 from hud_tui.errors import HudError
-from hud_tui.rl.compare import Comparison, GroupPair, MetricPair
+from hud_tui.keys import keyed
+from hud_tui.rl.compare import (
+    Comparison,
+    GroupPair,
+    MetricPair,
+    RunSeries,
+    overlay_runs,
+)
+from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.head import name
-from hud_tui.rl.metrics import metric, short, signed
+from hud_tui.rl.metrics import TABLE, metric, short, signed
+from hud_tui.rl.metrics import title as metric_title
 from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
+from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.screens.dialogs import Panel
+from hud_tui.tui.screens.over import Over
 from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend
 from hud_tui.wire import Checkpoint, Model
 from hud_tui.wire_training import Chat, ChatReply
 
@@ -304,3 +324,288 @@ def answers(reply: ChatReply) -> list[str]:
 def _title(side: Tried) -> Content:
     served = ("  ▶ served", "$accent") if side.served else ""
     return Content.assemble((f"{side.mark} {name(side.checkpoint)}", "bold"), served)
+
+
+# Runs laid over each other in one chart, and beside it what they differ in.
+
+
+METRIC_COLUMNS = (Column("metric", 22), Column("what it means"))
+METRIC_FOOT = "{overlays.choose} show  {overlays.leave} back"
+
+
+class MetricList(Over[str | None]):
+    """Closes with the metric that was chosen."""
+
+    VIEW: ClassVar = "overlays"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(self, keys: Sequence[str], chosen: str) -> None:
+        super().__init__()
+        self.keys, self.chosen = keys, chosen
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="charts") as box:
+            box.border_title = "metric"
+            yield RowList(METRIC_COLUMNS, id="charts-list", least=20)
+            yield FootLine(METRIC_FOOT, id="charts-foot")
+
+    def on_mount(self) -> None:
+        rows = self.query_one(RowList)
+        told = [(key, Content(metric_title(key)), metric(key).meaning) for key in self.keys]
+        rows.show([Row(key, (name_, Content.styled(said, MUTED))) for key, name_, said in told])
+        rows.select(self.chosen)
+
+    def action_choose(self) -> None:
+        self.dismiss(self.query_one(RowList).key)
+
+    def on_row_list_opened(self) -> None:
+        self.action_choose()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+AT_ONCE = 4
+"""Runs that are read at the same time."""
+AGAIN_S, POLLED_S = 1.0, 10.0
+"""Between two looks at those that train; on a service that is polled."""
+METRICS = tuple(known.key for known in TABLE)
+COMPARED_FOOT = (
+    "{compared.cursor.-1} {compared.cursor.1} step  {compared.move.-1} {compared.move.1} run  "
+    "{compared.next_view} metric  {compared.charts} all metrics  {compared.axis} x axis  "
+    "{compared.smooth.1} {compared.smooth.-1} smooth  {compared.show_or_hide} hide  "
+    "{compared.open} Live  {compared.jump} tree  {compared.help} help  {compared.leave} back"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the comparison was left for."""
+
+    row: RunRow
+    view: str
+    checkpoint_id: str | None
+    """The step under the crosshair; None where there is none."""
+
+
+class RunComparison(Over[Wanted | None]):
+    """Runs in one chart, aligned by their own beginnings; those that train move."""
+
+    VIEW: ClassVar = "compared"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("compared")
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        rows: Callable[[], Sequence[RunRow]],
+        source: RunList,
+        chosen_step: Callable[[str | None], str | None],
+        first: Compared,
+        names: Mapping[str, str],
+    ) -> None:
+        """
+        Args:
+            rows: The runs, as they are now.
+            source: Reads their steps.
+            chosen_step: The id of the checkpoint under the crosshair of every view; given one, it
+                is that one from now on, given an empty text it is none.
+            first: How they are looked at to begin with.
+            names: What the runs are called, by id.
+        """
+        super().__init__()
+        self.rows_now, self.source, self.chosen_step = rows, source, chosen_step
+        self.compared, self.names = first, names
+        self.curves = RunCurves()
+        self.legend = RunLegend(self.curves)
+        self._ordered: object = None
+        self._order: tuple[str, ...] = ()
+        """Ids of the runs, best first, and what that is of."""
+        self._unread = ""
+        """Why a run could not be read."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="compared") as box:
+            box.border_title = f"compare {counted(len(self.rows_now()), 'run')}"
+            with Horizontal(id="compared-panes"):
+                yield self.curves
+                yield self.legend
+            yield Static("reading the runs …", id="compared-note", markup=False)
+            yield FootLine(COMPARED_FOOT, id="compared-foot")
+
+    def on_mount(self) -> None:
+        self.legend.focus()
+        self.read(point=True)
+        again = POLLED_S if self.source.polls else AGAIN_S
+        self.set_interval(again, self._again)
+
+    def _again(self) -> None:
+        if any(row.active for row in self.rows_now()):
+            self.read()
+
+    @work(exclusive=True, group="read")
+    async def read(self, point: bool = False) -> None:
+        """Read the runs' steps; with `point`, put the crosshair on the step of the other views."""
+        turn, rows, key = Semaphore(AT_ONCE), self.rows_now(), self.compared.key
+        found: dict[str, RunSeries] = {}
+
+        async def one(row: RunRow) -> None:
+            async with turn:
+                try:
+                    found[row.id] = await self.source.series(row.id, (key,))
+                except HudError as error:
+                    self._unread = f"{row.title}: {one_line(error.message, 200)}"
+            if len(found) < len(rows) and len(found) % AT_ONCE == 0 and not self.compared.runs:
+                self.say(f"reading the runs … {len(found)} of {len(rows)}")
+
+        await gather(*map(one, rows))
+        runs = tuple((row, found[row.id]) for row in rows if row.id in found)
+        steps = tuple(len(series) for _, series in runs)
+        self.look(runs=runs, steps=steps)
+        if point:
+            self._find()
+
+    def look(self, **changes: object) -> None:
+        """Look at the runs otherwise; draw them."""
+        chosen, before = self.legend.chosen, self.compared
+        self.compared = now = replace(before, **changes)  # type: ignore[arg-type]
+        if (now.runs, now.key, now.weight, now.steps) != self._ordered:
+            self._ordered = now.runs, now.key, now.weight, now.steps
+            every = overlay_runs(now.runs, now.key, now.axis, 2, now.weight)
+            self._order = tuple(each.row.id for each in every.lines)
+        found = {row.id: (row, series) for row, series in now.runs}
+        order = self._order
+        rows = [(found[id_][0], now.value(found[id_][1])) for id_ in order]
+        if chosen in order:
+            self.legend.cursor = order.index(chosen)
+        self.legend.show(rows, self.names)
+        self.curves.show(now, order, self.legend.chosen)
+        known = any(isfinite(value) for _, value in rows)
+        none = (
+            f"No run reports {metric_title(now.key)}: {{compared.next_view}} shows the next metric."
+        )
+        self.say(self._unread or ("" if known or not rows else none))
+
+    def say(self, text: str) -> None:
+        note = self.query_one("#compared-note", Static)
+        note.update(keyed(text))
+        note.display = bool(text)
+
+    def _find(self) -> None:
+        """The crosshair to the step that is under that of the other views, if a run made it."""
+        at = self.chosen_step(None)
+        for place, (row, _) in enumerate(self.legend.rows):
+            series = self.compared.series(row.id)
+            if at is not None and at in series.ids:
+                self.legend.cursor = place
+                self.look(at=series.x(self.compared.axis)[series.ids.index(at)])
+
+    @property
+    def chosen(self) -> RunSeries:
+        """The steps of the run under the cursor."""
+        return self.compared.series(self.legend.chosen)
+
+    @property
+    def place(self) -> int | None:
+        """The step of that run that is under the crosshair, from 0; None for none."""
+        at, xs = self.compared.at, self.chosen.x(self.compared.axis)
+        if at is None or not len(self.chosen):
+            return None
+        return max(0, bisect_right(xs, at) - 1)
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        place = self.place
+        return None if place is None else self.chosen.ids[place]
+
+    def point(self, place: int | None) -> None:
+        """The crosshair to a step of the run under the cursor, in every view."""
+        series = self.chosen
+        if place is None or not len(series):
+            self.look(at=None)
+            self.chosen_step("")
+            return
+        place = max(0, min(len(series) - 1, place))
+        self.look(at=series.x(self.compared.axis)[place])
+        self.chosen_step(series.ids[place])
+
+    # What the keys do.
+
+    def action_cursor(self, steps: int) -> None:
+        """So many steps later, or earlier; past the newest there is no crosshair."""
+        here = len(self.chosen) if self.place is None else self.place
+        there = here + steps
+        self.point(None if there >= len(self.chosen) else there)
+
+    def action_first(self) -> None:
+        self.point(0)
+
+    def action_last(self) -> None:
+        self.point(None)
+
+    def action_move(self, by: int) -> None:
+        self.legend.move(by)
+        self.look()
+        if self.compared.at is not None and (id_ := self.checkpoint_id):
+            self.chosen_step(id_)
+
+    def action_axis(self) -> None:
+        """The next x axis; the crosshair stays on its step."""
+        place = self.place
+        self.look(axis=self.compared.axis.following, at=None)
+        if place is not None:
+            self.look(at=self.chosen.x(self.compared.axis)[place])
+
+    def action_smooth(self, step: int) -> None:
+        self.look(smoothing=min(len(WEIGHTS) - 1, max(0, self.compared.smoothing + step)))
+
+    def action_log(self) -> None:
+        self.look(log=not self.compared.log)
+
+    def action_show_or_hide(self) -> None:
+        self.look(hidden=self.compared.hidden ^ {self.legend.chosen})
+
+    def action_next_view(self) -> None:
+        """The next metric."""
+        keys = self.metrics
+        self.choose(keys[(keys.index(self.compared.key) + 1) % len(keys)])
+
+    @property
+    def metrics(self) -> list[str]:
+        """Those that can be shown: of the table, and what the runs are known to report besides."""
+        own = (key for _, series in self.compared.runs for key in series.keys)
+        return list(dict.fromkeys([*METRICS, *own]))
+
+    def choose(self, key: str) -> None:
+        """Show another metric."""
+        self.look(key=key)
+        self.read()
+
+    @work(exclusive=True, group="choose")
+    async def action_charts(self) -> None:
+        key = await self.app.push_screen_wait(MetricList(self.metrics, self.compared.key))
+        if key is not None:
+            self.choose(key)
+
+    def _leave_for(self, view: str) -> None:
+        row = next((row for row, _ in self.legend.rows if row.id == self.legend.chosen), None)
+        if row is not None:
+            self.dismiss(Wanted(row, view, self.checkpoint_id))
+
+    def action_open(self) -> None:
+        self._leave_for("live")
+
+    def action_jump(self) -> None:
+        self._leave_for("checkpoints")
+
+    async def action_help(self) -> None:
+        """All keys of the comparison; the one that is chosen there is done."""
+        await self.app.run_action("app.help")
+
+    def action_leave(self) -> None:
+        """Remove the crosshair, then leave."""
+        if self.compared.at is not None:
+            self.point(None)
+        else:
+            self.dismiss(None)

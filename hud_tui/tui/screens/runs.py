@@ -36,13 +36,16 @@ from hud_tui.rl.runs import (
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.tui.job_actions import RESUMABLE, Asked, ask_cancel, ask_resume
 from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import Dialog, Panel
 from hud_tui.tui.screens.over import Over
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
 from hud_tui.tui.widgets.row_list import Column as ListColumn
+from hud_tui.tui.widgets.run_curves import Compared
 
 # The list of columns: what is shown, in which order, and what the runs are sorted and grouped by.
 
@@ -233,6 +236,8 @@ NO_RUNS = (
 )
 NO_MATCH = "No run matches. {^runs.leave} shows all."
 REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
+LEAST_COMPARED = 2
+"""Runs that a comparison takes at least."""
 LOOP = "{name} is driven from outside: only its own client can {verb} it."
 
 
@@ -446,14 +451,15 @@ class RunsScreen(HudScreen):
             self.show_run(row, "checkpoints")
 
     @work(exclusive=True, group="act")
-    async def show_run(self, row: RunRow, view: str) -> None:
-        """Select a run's model and show a view of it: what trains at its newest step, and what has
-        ended at its last."""
+    async def show_run(self, row: RunRow, view: str, at: str | None = None) -> None:
+        """Select a run's model and show a view of it, at a checkpoint: without one, what trains at
+        its newest step, and what has ended at its last."""
         models = [one for one in self.session.catalog if one.id == row.model_id]
         model = models[0] if models else await self.attempt(self.client.model(row.model_id))
         if model is None:
             return
-        at = None if row.active or not row.step else await self._last_step(row)
+        if at is None and not row.active and row.step:
+            at = await self._last_step(row)
         if self.run.model is None or self.run.model.id != model.id:
             self.session.choose(model)
         self.session.at = at
@@ -474,6 +480,35 @@ class RunsScreen(HudScreen):
                 marked[row.id] = None
             self.table.action_move(1)
             self._marks_changed()
+
+    @work(exclusive=True, group="compare")
+    async def action_compare(self) -> None:
+        """Overlay the marked runs; with one, it and the run under the cursor."""
+        ids = dict(self.table.marked)
+        if len(ids) < LEAST_COMPARED and self.table.row is not None:
+            ids[self.table.row.id] = None
+        if len(ids) < LEAST_COMPARED:
+            self.notice(keyed("Mark the runs to compare first: {runs.mark} marks one."))
+            return
+        kept = read_choices(self.session.store)
+        first = Compared(axis=kept.axis, smoothing=kept.smoothing, log=kept.log)
+        names = {row.id: self.table.name_of(row) for row in self._of(ids)}
+        found = await self.app.push_screen_wait(
+            RunComparison(lambda: self._of(ids), self.source.list, self._chosen_step, first, names)
+        )
+        if found is not None:
+            self.show_run(found.row, found.view, found.checkpoint_id)
+
+    def _of(self, ids: Iterable[str]) -> list[RunRow]:
+        """These runs, as they are now."""
+        known = {row.id: row for row in self.rows or ()}
+        return [known[id_] for id_ in ids if id_ in known]
+
+    def _chosen_step(self, wanted: str | None) -> str | None:
+        """The checkpoint under the crosshair of every view; see `RunComparison`."""
+        if wanted is not None:
+            self.session.at = wanted or None
+        return self.session.at
 
     def action_unmark(self) -> None:
         self.table.marked.clear()
@@ -574,6 +609,8 @@ class RunsScreen(HudScreen):
     def can(self, action: str) -> bool:
         row = self.table.row
         match action:
+            case "compare":
+                return len(self.table.marked) >= 1
             case "open" | "mark" | "jump" | "edit" | "details" | "copy":
                 return row is not None
             case "unmark":

@@ -569,6 +569,11 @@ class RunTable(LinesView, can_focus=True):
     def _all(self) -> Sequence[RunColumn]:
         return (COLUMNS[NAME], *self._rest)
 
+    def name_of(self, row: RunRow) -> str:
+        """What a run is called; of several with one name each with how its id begins."""
+        title = row.title
+        return f"{title} {row.id[:4]}" if self._titles[title] > 1 else title
+
     def _told(self, row: RunRow) -> dict[str, str]:
         """What a row says, by column. It is written once, and again when an age may be another."""
         now, kept = self._clock(), self._texts.get(row.id)
@@ -577,8 +582,7 @@ class RunTable(LinesView, can_focus=True):
         if len(self._texts) > KEPT:
             self._texts.clear()
         texts = {one.key: one.text(row, now) for one in self._all}
-        title = row.title
-        texts[NAME] = f"{title} {row.id[:4]}" if self._titles[title] > 1 else title
+        texts[NAME] = self.name_of(row)
         self._texts[row.id] = row, now, texts
         return texts
 

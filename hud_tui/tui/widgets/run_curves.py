@@ -1,0 +1,386 @@
+"""RunCurves and RunLegend: runs in one chart, and beside it what they differ in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite, nan
+from string import ascii_letters
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+from textual.strip import Strip
+
+from hud_tui.rl.axes import Axis, Scale, fit, marks, time_said
+from hud_tui.rl.compare import RunOverlay, RunSeries, overlay_runs, value_at
+from hud_tui.rl.curves import WEIGHTS
+from hud_tui.rl.metrics import metric, short, title
+from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.runs import Differences, RunRow, differences
+from hud_tui.rl.sweep import SHORT
+from hud_tui.tui.theme import BRAILLE
+from hud_tui.tui.widgets import chart
+from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+
+HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8fd1")
+"""Of curves, told apart by colour-blind eyes too; each has a letter besides.
+
+Source: Okabe and Ito 2008, "Color Universal Design", the blue lifted for dark terminals."""
+HUES_ON_LIGHT = ("#0072b2", "#b26a00", "#00795a", "#c04c00", "#a8517f", "#857400", "#2a6496")
+LETTERS = ascii_letters
+MARGIN, AXIS_ROWS = 2, 2
+"""Cells right of the curves, for their letters; rows below them, for the axis."""
+LABEL = 5
+"""Least cells of the labels at the left."""
+ROWS_APART, CELLS_APART = (3, 2, 4), 16
+"""Rows between two ticks of the y axis, whichever leaves the least empty; cells between two of the
+x axis, about."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The runs in the chart, and how they are looked at."""
+
+    runs: tuple[tuple[RunRow, RunSeries], ...] = ()
+    key: str = REWARD
+    """The metric."""
+    axis: Axis = Axis.STEP
+    smoothing: int = 2
+    """Index into WEIGHTS."""
+    log: bool = False
+    hidden: frozenset[str] = frozenset()
+    """Ids of runs whose curves are not drawn."""
+    at: float | None = None
+    """Where the crosshair is on the x axis; None for nowhere."""
+    steps: tuple[int, ...] = ()
+    """How long each of the runs was when this was made: they grow in place."""
+
+    @property
+    def weight(self) -> float:
+        return WEIGHTS[self.smoothing]
+
+    @property
+    def shown(self) -> list[tuple[RunRow, RunSeries]]:
+        return [one for one in self.runs if one[0].id not in self.hidden]
+
+    def series(self, run_id: str) -> RunSeries:
+        return next((found for row, found in self.runs if row.id == run_id), RunSeries())
+
+    def value(self, series: RunSeries) -> float:
+        """A run's smoothed value under the crosshair, else its newest."""
+        if not len(series):
+            return nan
+        at = series.x(self.axis)[-1] if self.at is None else self.at
+        return value_at(series, self.key, self.axis, at, self.weight)
+
+    def x_said(self, at: float) -> str:
+        """A place on the x axis, in its unit."""
+        if self.axis is Axis.TIME:
+            return time_said(at)
+        return f"step {at:.0f}" if self.axis is Axis.STEP else f"{short(at)} tokens"
+
+
+def letter(place: int) -> str:
+    """What a curve is called in the chart."""
+    return LETTERS[place] if place < len(LETTERS) else "·"
+
+
+@dataclass
+class Canvas:
+    """Curves as braille, the later ones on top: a character and whose it is for every cell."""
+
+    cells: int
+    rows: int
+    _text: list[list[str]] = field(init=False)
+    _owner: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._text = [[" "] * self.cells for _ in range(self.rows)]
+        self._owner = [[-1] * self.cells for _ in range(self.rows)]
+
+    def add(self, owner: int, dots: Sequence[int]) -> None:
+        """Draw a curve; `dots` is an integer for each of 2 × `cells` columns, lowest dot first."""
+        for cell in range(self.cells):
+            left, right = dots[2 * cell], dots[2 * cell + 1]
+            both = left | right
+            if not both:
+                continue
+            low, high = ((both & -both).bit_length() - 1) // 4, (both.bit_length() - 1) // 4
+            for row in range(low, high + 1):
+                bits = chart.LEFT[left >> 4 * row & 15] | chart.RIGHT[right >> 4 * row & 15]
+                if bits:
+                    place = self.rows - 1 - row
+                    self._text[place][cell] = chr(BRAILLE + bits)
+                    self._owner[place][cell] = owner
+
+    def lines(self) -> list[list[tuple[str, int]]]:
+        """Each row as stretches of cells of one curve, the blanks after them with them; −1 is
+        nobody's."""
+        found = []
+        for text, owners in zip(self._text, self._owner, strict=True):
+            at, now, row = 0, owners[0], []
+            for place, owner in enumerate(owners):
+                if owner not in (now, -1):
+                    row.append(("".join(text[at:place]), now))
+                    at, now = place, owner
+            row.append(("".join(text[at:]), now))
+            found.append(row)
+        return found
+
+
+class RunCurves(LinesView, can_focus=False):
+    """The chart: a curve for each run, its letter where it ends, axes and crosshair."""
+
+    def __init__(self) -> None:
+        super().__init__(id="compared-chart")
+        self.compared = Compared()
+        self.chosen = ""
+        """Id of the run whose curve lies on top."""
+        self.order: tuple[str, ...] = ()
+        """Ids of the runs, best first: so are their letters and hues."""
+        self._stamp: object = None
+        self._drawn: list[Strip] = []
+        self._frame = (0, 0, 0.0, 1.0)
+        """Cells left of the curves, cells of the curves, least and greatest x."""
+
+    @property
+    def count(self) -> int:
+        return self.body_rows
+
+    def show(self, compared: Compared, order: Sequence[str], chosen: str) -> None:
+        self.compared, self.order, self.chosen = compared, tuple(order), chosen
+        self.redraw()
+
+    def hue(self, place: int) -> Style:
+        """The colour of a curve, by its place in the order."""
+        hues = HUES if self.app.current_theme.dark else HUES_ON_LIGHT
+        return Style(color=hues[place % len(hues)])
+
+    def notify_style_update(self) -> None:
+        self._stamp = None
+        super().notify_style_update()
+
+    def heading(self, width: int) -> Strip:
+        one = self.compared
+        said = [f"by {one.axis}", f"EMA({one.weight:g})" if one.weight else "raw"]
+        said += ["log"] * one.log
+        if one.at is not None:
+            said.insert(0, f"┊ {one.x_said(one.at)}")
+        left = f" {title(one.key)}"
+        right = " · ".join(said) + " "
+        room = max(0, width - cell_len(left) - cell_len(right))
+        meaning = fit_text(f"  {metric(one.key).meaning}", room) if room > 20 else " " * room
+        dim = self.tone("dim")
+        return line((left, self.tone("strong")), (meaning, dim), (right, dim)).crop(0, width)
+
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        if len(rows) < AXIS_ROWS + 2 or width < LABEL + MARGIN + 10:
+            return []
+        one = self.compared
+        stamp = replace(one, at=None), self.order, self.chosen, width, len(rows)
+        if stamp != self._stamp:
+            self._stamp, self._drawn = stamp, self._figure(width, len(rows))
+        left, cells, low, high = self._frame
+        if one.at is None or not low <= one.at <= high:
+            return self._drawn
+        cell = left + round((one.at - low) / (high - low) * (cells - 1))
+        *plot, axis, labels = self._drawn
+        dim, strong = self.tone("dim"), self.tone("strong")
+        plot = [_put(strip, cell, "┊", dim, free=True) for strip in plot]
+        return [*plot, _put(axis, cell, "▲", strong), labels]
+
+    def _figure(self, width: int, height: int) -> list[Strip]:
+        """The curves, their letters and the axes, as `height` lines."""
+        one, rows = self.compared, height - AXIS_ROWS
+        found, scale = self._scaled(width - LABEL - 1 - MARGIN, rows)
+        left = max(LABEL, *map(len, scale.labels), 0) + 1
+        cells = width - left - MARGIN
+        if left > LABEL + 1:
+            found, scale = self._scaled(cells, rows)
+        self._frame = left, cells, found.low, found.high
+        canvas, ends = Canvas(cells, rows), {}
+        places = {id_: place for place, id_ in enumerate(self.order)}
+        drawn = sorted(
+            found.lines, key=lambda each: (each.row.id == self.chosen, -places[each.row.id])
+        )
+        for each in drawn:
+            if each.buckets:
+                dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, one.weight > 0, False)
+                canvas.add(places[each.row.id], dots.line)
+                ends[places[each.row.id]] = scale.share(each.buckets[-1].smooth)
+        letters = _letters(ends, rows)
+        ticks = {round((1 - scale.share(t)) * (rows - 1)): said for t, said in _ticks(scale)}
+        dim, strips = self.tone("dim"), []
+        inks = [*(self._ink(place) for place in range(len(self.order))), dim]  # −1 is the last
+        for row, spans in enumerate(canvas.lines()):
+            label = f"{ticks.get(row, ''):>{left - 1}}{'┤' if row in ticks else '│'}"
+            parts = [(text, inks[who]) for text, who in spans]
+            end = letters.get(row)
+            mark = (" " * MARGIN, dim) if end is None else (f" {letter(end)}", inks[end])
+            strips.append(line((label, dim), *parts, mark))
+        return [*strips, *self._x_axis(left, cells, found.low, found.high)]
+
+    def _ink(self, place: int) -> Style:
+        chosen = place < len(self.order) and self.order[place] == self.chosen
+        return self.hue(place) + Style(bold=chosen)
+
+    def _scaled(self, cells: int, rows: int) -> tuple[RunOverlay, Scale]:
+        one = self.compared
+        found = overlay_runs(one.shown, one.key, one.axis, 2 * max(1, cells), one.weight)
+        fits = (fit(*found.extent, one.log, max(1.0, (rows - 1) / each)) for each in ROWS_APART)
+        return found, min(fits, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
+
+    def _x_axis(self, left: int, cells: int, low: float, high: float) -> list[Strip]:
+        dim, line_, labels = self.tone("dim"), ["─"] * cells, [" "] * (left + cells + MARGIN)
+        for value, said in marks(self.compared.axis, low, high, max(1, cells // CELLS_APART)):
+            cell = round((value - low) / (high - low) * (cells - 1))
+            line_[cell] = "┬"
+            start = min(max(0, left + cell - len(said) // 2), len(labels) - len(said))
+            if all(char == " " for char in labels[max(0, start - 1) : start + len(said)]):
+                labels[start : start + len(said)] = said
+        foot = f"{'└':>{left}}{''.join(line_)}"
+        return [line((foot, dim)), line(("".join(labels), dim))]
+
+
+def _ticks(scale: Scale) -> list[tuple[float, str]]:
+    return list(zip(scale.ticks, scale.labels, strict=True))
+
+
+def _letters(ends: Mapping[int, float], rows: int) -> dict[int, int]:
+    """The row of each curve's letter: where the curve ends, else the nearest that is free."""
+    found: dict[int, int] = {}
+    for place, share in sorted(ends.items()):
+        wanted = round((1 - share) * (rows - 1))
+        free = (row for row in range(rows) if row not in found)
+        row = min(free, key=lambda row: abs(row - wanted), default=None)
+        if row is not None:
+            found[row] = place
+    return found
+
+
+def _put(strip: Strip, cell: int, text: str, style: Style, free: bool = False) -> Strip:
+    """The line with one cell replaced; with `free`, only one that is blank."""
+    if free and strip.crop(cell, cell + 1).text != " ":
+        return strip
+    return Strip.join([strip.crop(0, cell), Strip([Segment(text, style)]), strip.crop(cell + 1)])
+
+
+NAME_CELLS = (12, 40)
+"""Of a run's name in the legend, at least and at most."""
+
+
+class RunLegend(LinesView, can_focus=True):
+    """The runs, best first: letter, name, value, and what they differ in."""
+
+    def __init__(self, curves: RunCurves) -> None:
+        super().__init__(id="compared-legend")
+        self.curves = curves
+        self.rows: list[tuple[RunRow, float]] = []
+        """With each run's value, best first."""
+        self.differences = Differences((), (), ())
+        self.names: Mapping[str, str] = {}
+        self.cursor = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) + 1 + len(self._same)
+
+    @property
+    def chosen(self) -> str:
+        return self.rows[self.cursor][0].id if self.cursor < len(self.rows) else ""
+
+    @property
+    def _same(self) -> list[str]:
+        """What all have in common, over as many lines as it takes."""
+        if not self.rows:
+            return []
+        shared = [(key, text) for key, text in self.differences.same if text != "–"]
+        said = " · ".join(f"{SHORT.get(key, key)} {text}" for key, text in shared)
+        wrapped = Content(f"same in all: {said or 'nothing'}").wrap(max(12, self.width - 2))
+        return ["", *(one.plain for one in wrapped)]
+
+    def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
+        self.rows, self.names = rows, names
+        self.differences = differences([row for row, _ in rows])
+        self.cursor = min(self.cursor, max(0, len(rows) - 1))
+        self.redraw()
+
+    def move(self, by: int) -> None:
+        if 0 <= self.cursor + by < len(self.rows):
+            self.cursor += by
+            top = self.scroll_offset.y
+            if not top <= self.cursor < top + self.body_rows:
+                self.scroll_to(y=max(0, self.cursor - self.body_rows // 2), animate=False)
+            self.redraw()
+
+    def _layout(self, width: int) -> tuple[int, list[tuple[int, str, int]]]:
+        """Cells of the name, and the place, title and width of each difference that has room."""
+        table = dict(self.differences.rows)
+        wide = max((cell_len(self.names.get(row.id, "")) for row, _ in self.rows), default=0)
+        columns, room = [], width - 12 - NAME_CELLS[0]
+        for place, key in enumerate(self.differences.keys):
+            if key == "model":  # the name says it
+                continue
+            said = SHORT.get(key, key)
+            cells = max(cell_len(said), *(min(24, cell_len(v[place])) for v in table.values()))
+            if cells + 2 > room:
+                break
+            columns.append((place, said, cells))
+            room -= cells + 2
+        return min(wide, NAME_CELLS[1], NAME_CELLS[0] + room), columns
+
+    def heading(self, width: int) -> Strip:
+        wide, columns = self._layout(width)
+        more = len([key for key in self.differences.keys if key != "model"]) - len(columns)
+        texts = [f"  {said:<{cells}}" for _, said, cells in columns]
+        texts += [f"  +{more}"] * bool(more)
+        text = f"   {fit_text('best first', wide)}{'value':>9}{''.join(texts)}"
+        return line((fit_text(text, width), self.tone("dim")))
+
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        wide, columns = self._layout(width)
+        table, found = dict(self.differences.rows), []
+        same = self._same
+        for at in rows:
+            if at < len(self.rows):
+                found.append(self._line(at, wide, columns, table, width))
+            else:
+                text = same[at - len(self.rows)] if at - len(self.rows) < len(same) else ""
+                found.append(line((f" {text}", self.tone("dim"))))
+        return found
+
+    def _line(
+        self,
+        at: int,
+        wide: int,
+        columns: Sequence[tuple[int, str, int]],
+        table: Mapping[str, Sequence[str]],
+        width: int,
+    ) -> Strip:
+        row, value = self.rows[at]
+        hidden = row.id in self.curves.compared.hidden
+        tone = self.tone("faint" if hidden else "plain")
+        hue = self.tone("faint") if hidden else self.curves.hue(at)
+        texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
+        name_ = fit_text(_middle(self.names.get(row.id, row.title), wide), wide)
+        parts = [
+            (f" {letter(at)} ", hue),
+            (name_, tone),
+            (f"{short(value) if isfinite(value) else '–':>9}", tone),
+            ("".join(texts), tone),
+        ]
+        if at == self.cursor:
+            ground = self.tone("cursor" if self.has_focus else "cursor-blurred")
+            over = Style(bgcolor=ground.bgcolor, bold=ground.bold)
+            parts = [(text, style + over) for text, style in parts]
+            used = sum(cell_len(text) for text, _ in parts)
+            parts.append((" " * (width - used), over))
+        return line(*parts).crop(0, width)
+
+
+def _middle(text: str, width: int) -> str:
+    """A name cut in its middle: forks of a sweep differ in the end of theirs."""
+    kept = (width - 1) // 3
+    return text if cell_len(text) <= width else f"{text[:kept]}…{text[-(width - 1 - kept) :]}"
