@@ -374,6 +374,20 @@ def read_private(file: Path, most: int) -> bytes:
     return body
 
 
+MOST_LOG = 1 << 20
+"""Bytes of the end of a log that are read."""
+
+
+def tail(file: Path, most: int = MOST_LOG) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with open_regular(file) as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - most))
+            return opened.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def open_or_make(file: Path, flags: int = 0) -> int:
     """The descriptor of a file to lock or to write to, made where there is none.
 

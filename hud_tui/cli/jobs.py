@@ -45,7 +45,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     if args.cancel or args.resume:
         return await (_cancel if args.cancel else _resume)(client, args, job_id)
     job, status = await _listed(client, job_id), await client.known_job(job_id)
-    folder = control.driven_here(paths_of(args), job_id)
+    folder = control.driven_here(paths_of(args).state, job_id)
     if folder is not None:
         status = status or control.told_by(folder)
     more = {} if folder is None else control.report_of(folder)
@@ -55,7 +55,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
 
 async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"cancel job {job_id}?")
-    result = await control.cancel(client, paths_of(args), job_id)
+    result = await control.cancel(client, paths_of(args).state, job_id)
     try:
         status = await client.known_job(job_id)
     except HudError as error:
@@ -67,7 +67,7 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"resume job {job_id}?")
-    status = await control.resume(client, paths_of(args), job_id)
+    status = await control.resume(client, paths_of(args).state, job_id)
     emit("job", {"job_id": job_id, "status": status})
     return 0
 

@@ -73,7 +73,7 @@ class _Command:
         model = await choose_model(self._client, args)
         if not args.check:
             self._client.wire.guard.check("train", Change("train", model.id))
-            control.require_absent_run(self._paths, model.id)
+            control.require_absent_run(self._paths.state, model.id)
         order = self._order(model)
         document = await self._preflight(order, model)
         failed = document["verdict"] in ("failure", *args.fail_on)
@@ -83,7 +83,7 @@ class _Command:
         await confirm(args, f"train {model.model_name} on {one_line(self._source.name)}?")
         if args.follow:
             return await self._begin_and_follow(order, model)
-        status = await control.begin(self._client, order, self._paths)
+        status = await control.begin(self._client, order, self._paths.state)
         self._say("job", self._begun(order, status))
         return 0
 
@@ -177,7 +177,7 @@ class _Command:
 
     async def _begin(self, order: Order) -> Submission:
         before = await self._client.known_job(order.model_id)
-        await control.begin(self._client, order, self._paths)
+        await control.begin(self._client, order, self._paths.state)
         return Submission(order.job_id, before=before)
 
     async def _follow(self, folder: RunFolder, order: Order) -> int:

@@ -12,9 +12,8 @@ from typing import Any
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
 from hud_tui.rl.text import one_line
-from hud_tui.rollouts.run_files import Order, RunFolder, State, known_runs, run_folder, tail
-from hud_tui.settings import Paths
-from hud_tui.storage import open_or_make
+from hud_tui.rollouts.run_files import Order, RunFolder, State, known_runs, run_folder
+from hud_tui.storage import open_or_make, tail
 from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model
 
 START_S = 30.0
@@ -42,21 +41,21 @@ def parameters_of(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**usual, **loss, **{key: one for key, one in given.items() if one is not None}}
 
 
-async def begin(client: HudClient, order: Order, paths: Paths) -> JobStatus:
+async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
     """Write a run down, and start its driver in the background.
 
     Raises:
         HudError: It did not begin; the message ends with what it logged.
     """
-    folder = run_folder(paths.state, order.job_id)
+    folder = run_folder(state, order.job_id)
     folder.begin(order)
-    return await _drive(client, folder, paths)
+    return await _drive(client, folder, state)
 
 
-async def _drive(client: HudClient, folder: RunFolder, paths: Paths) -> JobStatus:
+async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus:
     """Start a driver, and wait until the service, or its state, says that the run goes on."""
     logged = len(tail(folder.driver_log))
-    _spawn(folder, paths)
+    _spawn(folder, state)
     until, job_id = monotonic() + START_S, folder.path.name
     while monotonic() < until:
         await asyncio.sleep(LOOK_S)
@@ -70,9 +69,9 @@ async def _drive(client: HudClient, folder: RunFolder, paths: Paths) -> JobStatu
     raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")
 
 
-def _spawn(folder: RunFolder, paths: Paths) -> None:
+def _spawn(folder: RunFolder, state: Path) -> None:
     """A process of its own, which outlives this program and leaves no zombie."""
-    words = [sys.executable, "-P", "-m", "hud_tui.rollouts.driver", str(paths.state)]
+    words = [sys.executable, "-P", "-m", "hud_tui.rollouts.driver", str(state)]
     log = open_or_make(folder.driver_log, os.O_APPEND)
     try:
         shell = subprocess.Popen(
@@ -115,19 +114,19 @@ def told_by(folder: RunFolder) -> JobStatus:
     )
 
 
-def driven_here(paths: Paths, job_id: str) -> RunFolder | None:
-    """The files of a run that was begun on this machine; None: it was not."""
-    return known_runs(paths.state).get(job_id)
+def driven_here(state: Path | None, job_id: str) -> RunFolder | None:
+    """The files of a run that was begun from a state directory; None: it was not."""
+    return None if state is None else known_runs(state).get(job_id)
 
 
-async def cancel(client: HudClient, paths: Paths, job_id: str) -> CancelJobResult:
+async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJobResult:
     """Cancel any job; the driver of one that is driven here is told directly as well, and waited
     for: its step is completed, its rollouts are dropped.
 
     Raises:
         HudError: The service refused, or did not answer.
     """
-    folder = driven_here(paths, job_id)
+    folder = driven_here(state, job_id)
     is_driven = folder is not None and folder.is_driven
     if folder is not None and is_driven:
         folder.ask_to_cancel()
@@ -150,30 +149,30 @@ async def _until_stopped(folder: RunFolder) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def resume(client: HudClient, paths: Paths, job_id: str) -> JobStatus:
+async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatus:
     """Resume any run: a managed one by the service, one that was begun here by its driver.
 
     Raises:
         HudConflict: It is running, or has taken all its steps.
         HudError: The service refused, or the driver did not begin.
     """
-    folder = driven_here(paths, job_id)
-    if folder is None:
+    folder = driven_here(state, job_id)
+    if folder is None or state is None:
         return await client.resume_job(job_id)
-    state = folder.state()
+    known = folder.state()
     if folder.is_driven:
         raise HudConflict(409, f"run {job_id} is running: there is nothing to resume")
-    if state.status == "succeeded":
+    if known.status == "succeeded":
         raise HudConflict(409, f"run {job_id} is succeeded: there is nothing to resume")
     client.wire.guard.check("resume")
     folder.forget_cancel()
-    folder.save(state.model_copy(update={"status": "queued"}))
-    return await _drive(client, folder, paths)
+    folder.save(known.model_copy(update={"status": "queued"}))
+    return await _drive(client, folder, state)
 
 
-def require_absent_run(paths: Paths, model_id: str) -> None:
+def require_absent_run(state: Path, model_id: str) -> None:
     """Raises HudUsage: a driver of this machine trains the model already."""
-    for job_id, folder in known_runs(paths.state).items():
+    for job_id, folder in known_runs(state).items():
         if folder.is_driven and folder.order().model_id == model_id:
             raise HudUsage(
                 f"run {job_id} trains this model",

@@ -240,11 +240,14 @@ class Driver:
         try:
             await self._service.call(lambda client: client.drive(order.job_id, body))
             self._is_known = True
+        except HudConflict:
+            if self._state.step < int(order.parameters["steps"]):
+                raise
+            self._is_known = True  # it was killed after it had said that the run succeeded
         except HudRefused as error:
             if error.status not in (404, 405):
                 raise
-            steps = None  # HUD's service does not take it
-            entered = JobEnter(name=order.name, group=self._group_size, steps=steps)
+            entered = JobEnter(name=order.name, group=self._group_size)
             job_id = order.job_id.replace("-", "")
             await self._service.call(lambda client: client.enter_job(job_id, entered))
 
@@ -428,7 +431,18 @@ class Driver:
         self._worker = None
 
     async def _load(self) -> Loaded:
-        """The environment as its files are now, in a worker that runs."""
+        """The environment as its files are now, in a worker that runs.
+
+        Raises:
+            EnvironmentFailed: The user's code; or the worker ends again and again.
+        """
+        while True:
+            try:
+                return await self._try_to_load()
+            except WorkerGone as error:
+                await self._replace_worker(error)
+
+    async def _try_to_load(self) -> Loaded:
         digest = await asyncio.to_thread(digest_of, self._order.source)
         if self._worker is not None and self._loaded is not None and digest == self._state.digest:
             return self._loaded
@@ -460,9 +474,8 @@ class Driver:
         times = RESAMPLED if self._order.failed == "resample" else 1
         runs: list[dict[str, Any]] = []
         for _ in range(times):
-            assert self._worker is not None
             request = rollout_of(self._order, self._order.job_id, task, self._group_size)
-            runs = (await self._worker.call("roll_out", **request))["runs"]
+            runs = (await self._call_worker(request))["runs"]
             if any(run["error"] is not None for run in runs):
                 await self._see_service()
             self._deaths = 0
@@ -474,6 +487,15 @@ class Driver:
         if is_lost:
             runs = [{**run, "samples": []} for run in runs]
         self._folder.add_group({**place, "task": task.slug, "lost": is_lost, "runs": runs})
+
+    async def _call_worker(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._worker is None:
+            raise WorkerGone("the worker ended")
+        try:
+            return await self._worker.call("roll_out", **request)
+        except EnvironmentFailed:
+            await self._see_service()  # what the SDK says of a service that is gone
+            raise
 
     async def _see_service(self) -> None:
         """Whether the service is there, as something failed. Raises Away."""
@@ -703,11 +725,10 @@ class Driver:
         while left:
             self._stop_if_asked()
             await self._load()
-            assert self._worker is not None
+            request = rollout_of(self._order, job_id, left[0], samples)
+            request["checkpoint"] = self._state.checkpoint_id
             try:
-                request = rollout_of(self._order, job_id, left[0], samples)
-                request["checkpoint"] = self._state.checkpoint_id
-                runs = (await self._worker.call("roll_out", **request))["runs"]
+                runs = (await self._call_worker(request))["runs"]
             except WorkerGone as error:
                 await self._replace_worker(error)
                 continue

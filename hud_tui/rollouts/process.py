@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.rl.text import one_line
 from hud_tui.rollouts.host import SECRETS, command
 from hud_tui.rollouts.worker import LONGEST, PROTOCOL
 from hud_tui.settings import Settings
-from hud_tui.storage import open_or_make
+from hud_tui.storage import open_or_make, tail
 
 HELLO_S = 120.0
 """Longest time for the worker to import the SDK, which takes seconds."""
@@ -198,6 +199,7 @@ class WorkerProcess:
 
         Raises:
             EnvironmentFailed: It has not; or its interpreter cannot be run.
+            WorkerGone: It ended before it said.
         """
         found = self.setting.interpreter
         self.setting.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -222,7 +224,12 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(HELLO_S):
                 self.about = await self.call("hello")
-        except (EnvironmentFailed, WorkerGone, TimeoutError) as error:
+        except WorkerGone as error:
+            await self.kill()
+            lines = [line for line in tail(self.setting.log, 2000).splitlines() if line.strip()]
+            said = f": {one_line(lines[-1], 300)}" if lines else ""
+            raise WorkerGone(f"{found.python} ({found.why}): {error.message}{said}") from error
+        except (EnvironmentFailed, TimeoutError) as error:
             await self.kill()
             what = f"{found.python} ({found.why}) has no usable hud: {error}"
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, NO_SDK) from error

@@ -21,8 +21,6 @@ from hud_tui.storage import open_or_make, read_regular, write_atomic
 
 FOLDER = "driven"
 MOST_BYTES = 256 << 20
-MOST_LOG = 1 << 20
-"""Bytes of the end of a log that are shown."""
 MOST_FAILURES = 1000
 """Lines of failures.jsonl; a run that has so many is not helped by more."""
 
@@ -78,7 +76,8 @@ class Batch(BaseModel):
 class State(BaseModel):
     """How far a run is."""
 
-    status: str = "running"
+    status: str = "queued"
+    """A job's words; queued until its driver has begun."""
     step: int = 0
     """Optimizer steps taken."""
     iteration: int = 0
@@ -256,13 +255,3 @@ def known_runs(state: Path) -> dict[str, RunFolder]:
         return {}
     found = sorted(one for one in folder.iterdir() if (one / "order.json").is_file())
     return {one.name: RunFolder(one) for one in found}
-
-
-def tail(file: Path, most: int = MOST_LOG) -> str:
-    """The end of a log; empty where there is none."""
-    try:
-        with open(file, "rb") as opened:
-            opened.seek(max(0, os.fstat(opened.fileno()).st_size - most))
-            return opened.read(most).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -23,6 +23,7 @@ from hud_tui.rl.evaluation import asked_for, called, rollout_seconds, size
 from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import job_is_active, job_model_id, job_step, job_title
 from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rollouts import control
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog
 from hud_tui.tui.screens.over import tell
@@ -453,7 +454,7 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | 
         return "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
-    done = await session.client.cancel_job(run.id)
+    done = await control.cancel(session.client, session.store.directory, run.id)
     return one_line(done.status or "cancelled", 40)
 
 
@@ -478,7 +479,8 @@ async def ask_resume(
         return None
     if not await writes.confirm_name(run.model_id, "resume its run"):
         return None
-    return one_line((await session.client.resume_job(run.id)).status, 40)
+    status = await control.resume(session.client, session.store.directory, run.id)
+    return one_line(status.status, 40)
 
 
 # What the app asks about a run: what becomes of it on the way out, and whether it goes on.

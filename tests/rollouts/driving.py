@@ -41,7 +41,7 @@ def order_for(model: Model, source: Path, data: Path, **more: Any) -> Order:
         name="sums",
         model_id=model.id,
         model=model.model_name,
-        mode="local",
+        mode=more.pop("mode", "local"),
         data_dir=str(data),
         source=str(source),
         parameters=parameters,

@@ -444,7 +444,7 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
             "UPDATE job SET status = 'running', finished_at = NULL, error = NULL WHERE id = ?",
             (row["id"],),
         )
-    elif row["status"] not in ("running", body.status):
+    elif row["status"] not in ("running", "interrupted", body.status):
         raise Refused(409, f"job {row['id']} is {row['status']}")
     if body.wasted:
         runs.wasted(db, row["id"], body.wasted)
@@ -458,7 +458,7 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
     told["heard_at"] = now()
     names = ", ".join(f"{name} = :{name}" for name in told)
     db.execute(f"UPDATE job SET {names} WHERE id = :id", {**told, "id": row["id"]})
-    if body.status != "running" and row["status"] == "running":
+    if body.status != "running" and row["status"] in ("running", "interrupted"):
         db.execute("UPDATE job SET asked = NULL WHERE id = ?", (row["id"],))
         return finish(db, row["id"], End(body.status, body.error, body.reason))
     return _changed(db, row["id"]) if is_news else status(get(db, row["id"]))

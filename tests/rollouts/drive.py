@@ -1,0 +1,75 @@
+"""``python -m tests.rollouts.drive STATE JOB [MOMENT]``: drive a run with the stand-in worker, as a
+process that ends itself with SIGKILL at a moment, the second time it comes to it.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hud_tui.client.client import HudClient
+from hud_tui.rollouts.driver import connect_to
+from hud_tui.rollouts.run_files import RunFolder, run_folder
+from hud_tui.settings import Settings, read_paths
+from tests.rollouts.driving import driver_of
+
+MOMENTS = {
+    "a group is kept": (RunFolder, "add_group"),
+    "the state is saved": (RunFolder, "save"),
+    "the groups are cleared": (RunFolder, "clear_groups"),
+    "a pass was answered": (HudClient, "forward_backward"),
+    "the step was answered": (HudClient, "optim_step"),
+    "a report was answered": (HudClient, "report"),
+}
+
+
+def die_at(moment: str, is_before: bool) -> None:
+    """Have this process killed at a call, before it is made or when it was answered."""
+    owner, name = MOMENTS[moment]
+    made, calls = getattr(owner, name), iter((False, True))
+
+    def die() -> None:
+        if next(calls, True):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def plain(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_before:
+            die()
+        result = made(self, *args, **kwargs)
+        if not is_before:
+            die()
+        return result
+
+    async def answered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_before:
+            die()
+        result = await made(self, *args, **kwargs)
+        if not is_before:
+            die()
+        return result
+
+    replaced: Callable[..., Any] = answered if asyncio.iscoroutinefunction(made) else plain
+    setattr(owner, name, replaced)
+
+
+def main() -> int:
+    state, job_id, *moment = sys.argv[1:]
+    if moment:
+        die_at(moment[0], moment[1] == "before")
+    folder = run_folder(Path(state), job_id)
+    order = folder.order()
+    paths = read_paths(state, order.data_dir)
+
+    def settings() -> Settings | None:
+        client = connect_to(order, paths)
+        return None if client is None else client.settings
+
+    with folder.driving():
+        return int(asyncio.run(driver_of(folder, settings).run()) != "succeeded")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Whatever is killed, at whatever moment: nothing is trained twice, and nothing is lost."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.rollouts import driver as driver_module
+from hud_tui.rollouts.process import WorkerProcess
+from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.settings import local_settings
+from hud_tui.wire import Model
+from tests.conftest import PATIENCE_S, Process, Served, serve_process, until
+from tests.rollouts.drive import MOMENTS
+from tests.rollouts.driving import (
+    begun,
+    check_tree,
+    driver_of,
+    order_for,
+    settings_of,
+    write_sums,
+)
+from tests.service.clients import fork_of, over_socket
+from tests.service.headless import point_at
+
+KILLS = 50
+
+
+async def test_the_worker_is_killed_fifty_times(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "DEATHS_IN_A_ROW", KILLS)
+    workers: list[WorkerProcess] = []
+    chance = random.Random(5)
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        order = order_for(
+            model, write_sums(tmp_path / "env"), served.service.data_dir, parameters={"steps": 9}
+        )
+        folder = begun(tmp_path / "state", order)
+        settings = settings_of(served.url, served.api_key)
+        running = asyncio.create_task(driver_of(folder, settings, workers).run())
+        for kill in range(1, KILLS + 1):
+            await until(lambda kill=kill: len(workers) >= kill or running.done())
+            await asyncio.sleep(chance.uniform(0, 0.4))  # where in its life it dies is the point
+            pid = workers[-1].pid
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            if running.done():
+                break
+        assert await running == "succeeded"
+        await check_tree(client, model.id, 9)
+    assert len(workers) > 10
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_the_driver_is_killed(
+    served: Served, tmp_path: Path, moment: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_at(monkeypatch, served.url, served.api_key)
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        source = write_sums(tmp_path / "env")
+        order = order_for(model, source, served.service.data_dir, mode="hud")
+        folder = begun(tmp_path / "state", order)
+        assert await _drive(folder, moment, when) == -signal.SIGKILL
+        assert await _drive(folder) == 0
+        await check_tree(client, model.id, 3)
+        job = await client.job_status(order.job_id)
+        assert (job.status, job.step) == ("succeeded", 3)
+        assert folder.state().step == 3
+
+
+async def test_the_service_is_killed_and_comes_back_at_another_port(tmp_path: Path) -> None:
+    data, state, chance = tmp_path / "data", tmp_path / "state", random.Random(3)
+    driving: asyncio.subprocess.Process | None = None
+    folder: RunFolder | None = None
+    for kill in range(4):
+        async with serve_process(data) as process, _client(process) as client:
+            if driving is None:
+                model = await _arith(client)
+                parameters = {"steps": 12, "learning_rate": 3e-4}
+                source = write_sums(tmp_path / "env")
+                folder = begun(state, order_for(model, source, data, parameters=parameters))
+                driving = await _process(folder)
+            assert folder is not None
+            await _two_more_steps(folder, 12)
+            if kill == 3:
+                assert await driving.wait() == 0
+                await check_tree(client, model.id, 12)
+                job = await client.job_status(folder.path.name)
+                assert (job.status, job.step) == ("succeeded", 12)
+            await asyncio.sleep(chance.uniform(0, 0.3))
+
+
+async def _two_more_steps(folder: RunFolder, most: int) -> None:
+    wanted = min(folder.state().step + 2, most)
+    await until(lambda: folder.state().step >= wanted)
+
+
+async def _arith(client: HudClient) -> Model:
+    models = await client.models()
+    base = next(one for one in models if "arith" in one.model_name)
+    return await client.fork(base.id, "sums")
+
+
+def _client(process: Process) -> "_Closing":
+    ready = process.ready
+    return _Closing(HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url)))
+
+
+class _Closing:
+    def __init__(self, client: HudClient) -> None:
+        self._client = client
+
+    async def __aenter__(self) -> HudClient:
+        return self._client
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._client.aclose()
+
+
+async def _process(folder: RunFolder, *moment: str) -> asyncio.subprocess.Process:
+    state, job_id = folder.path.parent.parent, folder.path.name
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.rollouts.drive", str(state), job_id, *moment)
+    )
+
+
+async def _drive(folder: RunFolder, *moment: str) -> int:
+    """Drive a run until the process ends; its exit code."""
+    process = await _process(folder, *moment)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
