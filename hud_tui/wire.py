@@ -755,47 +755,6 @@ class Trace(Response):
     where it was sampled for `step`, from the weights before that."""
 
 
-class TurnSample(Response):
-    """A `Sample` as it is read back; a span may say more of it than a request may."""
-
-    prompt_token_ids: list[int] | None = None
-    prompt_chunks: list[Json] | None = None
-    output_token_ids: list[int]
-    output_logprobs: list[float] = Field(default_factory=list)
-
-
-class TraceEvent(Response):
-    """One row of `TraceEvents`; which fields are set depends on `kind`."""
-
-    id: str
-    seq: int
-    kind: str
-    """user_message, agent_message, tool_call or system."""
-    parent_id: str | None = None
-    started_at: str | None = None
-    ended_at: str | None = None
-    text: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[Json] | None = None
-    tool_name: str | None = None
-    arguments: Any = None
-    result_text: str | None = None
-    error: Any = None
-    tokens: list[str] | None = None
-    """Embedded: the output's tokens as text, one per logprob."""
-    sample: TurnSample | None = None
-    """Embedded: the turn's token ids and logprobs."""
-
-
-class TraceEvents(Response):
-    """GET /v2/trace/{id}/events?since_seq=-1."""
-
-    events: list[TraceEvent]
-    latest_seq: int = -1
-    status: str | None = None
-    reward: float | None = None
-
-
 class RolloutAgent(Request):
     """Who makes a hosted rollout."""
 

@@ -1,11 +1,14 @@
-"""What travels when tokens are sampled and trained on, by the gateway and step by step.
+"""What travels when tokens are sampled and trained on, by the gateway and step by step, and what
+was said.
 
 Source: as `hud_tui.wire`, whose rules for fields that are not known hold here too.
 """
 
-from typing import Literal
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from hud_tui.wire import COOLEST, Json, Many, Request, Response
 
@@ -224,3 +227,156 @@ class Settled(Response):
     call: str | None = None
     reply: Json | None = None
     """What was answered."""
+
+
+# What was said in a rollout.
+#
+# Messages come as text, as parts (OpenAI's, Anthropic's, MCP's), as whole messages, or as a tool's
+# result. They are read as text; an image, a sound or a file is a line that says what it is.
+
+
+DEEPEST = 12
+"""Parts within parts that are read; below that they are JSON."""
+NAMED = 200
+"""Characters of an address or a name in such a line."""
+TEXTS = (
+    "text",
+    "content",
+    "refusal",
+    "thinking",
+    "reasoning",
+    "output",
+    "parts",
+    "resource",
+    "structuredContent",
+)
+"""Where a message or a part has what it says, the first that has any."""
+MEDIA = ("image", "screenshot", "audio", "video", "file", "document", "resource")
+"""What the type of a part begins with, after ``input_`` or ``output_``, that is no text."""
+
+
+def content_text(value: object, depth: int = DEEPEST) -> str:
+    """The text of a message's content, whatever its shape."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if depth and isinstance(value, list):
+        return "\n".join(filter(None, (content_text(part, depth - 1) for part in value)))
+    if depth and isinstance(value, dict):
+        return _part_text(value, depth - 1)
+    return value_text(value)
+
+
+def value_text(value: object) -> str:
+    """A call's arguments, or any other value, as one line of JSON; a text as it is."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return "(too deep to show)"
+
+
+def call_text(call: Mapping[str, Any]) -> str:
+    """A tool call in any shape, e.g. ``say {"x": 4}``."""
+    function = call.get("function")
+    made = function if isinstance(function, Mapping) else call
+    arguments = next((made[key] for key in ("arguments", "input", "args") if key in made), None)
+    name = value_text(made.get("name") or "?")
+    return name if arguments is None else f"{name} {value_text(arguments)}"
+
+
+def _part_text(part: Mapping[str, Any], depth: int) -> str:
+    kind = str(part.get("type") or "").removeprefix("input_").removeprefix("output_")
+    calls = part.get("tool_calls")
+    if kind in ("tool_use", "function_call", "tool_call"):
+        return f"→ {call_text(part)}"
+    if kind.startswith(MEDIA) and (media := _media_line(kind, part)):
+        return media
+    said = next((part[key] for key in TEXTS if part.get(key)), None)
+    if said is None and calls is None and kind in ("", "json") and "role" not in part:
+        return value_text(part)
+    made = [f"→ {call_text(call)}" for call in _calls(calls) or ()]
+    return "\n".join(filter(None, [content_text(said, depth), *made]))
+
+
+def _media_line(kind: str, part: Mapping[str, Any]) -> str:
+    """What an image, a sound or a file is, e.g. ``[image/png, 12 kB]``; empty where it is text."""
+    inner = next((v for v in part.values() if isinstance(v, Mapping)), {})
+    both = {**part, **inner}
+    if kind == "resource" and isinstance(both.get("text"), str):
+        return ""
+    named = ("mimeType", "media_type", "mime_type")
+    what = next((str(both[key]) for key in named if both.get(key)), kind.partition("_")[0])
+    keys = ("data", "blob", "file_data", "url", "image_url", "uri", "file_id", "name")
+    where = next((both[key] for key in keys if isinstance(both.get(key), str)), "")
+    if where.startswith("data:"):
+        head, _, where = where.partition(",")
+        what = head.removeprefix("data:").partition(";")[0] or what
+        return f"[{what[:NAMED]}, {_bytes(where)}]"
+    if any(both.get(key) == where for key in ("data", "blob", "file_data")) and where:
+        return f"[{what[:NAMED]}, {_bytes(where)}]"
+    return f"[{what[:NAMED]}{f' {where[:NAMED]}' if where else ''}]"
+
+
+def _bytes(base64: str) -> str:
+    count = 3 * len(base64) // 4
+    return f"{count} bytes" if count < 1000 else f"{count / 1000:.0f} kB"
+
+
+def _content(value: object) -> str | None:
+    return None if value is None else content_text(value)
+
+
+def _calls(value: object) -> list[Json] | None:
+    """Calls as a list of objects."""
+    if value is None:
+        return None
+    made = value if isinstance(value, list) else [value]
+    return [
+        dict(call) if isinstance(call, Mapping) else {"name": value_text(call)} for call in made
+    ]
+
+
+Content = Annotated[str | None, BeforeValidator(_content)]
+
+
+class TurnSample(Response):
+    """A `Sample` as it is read back; a span may say more of it than a request may."""
+
+    prompt_token_ids: list[int] | None = None
+    prompt_chunks: list[Json] | None = None
+    output_token_ids: list[int]
+    output_logprobs: list[float] = Field(default_factory=list)
+
+
+class TraceEvent(Response):
+    """One row of `TraceEvents`; which fields are set depends on `kind`."""
+
+    id: str
+    seq: int
+    kind: str
+    """user_message, agent_message, tool_call or system."""
+    parent_id: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    text: Content = None
+    reasoning: Content = None
+    tool_calls: Annotated[list[Json] | None, BeforeValidator(_calls)] = None
+    tool_name: str | None = None
+    arguments: Any = None
+    result_text: Content = None
+    screenshot_url: Content = None
+    error: Any = None
+    tokens: list[str] | None = None
+    """Embedded: the output's tokens as text, one per logprob."""
+    sample: TurnSample | None = None
+    """Embedded: the turn's token ids and logprobs."""
+
+
+class TraceEvents(Response):
+    """GET /v2/trace/{id}/events?since_seq=-1."""
+
+    events: list[TraceEvent]
+    latest_seq: int = -1
+    status: str | None = None
+    reward: float | None = None

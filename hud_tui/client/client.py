@@ -57,7 +57,6 @@ from hud_tui.wire import (
     TasksetRef,
     Trace,
     TraceEnter,
-    TraceEvents,
     TraceExit,
     UploadResult,
     UploadTasks,
@@ -74,6 +73,7 @@ from hud_tui.wire_training import (
     OptimStep,
     OptimStepResult,
     Settled,
+    TraceEvents,
 )
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from statistics import fmean
 from typing import Any
 
 from hud_tui.rl.groups import group_advantages, has_signal, reward_std
-from hud_tui.wire import Trace, TraceEvent
+from hud_tui.wire import Trace
+from hud_tui.wire_training import TraceEvent, call_text, content_text, value_text
 
 # A rollout's turns as two texts: the prompt, and the policy's answer.
 
@@ -35,18 +36,22 @@ def prompt_of(events: Sequence[TraceEvent]) -> str:
 def answer_of(events: Sequence[TraceEvent]) -> str:
     """The text after the prompt, including tool calls and their results."""
     first = next((at for at, event in enumerate(events) if event.kind not in ASKING), len(events))
-    return "\n".join(text for event in events[first:] for text in _said(event) if text)
+    calls = not any(event.kind == "tool_call" for event in events)
+    return "\n".join(text for event in events[first:] for text in _said(event, calls) if text)
 
 
-def _said(event: TraceEvent) -> list[str]:
+def _said(event: TraceEvent, calls: bool) -> list[str]:
+    """`calls`: whether an answer's calls are said with it, and not as turns of their own."""
     said = [f"({event.reasoning})" if event.reasoning else ""]
     if event.kind == "tool_call":
-        arguments = "" if event.arguments is None else event.arguments
-        said += [f"→ {event.tool_name or 'tool'} {arguments}".rstrip(), event.result_text or ""]
+        called = {"name": event.tool_name or "tool", "arguments": event.arguments}
+        said += [f"→ {call_text(called)}", event.result_text or "", event.screenshot_url or ""]
     elif event.kind in ASKING:
         said.append(f"[{event.text or ''}]")
     else:
         said.append(event.text or "")
+    if calls:
+        said += [f"→ {call_text(call)}" for call in event.tool_calls or ()]
     return [*said, f"error: {event.error}" if event.error else ""]
 
 
@@ -74,6 +79,29 @@ def subscores(result: object) -> list[Subscore]:
     if isinstance(found, list):
         return [part for row in found if (part := _part(row)) is not None]
     return []
+
+
+MOST_NOTES, NOTE_MOST = 24, 500
+"""Entries of a grader's notes that are shown, and characters of each."""
+
+
+def grade_notes(result: object) -> list[tuple[str, str]]:
+    """What a grader says beside the reward, as (name, text): that it failed, its text, and each
+    entry of its ``info``; bounded.
+
+    Source: the ``hud`` SDK's EvaluationResult (``isError``, ``content``, ``info``).
+    """
+    if not isinstance(result, Mapping):
+        return []
+    failed = result.get("isError", result.get("is_error")) is True
+    notes = [("grader", "reported an error")] if failed else []
+    if said := content_text(result.get("content")):
+        notes.append(("grader", said))
+    info = result.get("info")
+    rows = info.items() if isinstance(info, Mapping) else [("info", info)] if info else ()
+    notes += [(str(name), value_text(value)) for name, value in rows if value is not None]
+    more = [("…", f"{len(notes) - MOST_NOTES} more")] if len(notes) > MOST_NOTES else []
+    return [*notes[:MOST_NOTES], *more]
 
 
 def _part(row: Any) -> Subscore | None:

@@ -23,7 +23,8 @@ from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, 
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.rollout import Answer, role_of
 from hud_tui.tui.widgets.row_list import Column, Row
-from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace, TraceEvent, TraceEvents
+from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace
+from hud_tui.wire_training import TraceEvent, TraceEvents, call_text
 
 
 @dataclass(frozen=True)
@@ -241,12 +242,13 @@ def _said(event: TraceEvent) -> Iterator[tuple[str, str]]:
     if event.reasoning:
         yield "reasoning", clean(event.reasoning, WHOLE)
     if event.kind == "tool_call":
-        yield "tool call", clean(f"{event.tool_name} {event.arguments}", WHOLE)
+        called = {"name": event.tool_name, "arguments": event.arguments}
+        yield "tool call", clean(call_text(called), WHOLE)
         yield "tool result", clean(event.result_text or "", WHOLE)
     elif event.text or not event.tool_calls:
         yield role_of(event), clean(event.text or "", WHOLE)
     for call in event.tool_calls or ():
-        yield "calls", clean(json.dumps(call), WHOLE)
+        yield "calls", clean(call_text(call), WHOLE)
 
 
 # Rows of the jobs view: jobs, a step's rollouts by task, and one rollout's siblings.

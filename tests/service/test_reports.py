@@ -4,7 +4,8 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from hud_tui.wire import Job, Page, Trace, TraceEvents
+from hud_tui.wire import Job, Page, Trace
+from hud_tui.wire_training import TraceEvents
 from tests.conftest import fork
 from tests.service.calls import chat, detail
 
@@ -75,6 +76,21 @@ async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
     later = (await http.get(f"/v2/trace/{trace}/events?since_seq=3")).json()["events"]
     assert [event["seq"] for event in later] == [4]
     assert (await http.get(f"/v2/trace/{trace}/events?since_seq=x")).status_code == 422
+
+
+async def test_an_image_in_a_span_is_told_as_a_line(http: httpx.AsyncClient) -> None:
+    trace, image = uuid4().hex, {"type": "image", "data": "a" * 40_000, "mimeType": "image/png"}
+    asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, image]}]}
+    spans = [
+        span(1, "step.user", asked),
+        span(2, "step.tool", {"call": {"name": "look"}, "result": {"content": [image]}}),
+    ]
+    url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
+    assert (await http.post(url, json={"telemetry": spans})).status_code == 200
+    await http.post(f"/v2/trace/{trace}/exit", json={"reward": 1.0})
+    found = TraceEvents.model_validate((await http.get(f"/v2/trace/{trace}/events")).json())
+    assert found.events[0].text == "see\n[image/png, 30 kB]"
+    assert found.events[1].result_text == "[image/png, 30 kB]"
 
 
 async def test_a_sampled_turn_that_the_client_tells_of_keeps_the_text_of_its_tokens(

@@ -14,7 +14,8 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model, Trace, TraceEvent, TraceEvents
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model, Trace
+from hud_tui.wire_training import TraceEvent, TraceEvents
 
 START = 1_780_000_000.0
 """When the runs begin, Unix seconds."""

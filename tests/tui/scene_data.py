@@ -25,9 +25,8 @@ from hud_tui.wire import (
     RunRecord,
     RunSteps,
     Trace,
-    TraceEvent,
-    TurnSample,
 )
+from hud_tui.wire_training import TraceEvent, TurnSample
 
 NOW = 1_800_000_000.0
 """The clock of every scene, Unix seconds."""

@@ -32,8 +32,8 @@ from hud_tui.wire import (
     Taskset,
     TasksetExport,
     Trace,
-    TraceEvents,
 )
+from hud_tui.wire_training import TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data
 from tests.tui.conftest import asked, run_of

@@ -11,18 +11,15 @@ from hud_tui.client.guard import Guard
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
-from hud_tui.wire import (
-    Checkpoint,
-    Group,
-    Job,
-    JobStatus,
-    Model,
-    Trace,
+from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, Trace
+from hud_tui.wire_training import (
+    Forward,
+    ForwardDatum,
+    ForwardResult,
     TraceEvent,
     TraceEvents,
     TurnSample,
 )
-from hud_tui.wire_training import Forward, ForwardDatum, ForwardResult
 from tests.tui.conftest import asked
 
 NOW = 1_800_000_000.0

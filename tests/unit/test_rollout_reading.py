@@ -6,10 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.rollouts import Shade, Subscore, by_advantage, by_logprob, by_ratio, subscores
+from hud_tui.rl.rollouts import (
+    Shade,
+    Subscore,
+    by_advantage,
+    by_logprob,
+    by_ratio,
+    grade_notes,
+    subscores,
+)
 from hud_tui.tui.rollout_reader import FORMS
 from hud_tui.tui.widgets.rollout import Reading, rollout_lines
-from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
+from hud_tui.wire import Trace
+from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 HOSTILE = "\x1b[2J ```\n```` \u202e end"
@@ -51,6 +60,54 @@ def test_no_number_leaves_the_ramp(pairs: list[tuple[float, float]]) -> None:
 )
 def test_subscores_in_every_form(result: object, found: list[tuple[str, float]]) -> None:
     assert [(part.name, part.value) for part in subscores(result)] == found
+
+
+@pytest.mark.parametrize(
+    ("result", "notes"),
+    [
+        (None, []),
+        ("odd", []),
+        ({"score": 1.0, "info": {}, "content": None}, []),
+        (
+            {"info": {"exact": False, "found": ["7", 8]}},
+            [("exact", "false"), ("found", '["7", 8]')],
+        ),
+        ({"info": "by hand"}, [("info", "by hand")]),
+        (
+            {"isError": True, "content": [{"type": "text", "text": "no answer"}]},
+            [("grader", "reported an error"), ("grader", "no answer")],
+        ),
+    ],
+)
+def test_a_grader_s_notes_in_every_form(result: object, notes: list[tuple[str, str]]) -> None:
+    assert grade_notes(result) == notes
+
+
+def test_a_grader_s_notes_are_bounded_and_plain() -> None:
+    info = {f"key {n}": HOSTILE * 500 for n in range(100)}
+    notes = grade_notes({"info": info})
+    assert (len(notes), notes[-1]) == (25, ("…", "76 more"))
+    reading = Reading(grade={"info": info, "subscores": {"exact": 1}})
+    lines = rollout_lines(Trace(id="t", reward=0.5), TraceEvents(events=[]), reading, 60)
+    text = "\n".join(line.plain for line in lines)
+    assert "reward  .500  =  exact 1\nkey 0\n  ␛[2J" in text
+    assert "\x1b" not in text
+    assert len(text) < 30_000
+
+
+def test_an_image_is_a_line_and_a_call_is_text() -> None:
+    said = {
+        "id": "e", "seq": 0, "kind": "tool_call", "tool_name": "look", "arguments": {"at": "x"},
+        "result_text": [{"type": "image", "data": "a" * 40_000, "mimeType": "image/png"}],
+        "screenshot_url": "https://h/s.png",
+    }  # fmt: skip
+    events = TraceEvents.model_validate({"events": [said]})
+    lines = rollout_lines(Trace(id="t"), events, Reading(), 60)
+    shown = [line.plain.strip() for line in lines if line.plain.strip()]
+    assert shown == [
+        "tool call", 'look {"at": "x"}', "tool result", "[image/png, 30 kB]",
+        "[image https://h/s.png]",
+    ]  # fmt: skip
 
 
 def test_a_subscore_has_its_weight() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.tui.rollout_reader import sibling_rows, trace_rows
 from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
-from hud_tui.wire import Trace, TraceEvent, TraceEvents, TurnSample
+from hud_tui.wire import Trace
+from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"
 

@@ -1,6 +1,6 @@
 """Bodies: a newer service may say more than this client knows."""
 
-from hud_tui.wire import TraceEvents
+from hud_tui.wire_training import TraceEvents
 
 
 def test_a_trace_is_read_though_its_samples_say_more_than_is_known() -> None:

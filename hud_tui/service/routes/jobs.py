@@ -37,6 +37,7 @@ from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.traces import payload
 from hud_tui.wire import JobEnter, RenameJob, TraceEnter, TraceExit
+from hud_tui.wire_training import content_text
 
 # Traces as the wire has them: a row, and the conversation as events.
 
@@ -141,11 +142,14 @@ def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _user(body: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "user_message", "text": _text(body.get("messages") or body.get("content"))}
+    return {
+        "kind": "user_message",
+        "text": content_text(body.get("messages") or body.get("content")),
+    }
 
 
 def _agent(body: dict[str, Any]) -> dict[str, Any]:
-    event = {"kind": "agent_message", "text": _text(body.get("content"))}
+    event = {"kind": "agent_message", "text": content_text(body.get("content"))}
     keys = ("reasoning", "tool_calls", "sample")
     return event | {key: body[key] for key in keys if body.get(key)}
 
@@ -157,7 +161,7 @@ def _tool(body: dict[str, Any]) -> dict[str, Any]:
         "kind": "tool_call",
         "tool_name": call.get("name"),
         "arguments": call.get("arguments"),
-        "result_text": _text(body.get("result")),
+        "result_text": content_text(body.get("result")),
     }
 
 
@@ -168,20 +172,6 @@ def _task(body: dict[str, Any]) -> dict[str, Any]:
 
 
 _EVENTS = {"user": _user, "agent": _agent, "tool": _tool, "task": _task}
-
-
-def _text(value: Any) -> str:
-    """The text in whatever shape a span has it: text, parts, messages, a tool's result."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "\n".join(filter(None, map(_text, value)))
-    if isinstance(value, dict):
-        found = next((value[key] for key in ("text", "content") if value.get(key)), None)
-        return _text(found) if found is not None else json.dumps(value)
-    return str(value)
 
 
 IN_THE_LIST = "GET /v2/jobs has every job with its status"

@@ -46,8 +46,8 @@ from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Job, Trace, TraceEvents
-from hud_tui.wire_training import Forward
+from hud_tui.wire import Job, Trace
+from hud_tui.wire_training import Forward, TraceEvents
 
 
 class Level(IntEnum):

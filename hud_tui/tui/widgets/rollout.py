@@ -14,11 +14,22 @@ from textual.strip import Strip
 
 from hud_tui.rl.groups import group_advantages
 from hud_tui.rl.metrics import short
-from hud_tui.rl.rollouts import Shade, Shaded, by_advantage, by_logprob, by_ratio, subscores
+from hud_tui.rl.rollouts import (
+    MOST_NOTES,
+    NOTE_MOST,
+    Shade,
+    Shaded,
+    by_advantage,
+    by_logprob,
+    by_ratio,
+    grade_notes,
+    subscores,
+)
 from hud_tui.rl.text import WHOLE, clean, count_unsafe, one_line, pictures
 from hud_tui.tui.theme import RAMP, reward_style
 from hud_tui.tui.widgets.lines import LinesView, TextPane, fit_text, line
-from hud_tui.wire import Group, Trace, TraceEvent, TraceEvents, TurnSample
+from hud_tui.wire import Group, Trace
+from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, call_text, value_text
 
 # An answer's tokens: as they flow, shaded; what the shades mean; and one by one.
 
@@ -169,17 +180,23 @@ def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
 
 def _graded(trace: Trace, reading: Reading, width: int) -> Iterator[Content]:
     """The reward, and what it is made of where that is known."""
-    parts = subscores(reading.grade)
-    if not parts:
-        return
-    made = "  ".join(
-        f"{one_line(part.name, 30)} {short(part.value)}"
-        + (f" × {short(part.weight)}" if part.weight is not None else "")
-        for part in parts
-    )
-    line = Content.assemble(("reward  ", f"bold {MUTED}"), f"{short(trace.reward)}  =  {made}")
-    yield from line.wrap(width)
-    yield Content()
+    parts, notes = subscores(reading.grade), grade_notes(reading.grade)
+    if parts:
+        made = "  ".join(
+            f"{one_line(part.name, 30)} {short(part.value)}"
+            + (f" × {short(part.weight)}" if part.weight is not None else "")
+            for part in parts[:MOST_NOTES]
+        )
+        line = Content.assemble(("reward  ", f"bold {MUTED}"), f"{short(trace.reward)}  =  {made}")
+        yield from line.wrap(width)
+    for name, text in notes:
+        if "\n" in text:
+            yield from _said(one_line(name, 40), clean(text, NOTE_MOST), width)
+        else:
+            label = f"{one_line(name, 40)}  ", f"bold {MUTED}"
+            yield from Content.assemble(label, one_line(text, NOTE_MOST)).wrap(width)
+    if parts or notes:
+        yield Content()
 
 
 def _event(event: TraceEvent, reading: Reading, turn: int, width: int) -> Iterator[Content]:
@@ -189,16 +206,19 @@ def _event(event: TraceEvent, reading: Reading, turn: int, width: int) -> Iterat
     if sample is not None and sample.output_token_ids:
         yield from _sampled(event, sample, reading, turn, width)
     elif event.kind == "tool_call":
-        called = event.arguments if event.arguments is not None else ""
-        yield from _said("tool call", f"{event.tool_name or ''} {called}".strip(), width)
-        yield from _said("tool result", event.result_text or "", width)
+        called = {"name": event.tool_name, "arguments": event.arguments}
+        yield from _said("tool call", call_text(called), width)
+        shown = [event.result_text or "", _screenshot(event)]
+        yield from _said("tool result", "\n".join(filter(None, shown)), width)
     elif event.text or not event.tool_calls:
         yield from _said(role_of(event), event.text or "", width)
     for call in event.tool_calls or ():
-        function = call.get("function")
-        made = function if isinstance(function, dict) else call
-        yield from _said("calls", f"{made.get('name')} {made.get('arguments', '')}", width)
+        yield from _said("calls", call_text(call), width)
     yield Content()
+
+
+def _screenshot(event: TraceEvent) -> str:
+    return f"[image {one_line(event.screenshot_url, 200)}]" if event.screenshot_url else ""
 
 
 def _said(role: str, text: str, width: int) -> Iterator[Content]:
@@ -257,9 +277,12 @@ def _indented(text: Content, width: int) -> Iterator[Content]:
 
 
 def _texts(event: TraceEvent) -> Iterator[str]:
-    for text in (event.text, event.reasoning, event.result_text, event.arguments, event.error):
+    for text in (event.text, event.reasoning, event.result_text, event.screenshot_url):
         if text is not None:
-            yield str(text)
+            yield text
+    for value in (event.tool_name, event.arguments, event.tool_calls, event.error):
+        if value is not None:
+            yield value_text(value)
 
 
 LEAST = 20
