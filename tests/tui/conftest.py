@@ -10,6 +10,7 @@ import httpx
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -177,6 +178,18 @@ class Opened:
     app: HudApp
     pilot: Pilot[None]
     connector: Connector
+    told: list[str] = field(init=False)
+    """Notices that no test has waited for yet; on a busy machine they may be gone again."""
+
+    def __post_init__(self) -> None:
+        shown = self.app._notifications
+        self.told = self.notices
+
+        def add(notice: Notification) -> None:
+            self.told.append(notice.message)
+            type(shown).add(shown, notice)
+
+        shown.add = add  # type: ignore[method-assign]
 
     @property
     def screen(self) -> Screen[object]:
@@ -218,7 +231,9 @@ class Opened:
         return "\n".join(str(line.render()) for line in self.screen.query(".dialog-line"))
 
     async def until_notice(self, text: str) -> None:
-        await self.until(lambda: any(text in notice for notice in self.notices))
+        """Wait for a notice with this text that was not waited for before."""
+        await self.until(lambda: any(text in notice for notice in self.told))
+        self.told[:] = [notice for notice in self.told if text not in notice]
 
     @property
     def notices(self) -> list[str]:
