@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import emit, plain, tell
-from hud_tui.cli.parser import flag
+from hud_tui.cli.output import bad_value, emit, plain, tell
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
@@ -118,9 +117,7 @@ class _Command:
         try:
             return EvaluationParameters(**{k: v for k, v in given.items() if v is not None})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            name = flag(str(first["loc"][0]))
-            raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
+            raise bad_value(error) from error
 
     async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
         """The rows of SOURCE, what it is called and where it is; None for those of the model's

@@ -16,6 +16,7 @@ from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
+from hud_tui.rl.run import has_ended
 from hud_tui.rl.runs import (
     Column,
     RunGroup,
@@ -61,6 +62,8 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     except HudError as error:
         status = None
         tell(f"cancelled, but its status could not be read: {error.message}")
+    if not result.cancelled and status is not None and has_ended(status.status):
+        tell(f"nothing to cancel: job {job_id} had already ended ({status.status})")
     emit("job", {"job_id": job_id, "cancelled": result.cancelled, "status": status})
     return 0
 

@@ -12,8 +12,9 @@ import sys
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from hud_tui.cli.parser import flag
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
@@ -54,6 +55,39 @@ def emit_error(error: HudError, document: bool = True) -> int:
         _print({"schema": SCHEMA, "kind": "error", "error": failure})
     tell(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code
+
+
+BOUNDS = {
+    "greater_than": ("is not above", "gt"),
+    "greater_than_equal": ("is below the least,", "ge"),
+    "less_than": ("is not below", "lt"),
+    "less_than_equal": ("is above the most,", "le"),
+}
+"""What pydantic calls a value beyond a bound: our words, and where the bound is."""
+EXAMPLES = {
+    **{"learning_rate": "1e-4", "beta1": ".9", "beta2": ".95", "eps": "1e-8"},
+    **{"weight_decay": ".01", "reward_scale": "1", "temperature": "1"},
+    **{"steps": "60", "group_size": "8", "tasks_per_step": "16", "max_tokens": "256"},
+    **{"seed": "0", "eval_every": "10", "eval_samples": "4", "samples": "4"},
+}
+"""Values that can be written, by the parameter."""
+
+
+def bad_value(error: ValidationError) -> HudUsage:
+    """What is wrong with the first value that does not fit its flag, and one that does."""
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    said, bound = BOUNDS.get(first["type"], ("", ""))
+    value = first["input"]
+    given = f"{value:g}" if isinstance(value, float) else one_line(value, 60)
+    if said:
+        limit = first.get("ctx", {}).get(bound)
+        limit = f"{limit:g}" if isinstance(limit, float) else limit
+        what = f"{given} {said} {limit}"
+    else:
+        what = f"{given}: {one_line(first['msg'])}"
+    example = EXAMPLES.get(name)
+    return HudUsage(f"{flag(name)}: {what}", f"write e.g. {example}" if example else "")
 
 
 def tell(text: str) -> None:

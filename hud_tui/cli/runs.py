@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import ask, confirm, emit, require_consent, tell, thresholds
-from hud_tui.cli.parser import flag, parameters, swept
+from hud_tui.cli.output import ask, bad_value, confirm, emit, require_consent, tell, thresholds
+from hud_tui.cli.parser import parameters, swept
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
@@ -258,9 +258,7 @@ def checked_parameters(given: dict[str, Any]) -> JobParameters:
     try:
         return JobParameters(**given)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        name = flag(str(first["loc"][0]))
-        raise HudUsage(f"{name} {one_line(first['input'])}: {first['msg']}") from error
+        raise bad_value(error) from error
 
 
 def _fails(fail_on: list[str], findings: list[Finding]) -> bool:

@@ -342,7 +342,10 @@ class HudApp(App[None]):
         over.say(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
-        """Make room for a notice."""
+        """Make room for a notice; on a low screen it covers rows, so it leaves sooner."""
+        if self.size.height < over.LOW:
+            most = over.LOW_ERROR_S if event.notification.severity == "error" else over.LOW_S
+            event.notification.timeout = min(event.notification.timeout, most)
         for old in over.superseded(event.notification, list(self._notifications)):
             self._unnotify(old, refresh=False)
 

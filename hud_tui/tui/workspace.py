@@ -423,7 +423,7 @@ class Places:
         def place(at: int) -> Place:
             one = jobs[at]
             note = f"{one.id[:8]} {one.status or ''}"
-            return Place(one.name or one.id, partial(self._show, "jobs", one.id), note)
+            return Place(one.name or one.id, partial(self._show, f"{kind}s", one.id), note)
 
         section = Section(kind, place)
         section.add([one.name or "" for one in jobs], [one.id for one in jobs])

@@ -156,6 +156,7 @@ async def test_a_run_is_cancelled(hud: Command) -> None:
     assert (result.code, result.data["cancelled"]) == (0, 1)
     again = await hud("jobs", job_id, "--cancel", "-y")
     assert (again.code, again.data["cancelled"]) == (0, 0)
+    assert f"nothing to cancel: job {job_id} had already ended (cancelled)" in again.err
 
 
 async def test_preflight_of_a_good_set_and_of_a_bad_one(hud: Command, tmp_path: Path) -> None:
@@ -231,3 +232,29 @@ async def test_the_embedded_service_defines_them_all(hud: Command) -> None:
     assert "HUD defines" not in result.err
     status = (await hud("jobs", result.data["job_id"])).data["status"]
     assert status["parameters"]["reasoning_effort"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--lr", "3"), "--learning-rate: 3 is above the most, 1 (write e.g. 1e-4)"),
+        (("--lr", "0"), "--learning-rate: 0 is not above 0 (write e.g. 1e-4)"),
+        (("--beta1", "1"), "--beta1: 1 is not below 1 (write e.g. .9)"),
+        (("--group-size", "1"), "--group-size: 1 is below the least, 2 (write e.g. 8)"),
+        (("--temperature", "9", "--steps", "3"), "--temperature: 9 is above the most, 5"),
+    ],
+)
+async def test_a_value_beyond_its_flag_s_bound_is_refused_with_the_bound(
+    hud: Command, flags: tuple[str, ...], said: str
+) -> None:
+    await forked(hud)
+    refused = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
+    assert (refused.code, refused.error["type"]) == (2, "usage")
+    assert said in refused.err
+
+
+async def test_a_value_beyond_an_evaluation_s_bound_is_refused_with_the_bound(hud: Command) -> None:
+    await forked(hud)
+    refused = await hud("eval", "arith", "-m", "arith-rl", "--samples", "300")
+    assert refused.code == 2
+    assert "--samples: 300 is above the most, 256 (write e.g. 4)" in refused.err

@@ -211,6 +211,19 @@ async def test_ctrl_c_twice_leaves_whatever_is_asked(served: Served) -> None:
     await cancel(served, job_id)
 
 
+@pytest.mark.parametrize(("lines", "seconds"), [(24, [4.0, 6.0]), (40, [15.0, 10.0])])
+async def test_a_notice_leaves_sooner_where_it_covers_the_rows(
+    served: Served, lines: int, seconds: list[float]
+) -> None:
+    async with opened(Connector(served), Start("models"), size=(80, lines)) as app:
+        await app.until_view("models")
+        app.app.clear_notifications()
+        app.app.notify("a long one", timeout=15)
+        app.app.notify("a failure", severity="error", timeout=10)
+        await app.until(lambda: len(app.notices) == 2)
+        assert [one.timeout for one in app.app._notifications] == seconds
+
+
 async def test_any_size_does(served: Served) -> None:
     await trained(served, steps=3)
     async with opened(Connector(served)) as app:

@@ -16,11 +16,14 @@ from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.palette import BLOCK, MOST, PER_SECTION, Palette, Place, Section, search
+from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit, grow
 from tests.tui.conftest import Connector, caller
 from tests.tui.test_jobs import HOSTILE
+
+JOB_IDS = [f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2)]
 
 
 async def nowhere() -> None:
@@ -160,25 +163,39 @@ async def test_a_checkpoint_of_another_model_is_gone_to_by_both_names(served: Se
         assert view.run.model.id == at.other_id
 
 
+async def test_a_run_is_gone_to_though_a_filter_hides_it(served: Served) -> None:
+    async with reach(served) as at:
+        await at.flown.press("5")
+        await at.flown.until_view("runs")
+        view = at.flown.view
+        assert isinstance(view, RunsScreen)
+        await at.flown.until(lambda: view.table.row is not None)
+        await at.flown.press("slash", *"nothing", "enter", "4")
+        await at.go(at.job_id[:8], "run")
+        await at.flown.until_view("runs")
+        await at.flown.until(lambda: view.table.row is not None)
+        assert view.table.row is not None
+        assert (view.table.row.id, view.filter_field.value) == (at.job_id, "")
+
+
 @pytest.mark.parametrize("older", [False, True])
-async def test_a_run_is_gone_to_and_opened_where_it_is_not_listed(
+async def test_a_job_is_gone_to_and_opened_where_it_is_not_listed(
     served: Served, monkeypatch: pytest.MonkeyPatch, older: bool
 ) -> None:
+    async with caller(served) as http:
+        for job_id in JOB_IDS:
+            name = {"name": f"reported {job_id[-1]}"}
+            assert (await http.post(f"/v2/trace/job/{job_id}/enter", json=name)).is_success
     async with reach(served) as at:
-        if older:
-            async with caller(served) as http:
-                await ended(http, await submit(http, at.model_id, steps=1))
-        name = at.job_id[:8]
         if older:  # the view lists fewer than there are
             read = HudClient.jobs
-            monkeypatch.setattr(
-                HudClient, "jobs", partialmethod(lambda one, most=1: read(one, most))
-            )
-        await at.go(name, "run")
+            fewer = partialmethod(lambda one, most=1: read(one, most))
+            monkeypatch.setattr(HudClient, "jobs", fewer)
+        await at.go("reported 1", "job")
         await at.flown.until_view("jobs")
         view = at.flown.view
         assert isinstance(view, JobsScreen)
-        await at.flown.until(lambda: view.job is not None and view.job.id == at.job_id)
+        await at.flown.until(lambda: view.job is not None and view.job.id == JOB_IDS[0])
         await at.flown.until(lambda: view.level is (Level.TRACES if older else Level.JOBS))
 
 
@@ -273,7 +290,7 @@ async def test_jobs_are_read_once_and_then_only_the_newest(
         monkeypatch.setattr(HudClient, "jobs", jobs)
         for _ in range(2):
             await at.go(at.job_id[:8], "run")
-            await at.flown.until_view("jobs")
+            await at.flown.until_view("runs")
             await at.flown.until(lambda: asked)
         assert asked.count(workspace.MOST_JOBS[True]) == 1
         assert workspace.NEW_JOBS in asked

@@ -272,6 +272,8 @@ class RunsScreen(HudScreen):
         self._told = ""
         """The last failure, so that it is told once."""
         self._read_at = 0.0
+        self._wanted: str | None = None
+        """Id of the run that the cursor is to be put on."""
 
     def body(self) -> Iterable[Widget]:
         yield Static("", id="runs-title", markup=False)
@@ -329,6 +331,7 @@ class RunsScreen(HudScreen):
             self.show()
             if first:
                 self._find()
+            self._go_to_wanted()
 
     def _find(self) -> None:
         """Put the cursor on the run that made the step under the crosshair, else on the followed
@@ -338,6 +341,22 @@ class RunsScreen(HudScreen):
         made = None if position is None else tree[position].job_id
         newest = (row.id for row in self.rows or () if model and row.model_id == model.id)
         self.table.select(made or next(newest, ""))
+
+    def go_to(self, name: str) -> None:
+        self._wanted = name
+        self._go_to_wanted()
+
+    def _go_to_wanted(self) -> None:
+        """Put the cursor on the run that was asked for; a filter that hides it is cleared."""
+        if self._wanted is None or not any(row.id == self._wanted for row in self.rows or ()):
+            return
+        lines = self.table.lines
+        if not any(isinstance(one, RunRow) and one.id == self._wanted for one in lines):
+            self.filter_field.value = ""
+            self.filter_field.display = False
+            self.show()
+        self.table.select(self._wanted)
+        self._wanted = None
 
     def watch_run(self, before: Run, run: Run) -> None:
         followed = "" if run.model is None else run.model.id
