@@ -481,6 +481,13 @@ def _train(add: Add) -> None:
     consent(parser)
 
 
+def _init_env(add: Add) -> None:
+    about = "write a small environment to edit and train on: two tools, three templates, tests"
+    parser = add(about, "init-env garden", "train garden/env.py -m my-model --check")
+    parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
+    parser.add_argument("-o", "--output", metavar="DIR", help="where to; default: here")
+
+
 def _rolled_out(parser: Parser) -> None:
     """The flags of where and how rollouts are made."""
     about = "interpreter that has the environment and hud, or its virtual environment; default: "
@@ -812,6 +819,7 @@ COMMANDS = {
     "preflight": Command(_preflight, "runs:preflight", "launch"),
     "run": Command(_run, "runs:run", "launch"),
     "train": Command(_train, "train:train"),
+    "init-env": Command(_init_env, "train:init_env"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_sweep, "runs:sweep"),

@@ -36,6 +36,7 @@ from hud_tui.rollouts.environment import (
 )
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import Order, RunFolder, run_folder
+from hud_tui.rollouts.template import write_environment
 from hud_tui.wire import JobParameters, Model
 
 LOOK_S = 0.5
@@ -298,3 +299,22 @@ def _job_text(document: Mapping[str, Any]) -> str:
         lines += str(failure.get("traceback") or "").splitlines()[-6:]
     lines.append(f"log  {document['logs']['environment']}")
     return "\n".join(one_line(line, 400) for line in lines)
+
+
+# ``init-env``.
+
+
+def init_env(args: argparse.Namespace) -> int:
+    """Write a small environment; returns the exit code. Raises HudUsage: it cannot be."""
+    files = write_environment(args.name, Path(args.output or "."))
+    shown = [one_line(file) for file in files]
+    begin = f"hud-tui train {shown[0]} -m MODEL"
+    if args.headless:
+        emit("init-env", {"files": shown, "train": begin})
+        return 0
+    for file in shown:
+        print(f"wrote {file}")
+    print(f"test it:   python -m unittest discover {one_line(files[1].parent)}")
+    print(f"check it:  {begin} --check")
+    print(f"train it:  {begin}")
+    return 0

@@ -1,0 +1,43 @@
+"""``init-env``: what it writes, and what it refuses."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from hud_tui.cli.main import main
+
+
+def test_it_writes_an_environment_with_tools_templates_and_tests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--headless", "init-env", "rose-bed", "-o", str(tmp_path)]) == 0
+    files = json.loads(capsys.readouterr().out)["data"]["files"]
+    assert [Path(file).name for file in files] == ["env.py", "test_env.py"]
+    text = Path(files[0]).read_text()
+    assert 'Environment(name="rose-bed")' in text
+    assert "@NAME@" not in text
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.AsyncFunctionDef)]
+    marks = [ast.unparse(mark) for node in functions for mark in node.decorator_list]
+    assert sum(mark.startswith("env.template") for mark in marks) == 3
+    assert text.count("@tools.tool") == 2
+    ast.parse(Path(files[1]).read_text())
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../up", "1st", "ä", "x" * 61])
+def test_a_name_that_is_none_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init-env", name, "-o", str(tmp_path)]) == 2
+    assert "is no name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "mine" / "env.py"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    assert main(["init-env", "mine", "-o", str(tmp_path)]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert kept.read_text() == "mine"
