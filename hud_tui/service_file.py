@@ -225,6 +225,103 @@ def machine_of(paths: Paths) -> Used | None:
     return used if ours else None
 
 
+# What is rented: kept here from before it is asked for, so that nothing is left running unsaid.
+
+
+RENTALS = "rentals.json"
+"""In the folder of the machines."""
+
+
+@dataclass(frozen=True)
+class Rental:
+    """A machine that is rented by the hour, or was; or that may have been."""
+
+    name: str
+    """Made before it was asked for; Prime knows it by this name, too."""
+    id: str = ""
+    """Prime's; empty while nobody knows whether it was rented."""
+    gpus: str = ""
+    """E.g. ``2×H100_80GB``."""
+    provider: str = ""
+    price_hr: float = 0.0
+    """Dollars per hour."""
+    hours: float = 0.0
+    """How long it may run; then it is ended."""
+    idle_min: int = 0
+    """Minutes without use after which it ends itself; 0: never."""
+    at: float = 0.0
+    """Unix seconds: when it was asked for."""
+    ended_at: float | None = None
+    billed: float | None = None
+    """Dollars that Prime says it has cost."""
+    why: str = ""
+    """Why it ended, or what is wrong with it."""
+    protected: bool = False
+    """Whether its name must be given to end it."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it costs money, or may."""
+        return self.ended_at is None
+
+    @property
+    def deadline(self) -> float:
+        """Unix seconds; when its hours are spent."""
+        return self.at + self.hours * 3600
+
+    @property
+    def most(self) -> float:
+        """Dollars that it costs at most."""
+        return self.price_hr * self.hours
+
+    def spent(self, now: float) -> float:
+        """Dollars until now, as Prime says or by the clock."""
+        if self.billed is not None:
+            return self.billed
+        return self.price_hr * max(0.0, (self.ended_at or now) - self.at) / 3600
+
+
+def read_rentals(state: Path) -> list[Rental]:
+    """All of them, oldest first.
+
+    Raises:
+        HudUsage: What is written there cannot be read.
+    """
+    file = state / REMOTES / RENTALS
+    try:
+        return [Rental(**one) for one in json.loads(read_regular(file, 1 << 24))["rentals"]]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        hint = "fix it, or remove it; hud-tui pods list shows what Prime knows"
+        raise HudUsage(f"{one_line(file)} is not a list of rentals", hint) from error
+
+
+def write_rental(state: Path, rental: Rental) -> Rental:
+    """Keep what is known of one."""
+    file = state / REMOTES / RENTALS
+
+    def changed() -> str:
+        known = {one.name: one for one in read_rentals(state)} | {rental.name: rental}
+        return json.dumps({"version": 1, "rentals": [asdict(one) for one in known.values()]})
+
+    change_atomic(file, changed)
+    return rental
+
+
+def costs_said(state: Path, now: float) -> str:
+    """What is rented now and what it has cost, in one line; empty where nothing is."""
+    running = [one for one in read_rentals(state) if one.runs]
+    if not running:
+        return ""
+    each = [
+        f"{one.name} ({one.gpus}, ${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far)"
+        for one in running
+    ]
+    total = sum(one.spent(now) for one in running)
+    return f"rented and costing money: {', '.join(map(one_line, each))}; ${total:.2f} in all"
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; one that ended and that nobody asked about does not."""
     try:

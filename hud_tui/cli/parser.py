@@ -787,6 +787,66 @@ WANDB_API_KEY, HUD_API_KEY or PRIME_API_KEY"
     parser.add_argument("--send", action="append", default=[], metavar="NAME", help=about)
 
 
+POD = "its name: hud-tui pods list"
+
+
+def _pods(add: Add) -> None:
+    parser = add(
+        "rent machines from Prime Intellect by the hour, and end them",
+        "pods --gpus 2xH100",
+        "pods create --gpus 2xH100 --max-price 6 --hours 4",
+        "--headless pods list",
+        "pods terminate hud-h10080gb-1a2b3c",
+    )
+    parser.set_defaults(action="available")
+    _offer_flags(parser)
+    action = _actions(parser)
+    _offer_flags(action("available", "list what can be rented, cheapest first"))
+    _pod_create(action("create", "rent one machine, wait for it, and set it up"))
+    action("list", "list what is rented, what it costs, and what has ended")
+    about = {
+        "status": "ask Prime how a pod is",
+        "log": "show the end of what its set-up printed",
+        "ssh": "open a shell on it",
+        "protect": "require its name to terminate it",
+    }
+    for name, text in about.items():
+        action(name, text).add_argument("name", metavar="POD", help=POD)
+    one = action("terminate", "end a pod, and its costs; what is on it is lost")
+    one.add_argument("name", metavar="POD", help=POD)
+    consent(one)
+
+
+def _offer_flags(parser: Parser) -> None:
+    """Which offers are meant."""
+    absent = argparse.SUPPRESS
+    about = "e.g. 2xH100, or A100 for any number"
+    parser.add_argument("--gpus", metavar="NxTYPE", default=absent, help=about)
+    parser.add_argument("--provider", metavar="P", default=absent, help="of this provider only")
+    about = "e.g. united_states; may be given again"
+    parser.add_argument("--region", metavar="R", action="append", default=absent, help=about)
+    about = "only machines that may be taken away at any time, or only others"
+    parser.add_argument("--spot", action=argparse.BooleanOptionalAction, default=absent, help=about)
+    about = "dollars per hour at most"
+    parser.add_argument("--max-price", type=finite_number, metavar="X", default=absent, help=about)
+    parser.add_argument("--disk", type=whole_number, metavar="GB", default=absent, help="its size")
+
+
+def _pod_create(parser: Parser) -> None:
+    _offer_flags(parser)
+    about = "end it after so many hours; 4"
+    parser.add_argument("--hours", type=finite_number, default=4.0, metavar="X", help=about)
+    about = "end it after so many minutes without use; 60, 0: never"
+    parser.add_argument("--idle", type=whole_number, default=60, metavar="MIN", help=about)
+    parser.add_argument("--image", metavar="I", help="system to start with; default: with CUDA")
+    about = "private key that Prime knows; default: as the prime CLI has it"
+    parser.add_argument("-i", "--identity", metavar="FILE", help=about)
+    about = "only rent it, and set nothing up"
+    parser.add_argument("--bare", action="store_true", help=about)
+    _setup_flags(parser)
+    consent(parser)
+
+
 # The registry: every command, with its parser, its function and its view.
 
 
@@ -836,6 +896,7 @@ COMMANDS = {
     "log": Command(_log, "files:log"),
     "protect": Command(_protect, "models:protect"),
     "remote": Command(_remote, "remote:remote"),
+    "pods": Command(_pods, "remote:pods"),
     "serve": Command(_serve, "main:serve"),
     "stop": Command(_stop, "connect:stop"),
 }

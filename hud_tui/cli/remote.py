@@ -1,4 +1,4 @@
-"""``remote``: machines that are reached over ssh; headless as documents, else as lines."""
+"""``remote`` and ``pods``: machines over ssh, and rented ones; documents, or lines for people."""
 
 import argparse
 import asyncio
@@ -6,22 +6,36 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from time import time
 from typing import Any
 
 from hud_tui import local_service
 from hud_tui.cli.connect import guard_of, paths_of, progress
-from hud_tui.cli.output import confirm, emit, require_consent, tell
-from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.cli.output import ask, confirm, emit, require_consent, tell
+from hud_tui.errors import HudError, HudProtected, HudUnreachable, HudUsage
 from hud_tui.remote.engines import ENGINES, find_engine
 from hud_tui.remote.facts import look
 from hud_tui.remote.keeper import LOOK_S
 from hud_tui.remote.machines import LOG, Machine, Machines
+from hud_tui.remote.pods import (
+    Filter,
+    Pods,
+    Wanted,
+    available,
+    choose_image,
+    find_rental,
+    install_watcher,
+    read_gpus,
+    totals,
+)
+from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
-from hud_tui.remote.ssh import Address, read_address
+from hud_tui.remote.ssh import PATIENCE_S, Address, patient, read_address
 from hud_tui.rl.text import age, clean, one_line, size
+from hud_tui.service_file import Rental, read_rentals, write_rental
 from hud_tui.settings import every_variable
 from hud_tui.storage import read_regular
 
@@ -296,3 +310,280 @@ def document(machines: Machines, machine: Machine) -> dict[str, Any]:
         "added_at": machine.added_at,
         "line": line,
     }
+
+
+# Rented machines.
+
+
+def pods(args: argparse.Namespace) -> int:
+    """Run one action on rented machines; returns the exit code."""
+    actions: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
+        "available": offers,
+        "create": create,
+        "list": rented,
+        "status": pod_status,
+        "log": pod_log,
+        "ssh": pod_shell,
+        "protect": protect,
+        "terminate": terminate,
+    }
+    return asyncio.run(actions[args.action](args))
+
+
+def _filter(args: argparse.Namespace) -> Filter:
+    given = vars(args)
+    count, gpu = read_gpus(given["gpus"]) if given.get("gpus") else (None, "")
+    for name in ("max_price", "disk", "hours"):
+        if given.get(name) is not None and given[name] <= 0:
+            raise HudUsage(f"--{name.replace('_', '-')} must be more than 0")
+    return Filter(
+        count,
+        gpu,
+        given.get("provider") or "",
+        tuple(given.get("region") or ()),
+        given.get("spot"),
+        given.get("max_price"),
+        given.get("disk"),
+    )
+
+
+def _prime() -> Prime:
+    return Prime(read_prime(every_variable()))
+
+
+async def offers(args: argparse.Namespace) -> int:
+    """What can be rented, cheapest first."""
+    wanted = _filter(args)
+    async with _prime() as prime:
+        found = await available(prime, wanted)
+    if args.headless:
+        each = [{**one.model_dump(), "price_hr": one.price(wanted.disk)} for one in found]
+        emit("offers", {"offers": each})
+        return 0
+    rows = [
+        (
+            _dollars(one.price(wanted.disk)),
+            one.label,
+            one.provider or "",
+            one.country or "",
+            one.data_center or "",
+            "spot" if one.is_spot else "",
+            one.stock_status,
+        )
+        for one in found
+    ]
+    print_table(("$/HOUR", "GPUS", "PROVIDER", "COUNTRY", "DATA CENTER", "", "STOCK"), rows)
+    return 0
+
+
+def _dollars(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:.2f}"
+
+
+async def create(args: argparse.Namespace) -> int:
+    """Show exactly what is rented and what it costs, ask, rent it once, and set it up."""
+    guard_of(args).check("rent a machine")
+    require_consent(args)
+    wanted, values = _filter(args), secret_values(args.send, every_variable())
+    if not wanted.gpu or wanted.count is None:
+        raise HudUsage("which GPUs?", "e.g. --gpus 2xH100")
+    if not args.bare:
+        choose_early(args.engine)
+    async with _prime() as prime:
+        found = await available(prime, wanted)
+        if not found:
+            hint = "see what there is: hud-tui pods; or other --gpus, --provider, --max-price"
+            raise HudUsage("nothing to be rented fits", hint)
+        offer, price = found[0], found[0].price(wanted.disk)
+        if price is None:
+            raise HudUsage("the provider does not say what it costs", "another --provider")
+        image = choose_image(offer, args.image or "")
+        asked = Wanted(offer, price, args.hours, args.idle, wanted.max_price, wanted.disk, image)
+        for line in asked.lines():
+            print(f"  {line}", file=sys.stderr, flush=True)
+        await confirm(args, f"rent it, for at most ${asked.most:.2f}?")
+        return await _rent(args, prime, asked, values)
+
+
+def choose_early(engine: str | None) -> None:
+    """Refuse a wrong engine before anything is rented."""
+    if engine is not None:
+        find_engine(engine)
+
+
+async def _rent(
+    args: argparse.Namespace, prime: Prime, asked: Wanted, values: Mapping[str, str]
+) -> int:
+    machines = machines_of(args)
+    pods = Pods(prime, machines.state, progress())
+    rental = await pods.rent(asked)
+    tell(f"rented {rental.name}: ${rental.price_hr:.2f} per hour, until {_clock(rental.deadline)}")
+    if args.headless:
+        emit("pod", rental_document(rental))
+    try:
+        key = args.identity or prime.settings.ssh_key
+        address = await pods.wait(rental, machines.ssh_to, key)
+        ssh = machines.ssh_to(address)
+        async with aclosing(ssh):
+            await patient(
+                lambda: install_watcher(ssh, rental, prime.settings.url), tell, PATIENCE_S
+            )
+        if args.bare:
+            print(f"ssh -i {key} {address}", file=sys.stderr)
+            return 0
+        given = {name: getattr(args, name) or "" for name in ("engine", "model", "root", "env")}
+        wish = Wish(rental.name, **given, pod=rental.id)
+        return await set_up(
+            argparse.Namespace(**{**vars(args), "yes": True}), address, wish, values
+        )
+    except HudError as error:
+        await _offer_to_terminate(args, pods, rental, error)
+        raise
+
+
+async def _offer_to_terminate(
+    args: argparse.Namespace, pods: Pods, rental: Rental, error: HudError
+) -> None:
+    """Say what failed with its log, and end the pod where that is wanted."""
+    machines = machines_of(args)
+    file = machines.place(rental.name) / LOG
+    if file.exists():
+        for line in read_regular(file, 1 << 26).decode("utf-8", "replace").splitlines()[-20:]:
+            print(f"  {one_line(line, 200)}", file=sys.stderr)
+    end = f"hud-tui pods terminate {rental.name}"
+    error.hint = f"{rental.name} runs and costs ${rental.price_hr:.2f} per hour: {end}"
+    if not sys.stdin.isatty() or args.headless:
+        return
+    tell(error.message)
+    answer = await ask(f"terminate {rental.name} now? [Y/n] ")
+    if answer.lower() in ("", "y", "yes"):
+        ended = await pods.terminate(rental, f"failed: {one_line(error.message, 200)}")
+        machines.forget(rental.name)
+        error.hint = f"{rental.name} was terminated; it cost ${ended.spent(time()):.2f}"
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%H:%M")
+
+
+def rental_document(rental: Rental) -> dict[str, Any]:
+    """One rented machine as a document."""
+    now = time()
+    return {
+        **asdict(rental),
+        "runs": rental.runs,
+        "spent": round(rental.spent(now), 2),
+        "most": round(rental.most, 2),
+        "deadline": rental.deadline,
+    }
+
+
+async def rented(args: argparse.Namespace) -> int:
+    """What is rented, from here and by others of the account; and what has ended."""
+    state = machines_of(args).state
+    async with _prime() as prime:
+        ours, others = await Pods(prime, state).reconcile()
+    now = time()
+    if args.headless:
+        each = [rental_document(one) for one in ours]
+        more = [one.model_dump() for one in others]
+        emit("pods", {"pods": each, "others": more, "totals": totals(ours, now)})
+        return 0
+    rows = [
+        (
+            one.name,
+            one.gpus,
+            f"{one.price_hr:.2f}",
+            f"{one.spent(now):.2f}",
+            f"{one.most:.2f}",
+            f"until {_clock(one.deadline)}" if one.runs else f"ended: {one.why}",
+        )
+        for one in ours
+    ]
+    rows += [
+        (one.name or one.id, one.gpu_name, _dollars(one.price_hr), "", "", "not rented from here")
+        for one in others
+    ]
+    print_table(("POD", "GPUS", "$/HOUR", "SPENT", "AT MOST", "STATE"), rows)
+    sums = totals(ours, now)
+    print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
+    return 0
+
+
+def _rental(args: argparse.Namespace) -> Rental:
+    return find_rental(read_rentals(machines_of(args).state), args.name)
+
+
+async def pod_status(args: argparse.Namespace) -> int:
+    """How one pod is, as Prime says."""
+    rental = _rental(args)
+    async with _prime() as prime:
+        status = await prime.status(rental.id)
+    if args.headless:
+        emit("pod", {**rental_document(rental), "prime": status.model_dump()})
+        return 0
+    spent = f"${rental.spent(time()):.2f} of at most ${rental.most:.2f}"
+    print(f"{rental.name}: {rental.gpus}, {status.status}, {status.ssh_connection or 'no ssh yet'}")
+    print(f"${rental.price_hr:.2f} per hour, {spent}, until {_clock(rental.deadline)}")
+    return 0
+
+
+async def pod_log(args: argparse.Namespace) -> int:
+    """The end of what its set-up printed."""
+    return await log(
+        argparse.Namespace(
+            **{**vars(args), "name": _rental(args).name, "setup": True, "lines": 100}
+        )
+    )
+
+
+async def pod_shell(args: argparse.Namespace) -> int:
+    """Replace this program by ssh to the pod."""
+    rental = _rental(args)
+    if args.headless:
+        raise HudUsage("pods ssh needs a terminal", "remove --headless")
+    machines = machines_of(args)
+    async with _prime() as prime:
+        address = await Pods(prime, machines.state, tell).wait(
+            rental, machines.ssh_to, prime.settings.ssh_key
+        )
+    command = machines.ssh_to(address).command("-t", shared=False)
+    words = [word.replace("BatchMode=yes", "BatchMode=no") for word in command]
+    sys.stdout.flush()
+    os.execvp(words[0], words)
+
+
+async def protect(args: argparse.Namespace) -> int:
+    """Have its name required before it is terminated."""
+    guard_of(args).check("protect a pod")
+    rental = write_rental(machines_of(args).state, replace(_rental(args), protected=True))
+    if args.headless:
+        emit("pod", rental_document(rental))
+    else:
+        print(f"{rental.name} is protected: --confirm {rental.name} terminates it")
+    return 0
+
+
+async def terminate(args: argparse.Namespace) -> int:
+    """End a pod, and its costs."""
+    guard_of(args).check("terminate a pod")
+    require_consent(args)
+    machines, rental = machines_of(args), _rental(args)
+    if not rental.runs:
+        raise HudUsage(f"{rental.name} has ended already", "hud-tui pods list")
+    if rental.protected and args.confirm != rental.name:
+        raise HudProtected(rental.name, "terminate")
+    await confirm(args, f"terminate {rental.name}? what is on it is lost")
+    async with _prime() as prime:
+        pods = Pods(prime, machines.state, tell)
+        if not rental.id:
+            await pods.reconcile()
+            rental = _rental(args)
+        if rental.runs:
+            rental = await pods.terminate(rental, "terminated", args.confirm)
+    machines.forget(rental.name)
+    if args.headless:
+        emit("pod", rental_document(rental))
+    else:
+        print(f"{rental.name} was terminated; it cost ${rental.spent(time()):.2f}")
+    return 0

@@ -1,0 +1,424 @@
+"""Renting machines: once, within a budget, and never left running unsaid.
+
+What is rented is written down before it is asked for, under a name that is used once; where the
+answer is lost it is looked up by that name. A watcher on the pod itself ends it when its hours are
+spent or nobody has used it for a while.
+"""
+
+import asyncio
+import re
+import secrets as random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from time import monotonic, time
+
+from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUnclear, HudUsage
+from hud_tui.remote.prime import Offer, Pod, PodStatus, Prime
+from hud_tui.remote.ssh import Address, LineLost, Ssh, quote, read_address
+from hud_tui.rl.text import one_line, seconds
+from hud_tui.service_file import Rental, read_rentals, write_rental
+
+HOURS, IDLE_MIN = 4.0, 60
+"""How long a pod may run, and be unused, where nobody says."""
+POLL_S = 5.0
+"""Between two looks at a pod that is being made."""
+READY_S = 40 * 60.0
+"""Longest until ssh answers."""
+LOOK_UP_S = 60.0
+"""How long a pod whose answer was lost is looked for."""
+FORGET_S = 15 * 60.0
+"""After which a pod that nobody knows was never rented."""
+IMAGE = "ubuntu_22_cuda_12"
+_GPUS = re.compile(r"(?:(\d{1,4})[x×])?([A-Za-z0-9_ -]{1,40})")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which offers are wanted; empty: any."""
+
+    count: int | None = None
+    gpu: str = ""
+    provider: str = ""
+    regions: tuple[str, ...] = ()
+    spot: bool | None = None
+    """Whether it may be taken away at any time; None: either."""
+    max_price: float | None = None
+    """Dollars per hour."""
+    disk: int | None = None
+    """GB."""
+
+    def takes(self, offer: Offer) -> bool:
+        """Whether an offer is among them."""
+        price, most = offer.price(self.disk), self.disk
+        room = offer.disk.max_count
+        return (
+            (self.count is None or offer.gpu_count == self.count)
+            and is_gpu(self.gpu, offer.gpu_type)
+            and (not self.provider or (offer.provider or "").lower() == self.provider.lower())
+            and (self.spot is None or bool(offer.is_spot) is self.spot)
+            and (self.max_price is None or (price is not None and price <= self.max_price))
+            and (most is None or room is None or most <= room)
+        )
+
+
+def read_gpus(text: str) -> tuple[int | None, str]:
+    """How many GPUs of which type: ``2xH100``, ``H100``.
+
+    Raises:
+        HudUsage: It is neither.
+    """
+    found = _GPUS.fullmatch(text.strip())
+    if found is None:
+        raise HudUsage(f"not GPUs: {one_line(text, 40)}", "e.g. --gpus 2xH100, or --gpus A100")
+    return int(found[1]) if found[1] else None, found[2].strip()
+
+
+def is_gpu(wanted: str, offered: str) -> bool:
+    """Whether a GPU type is the one that is meant: ``h100`` is ``H100_80GB``, not ``GH200``."""
+    short, whole = (re.sub(r"[ _-]", "", text).lower() for text in (wanted, offered))
+    words = [word.lower() for word in offered.split("_")]
+    return not wanted or short == whole or wanted.lower() in words or words[0] == short
+
+
+async def available(prime: Prime, wanted: Filter) -> list[Offer]:
+    """The offers that are wanted and in stock, cheapest first."""
+    offers = await prime.offers(wanted.count, wanted.regions)
+    found = [one for one in offers if wanted.takes(one) and "unavailable" not in _stock(one)]
+    return sorted(found, key=lambda one: _price(one, wanted.disk))
+
+
+def _stock(offer: Offer) -> str:
+    return offer.stock_status.lower()
+
+
+def _price(offer: Offer, disk: int | None) -> float:
+    price = offer.price(disk)
+    return inf if price is None else price
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One offer, as it is to be rented."""
+
+    offer: Offer
+    price_hr: float
+    """Dollars per hour, as shown."""
+    hours: float = HOURS
+    idle_min: int = IDLE_MIN
+    max_price: float | None = None
+    disk: int | None = None
+    image: str = ""
+
+    @property
+    def most(self) -> float:
+        """Dollars at most."""
+        return self.price_hr * self.hours
+
+    def lines(self) -> list[str]:
+        """Exactly what will be rented and what it costs, for people."""
+        offer = self.offer
+        where = ", ".join(filter(None, (offer.data_center, offer.country)))
+        spot = "spot: it may be taken away at any time" if offer.is_spot else "on demand"
+        disk = self.disk or offer.disk.default_count
+        idle = f"or after {self.idle_min} min without use" if self.idle_min else "used or not"
+        lines = [
+            f"rent    {offer.label} at {offer.provider} ({where or 'anywhere'}), {spot}",
+            f"disk    {disk:g} GB" if disk else "disk    the provider's",
+            f"image   {self.image}",
+            f"costs   ${self.price_hr:.2f} per hour; at most ${self.most:.2f}",
+            f"ends    after {self.hours:g} h, {idle}",
+        ]
+        if offer.prepaid_time:
+            lines.append(f"note    the provider bills {offer.prepaid_time} h in advance")
+        if offer.prices.is_variable:
+            lines.append("note    its price may change while it runs")
+        return [one_line(line, 200) for line in lines]
+
+
+def choose_image(offer: Offer, wanted: str) -> str:
+    """The image to start with: the one that is wanted, else one with CUDA.
+
+    Raises:
+        HudUsage: The offer does not have it.
+    """
+    images = offer.images or []
+    if wanted and images and wanted not in images:
+        known = ", ".join(images[:10])
+        raise HudUsage(f"no image {one_line(wanted, 60)} with this offer", f"choose from {known}")
+    if wanted or IMAGE in images or not images:
+        return wanted or IMAGE
+    return next((one for one in images if "cuda" in one), images[0])
+
+
+class Pods:
+    """What is rented, here and at Prime's."""
+
+    def __init__(
+        self, prime: Prime, state: Path, tell: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`tell`: told what is being waited for."""
+        self._prime, self._state, self._tell = prime, state, tell
+
+    async def rent(self, wanted: Wanted) -> Rental:
+        """Rent a pod, once.
+
+        Raises:
+            HudUsage: It has become dearer, or is gone; nothing was rented.
+            HudRefused: Prime refused; nothing was rented.
+            HudUnclear: Nobody knows whether it was; `reconcile` finds out.
+        """
+        await self._check_again(wanted)
+        offer = wanted.offer
+        rental = Rental(
+            f"hud-{re.sub(r'[^a-z0-9]', '', offer.gpu_type.lower())[:12]}-{random.token_hex(3)}",
+            gpus=offer.label,
+            provider=offer.provider or "",
+            price_hr=wanted.price_hr,
+            hours=wanted.hours,
+            idle_min=wanted.idle_min,
+            at=time(),
+        )
+        write_rental(self._state, rental)
+        most = wanted.max_price
+        try:
+            pod = await self._prime.create(offer, rental.name, wanted.image, wanted.disk, most)
+        except HudUnclear as error:
+            return await self._look_up(rental, error)
+        except BaseException as error:
+            if isinstance(error, HudError):  # refused: there is nothing
+                write_rental(self._state, replace(rental, ended_at=rental.at, why=error.message))
+            raise
+        return self._rented(rental, pod)
+
+    def _rented(self, rental: Rental, pod: Pod) -> Rental:
+        price = rental.price_hr if pod.price_hr is None else pod.price_hr
+        return write_rental(self._state, replace(rental, id=pod.id, price_hr=price))
+
+    async def _check_again(self, wanted: Wanted) -> None:
+        """Whether it still costs what was shown."""
+        offers = await self._prime.offers(wanted.offer.gpu_count)
+        now = [one for one in offers if wanted.offer.is_same(one)]
+        if not now:
+            raise HudUsage("the offer is gone; nothing was rented", "look again: hud-tui pods")
+        price = _price(now[0], wanted.disk)
+        limit = min(wanted.price_hr, wanted.max_price or inf)
+        if price > limit + 1e-9:
+            raise HudUsage(
+                f"the price has risen from ${wanted.price_hr:.2f} to ${price:.2f} per hour;"
+                " nothing was rented",
+                "look again: hud-tui pods",
+            )
+
+    async def _look_up(self, rental: Rental, error: HudUnclear) -> Rental:
+        """Find by its name a pod whose answer was lost."""
+        began = monotonic()
+        while True:
+            self._tell(f"the answer was lost: looking for {rental.name}")
+            with suppress(HudError):
+                for pod in await self._prime.pods():
+                    if pod.name == rental.name:
+                        return self._rented(rental, pod)
+            if monotonic() - began >= LOOK_UP_S:
+                error.hint = f"it is looked for by its name, {rental.name}: hud-tui pods list"
+                raise error
+            await asyncio.sleep(min(POLL_S, LOOK_UP_S))
+
+    async def reconcile(self) -> tuple[list[Rental], list[Pod]]:
+        """What was rented from here as Prime has it, and the pods that others rented.
+
+        One that Prime no longer has is ended; one whose answer was lost is found, or given up.
+        """
+        pods = await self._prime.pods()
+        by_id, by_name = {pod.id: pod for pod in pods}, {pod.name: pod for pod in pods}
+        billed: dict[str, Pod] | None = None
+        for rental in read_rentals(self._state):
+            pod = by_id.get(rental.id) or by_name.get(rental.name)
+            if pod is not None and rental.runs:
+                self._rented(rental, pod)
+            elif rental.id and (rental.runs or rental.billed is None):
+                if billed is None:
+                    billed = {one.id: one for one in await self._prime.history()}
+                self._ended(rental, billed.get(rental.id))
+            elif rental.runs and time() - rental.at > FORGET_S:
+                why = "Prime never heard of it"
+                write_rental(self._state, replace(rental, ended_at=rental.at, why=why))
+        ours = read_rentals(self._state)
+        known = {one.id for one in ours}
+        return ours, [pod for pod in pods if pod.id not in known]
+
+    def _ended(self, rental: Rental, past: Pod | None) -> None:
+        at = seconds(past.terminated_at) if past is not None else None
+        ended = rental.ended_at or at or time()
+        billed = past.total_billed_price if past is not None else None
+        why = rental.why or "it is no longer there"
+        write_rental(self._state, replace(rental, ended_at=ended, billed=billed, why=why))
+
+    async def wait(self, rental: Rental, answers: Callable[[Address], "Ssh"], key: str) -> Address:
+        """Wait until ssh answers; where.
+
+        Args:
+            rental: One with an id.
+            answers: Makes the ssh to an address.
+            key: The identity file that Prime knows.
+
+        Raises:
+            PodFailed: It will never be ready, or is not in time. It still costs money.
+        """
+        began = monotonic()
+        while True:
+            status = await self._status(rental)
+            if status is not None and status.is_ready:
+                address = read_address(status.ssh_connection or "", key, rented=True)
+                with suppress(LineLost):
+                    await answers(address).run("true", timeout_s=20)
+                    return address
+            waited = monotonic() - began
+            if waited > READY_S:
+                raise PodFailed(rental, f"not ready after {waited / 60:.0f} min")
+            shown = "unknown" if status is None else status.status
+            part = status.installation_progress if status is not None else None
+            more = f", {part} % installed" if part is not None else ""
+            self._tell(f"{rental.name}: {shown}{more}, {waited:.0f} s")
+            await asyncio.sleep(POLL_S)
+
+    async def _status(self, rental: Rental) -> PodStatus | None:
+        """How far it is; None where Prime cannot say now. Raises PodFailed."""
+        try:
+            status = await self._prime.status(rental.id)
+        except HudNotFound as error:
+            if time() - rental.at < FORGET_S / 15:  # a list may lag behind what was just made
+                return None
+            raise PodFailed(rental, "Prime no longer has it") from error
+        if status.why_failed:
+            raise PodFailed(rental, status.why_failed)
+        return status
+
+    async def terminate(self, rental: Rental, why: str, confirmed: str | None = None) -> Rental:
+        """End a pod, and its costs; can be repeated.
+
+        Raises:
+            HudProtected: It is protected, and its name was not given.
+            HudUnclear: Nobody knows whether it ended; it counts as running.
+        """
+        if rental.protected and confirmed != rental.name:
+            raise HudProtected(rental.name, "terminate")
+        if rental.id:
+            await self._prime.terminate(rental.id)
+        ended = replace(rental, ended_at=rental.ended_at or time(), why=why)
+        write_rental(self._state, ended)
+        with suppress(HudError):
+            past = {one.id: one for one in await self._prime.history()}.get(rental.id)
+            if past is not None:
+                self._ended(ended, past)
+        return find_rental(read_rentals(self._state), rental.name)
+
+
+class PodFailed(HudError):
+    """A rented machine cannot be used, and costs money until it is terminated."""
+
+    kind = "pod_failed"
+
+    def __init__(self, rental: Rental, why: str) -> None:
+        hint = f"it still costs money: hud-tui pods terminate {rental.name}"
+        super().__init__(f"{rental.name}: {why}", hint)
+        self.rental = rental
+
+
+def find_rental(rentals: Iterable[Rental], name: str) -> Rental:
+    """By name, id, or the beginning of one. Raises HudUsage: there is none, or several."""
+    known = list(rentals)
+    exact = [one for one in known if name in (one.name, one.id)]
+    found = exact or [one for one in known if one.name.startswith(name) or one.id.startswith(name)]
+    if len(found) != 1 or not name:
+        shown = ", ".join(one.name for one in (found or known)[-10:]) or "none"
+        what = "several pods" if found else "no pod"
+        raise HudUsage(f"{what} named {one_line(name, 60)}", f"known: {shown}")
+    return found[0]
+
+
+# The watcher: a script on the pod that ends it when its budget is spent.
+
+
+WATCHER = r"""#!/bin/sh
+# Ends this machine when its hours are spent or nobody uses it; made by hud-tui.
+W="$HOME/.hud-tui/watcher"; . "$W/budget"
+say() { echo "$(date) $*" >> "$W/log"; }
+newest() {
+  for file in "$W/begun" "$HOME"/.hud-tui/*/used "$HOME"/.hud-tui/*/state/service.db-wal \
+    "$HOME"/.hud-tui/*/jobs/*/log; do
+    [ -e "$file" ] && { stat -c %Y "$file" 2>/dev/null || stat -f %m "$file"; }
+  done | sort -n | tail -n 1
+}
+busy() {
+  command -v nvidia-smi >/dev/null 2>&1 || return 1
+  nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits | grep -q '[1-9][0-9]'
+}
+end() {
+  say "ending this machine: $1"
+  for file in "$HOME"/.hud-tui/*/secrets; do
+    [ -f "$file" ] && . "$file"
+  done
+  if [ -n "$PRIME_API_KEY" ]; then
+    printf 'header = "Authorization: Bearer %s"\n' "$PRIME_API_KEY" |
+      curl -sS -X DELETE -K - "$API/pods/$POD" >> "$W/log" 2>&1
+  fi
+  for file in "$HOME"/.hud-tui/*/names; do
+    [ -f "$file" ] && : > "${file%/names}/stop" && kill "$(cat "${file%/names}/server.pid")"
+  done 2>/dev/null
+  sync; shutdown -h now || poweroff || kill -TERM 1
+  say "asked to shut down"
+}
+while :; do
+  now=$(date +%s)
+  busy && : > "$W/begun"
+  [ "$now" -ge "$DEADLINE" ] && { end "its hours are spent"; exit; }
+  last=$(newest)
+  [ "$IDLE_S" -gt 0 ] && [ $((now - ${last:-$now})) -ge "$IDLE_S" ] && {
+    end "not used for $((IDLE_S / 60)) min"; exit; }
+  sleep "$EVERY_S"
+done
+"""
+EVERY_S = 30
+
+
+async def install_watcher(ssh: Ssh, rental: Rental, api: str) -> None:
+    """Start the watcher on a pod, or give the one that runs the pod's present budget.
+
+    Args:
+        ssh: To the pod.
+        rental: Its budget.
+        api: Of Prime; the watcher calls it only where PRIME_API_KEY was sent there.
+    """
+    budget = {
+        "DEADLINE": int(rental.deadline),
+        "IDLE_S": rental.idle_min * 60,
+        "EVERY_S": EVERY_S,
+        "POD": rental.id,
+        "API": api,
+    }
+    lines = "\n".join(f"{name}={quote(value)}" for name, value in budget.items())
+    end = f"EOF-{random.token_hex(8)}"
+    await ssh.check(
+        'W="$HOME/.hud-tui/watcher"; umask 077; mkdir -p "$W" || return 1\n'
+        f'cat > "$W/budget.part" <<\'{end}\' && mv "$W/budget.part" "$W/budget"\n'
+        f"{lines}\n{end}\n"
+        f'cat > "$W/run.part" <<\'{end}\' && mv "$W/run.part" "$W/run"\n{WATCHER}\n{end}\n'
+        ': > "$W/begun"\n'
+        'kill "$(cat "$W/pid" 2>/dev/null)" 2>/dev/null\n'
+        "group=; command -v setsid >/dev/null 2>&1 && group=setsid\n"
+        '$group nohup sh "$W/run" >/dev/null 2>&1 </dev/null &\n'
+        'echo $! > "$W/pid"\n'
+    )
+
+
+def totals(rentals: Sequence[Rental], now: float) -> dict[str, float]:
+    """Dollars: spent on what runs, per hour now, and on everything that was rented from here."""
+    running = [one for one in rentals if one.runs]
+    return {
+        "running": round(sum(one.spent(now) for one in running), 2),
+        "per_hour": round(sum(one.price_hr for one in running), 2),
+        "all": round(sum(one.spent(now) for one in rentals), 2),
+    }

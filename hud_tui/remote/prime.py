@@ -1,0 +1,435 @@
+"""Prime Intellect's API: what can be rented, renting it, and ending it.
+
+Reads are tried again; a rental is asked for once, and a lost answer is an unknown outcome.
+
+Source: the `prime` package 0.18 (its CLI and client); the same paths, bodies and settings.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os.path import expanduser
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from hud_tui import __version__
+from hud_tui.errors import (
+    HudError,
+    HudMalformed,
+    HudNoKey,
+    HudRefused,
+    HudUnclear,
+    HudUnreachable,
+    HudUsage,
+    refused,
+)
+from hud_tui.rl.text import one_line
+from hud_tui.settings import is_loopback
+from hud_tui.storage import read_regular
+
+BASE = "https://api.primeintellect.ai"
+API = "/api/v1"
+PAGE = 100
+MOST_PAGES = 100
+MOST_BYTES = 32_000_000
+"""Of one answer."""
+TRIES, PAUSE_S, LONGEST_PAUSE_S = 4, 0.5, 30.0
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+HINTS = {
+    401: "check PRIME_API_KEY, or run prime login",
+    402: "check your balance: https://app.primeintellect.ai/dashboard/billing",
+    404: "hud-tui pods list shows what there is",
+    422: "another offer, disk or image: hud-tui pods",
+    429: "try again in a minute",
+}
+
+
+@dataclass(frozen=True)
+class PrimeSettings:
+    """As the ``prime`` CLI reads them."""
+
+    url: str
+    """With the API's path, without a slash at its end."""
+    key: str = field(repr=False)
+    team: str | None = None
+    ssh_key: str = "~/.ssh/id_rsa"
+
+
+def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
+    """Settings from the environment, else from ``~/.prime/config.json``.
+
+    Raises:
+        HudNoKey: There is no key.
+        HudUsage: An address or a key that cannot be used.
+    """
+    file = Path(expanduser("~/.prime/config.json"))
+    try:
+        kept = json.loads(read_regular(file, 1 << 20))
+    except (OSError, ValueError, RecursionError):
+        kept = {}
+    kept = kept if isinstance(kept, dict) else {}
+    key = str(environ.get("PRIME_API_KEY") or kept.get("api_key") or "").strip()
+    if not key:
+        raise HudNoKey("no key for Prime Intellect", "set PRIME_API_KEY, or run prime login")
+    if not (key.isascii() and key.isprintable()):
+        raise HudUsage("PRIME_API_KEY has invalid characters", "copy the key again")
+    url = environ.get("PRIME_API_BASE_URL") or environ.get("PRIME_BASE_URL")
+    url = str(url or kept.get("base_url") or BASE).strip().rstrip("/").removesuffix(API)
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(url)):
+        raise HudUsage("PRIME_API_BASE_URL is not an https URL", f"e.g. {BASE}")
+    team = environ.get("PRIME_TEAM_ID") or kept.get("team_id")
+    ssh_key = environ.get("PRIME_SSH_KEY_PATH") or kept.get("ssh_key_path") or "~/.ssh/id_rsa"
+    return PrimeSettings(url + API, key, str(team) if team else None, str(ssh_key))
+
+
+class Read(BaseModel):
+    """What the API answers; unknown fields are ignored."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+class Size(Read):
+    """How much of something comes with an offer."""
+
+    min_count: float | None = None
+    default_count: float | None = None
+    max_count: float | None = None
+    price_per_unit: float | None = None
+    step: float | None = None
+    default_included_in_price: bool | None = None
+
+
+class Prices(Read):
+    on_demand: float | None = None
+    community_price: float | None = None
+    is_variable: bool | None = None
+    currency: str | None = None
+
+
+class Offer(Read):
+    """Something that can be rented."""
+
+    cloud_id: str
+    gpu_type: str
+    """E.g. ``H100_80GB``."""
+    gpu_count: int
+    socket: str | None = None
+    provider: str | None = None
+    data_center: str | None = None
+    country: str | None = None
+    gpu_memory: int = 0
+    """GB of one GPU."""
+    disk: Size = Size()
+    vcpu: Size = Size()
+    memory: Size = Size()
+    stock_status: str = ""
+    security: str | None = None
+    prices: Prices = Prices()
+    images: list[str] | None = None
+    is_spot: bool | None = None
+    prepaid_time: int | None = None
+
+    def price(self, disk: int | None = None) -> float | None:
+        """Dollars per hour, with a disk of so many GB; None where it is not said."""
+        base = self.prices.community_price
+        base = self.prices.on_demand if base is None else base
+        more = max(0.0, (disk or 0) - (self.disk.default_count or 0))
+        return None if base is None else base + more * (self.disk.price_per_unit or 0.0)
+
+    @property
+    def label(self) -> str:
+        """E.g. ``2×H100_80GB``."""
+        return f"{self.gpu_count}×{one_line(self.gpu_type, 30)}"
+
+    def is_same(self, other: "Offer") -> bool:
+        """Whether it is the same offer, whatever it costs by now."""
+        return all(getattr(self, name) == getattr(other, name) for name in IDENTITY)
+
+
+IDENTITY = (
+    *("cloud_id", "gpu_type", "gpu_count", "socket", "provider", "data_center"),
+    *("is_spot", "security"),
+)
+"""Fields that tell one offer from another."""
+
+
+class Pod(Read):
+    """A rented machine; also an entry of what has ended."""
+
+    id: str
+    name: str | None = None
+    status: str = "TERMINATED"
+    gpu_name: str = ""
+    gpu_count: int = 0
+    created_at: str = ""
+    terminated_at: str | None = None
+    provider_type: str = ""
+    price_hr: float | None = None
+    total_billed_price: float | None = None
+    is_spot: bool | None = None
+
+
+class PodStatus(Read):
+    """How far a pod is."""
+
+    pod_id: str
+    status: str
+    ssh_connection: str | None = None
+    """Of its first node, e.g. ``root@1.2.3.4 -p 1234``."""
+    price_hr: float | None = None
+    installation_failure: str | None = None
+    installation_progress: int | None = None
+
+    @field_validator("ssh_connection", mode="before")
+    @classmethod
+    def _first(cls, value: object) -> object:
+        """Several nodes have a list; one that is not there yet has ``[null]``."""
+        return (value[0] if value else None) if isinstance(value, list) else value
+
+    @property
+    def is_ready(self) -> bool:
+        progress = self.installation_progress
+        return self.status == "ACTIVE" and bool(self.ssh_connection) and progress in (None, 100)
+
+    @property
+    def why_failed(self) -> str:
+        """Why it will never be ready; empty where it may be."""
+        if self.installation_failure:
+            return f"its installation failed: {one_line(self.installation_failure, 300)}"
+        if self.status in ("ERROR", "TERMINATED", "STOPPED", "DELETED"):
+            return f"it is {self.status}"
+        return ""
+
+
+M = TypeVar("M", bound=Read)
+
+
+class Prime:
+    """One account of Prime Intellect's."""
+
+    def __init__(
+        self, settings: PrimeSettings, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        """`transport`: replaces the network, for tests."""
+        self.settings = settings
+        self._http = httpx.AsyncClient(
+            headers={
+                "Authorization": f"Bearer {settings.key}",
+                "User-Agent": f"hud-tui/{__version__}",
+            },
+            timeout=TIMEOUT,
+            transport=transport,
+            trust_env=not is_loopback(settings.url),
+            verify=not is_loopback(settings.url),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: object,
+    ) -> None:
+        await self._http.aclose()
+
+    async def offers(self, count: int | None = None, regions: Sequence[str] = ()) -> list[Offer]:
+        """Everything that can be rented, cheapest first.
+
+        Raises:
+            HudError: As every call here.
+        """
+        asked: dict[str, Any] = {"regions": list(regions)} if regions else {}
+        asked |= {"gpu_count": str(count)} if count else {}
+        found = [
+            offer
+            for kind in ("gpus", "multi-node")
+            for offer in await self._pages(f"/availability/{kind}", asked)
+        ]
+        return sorted(found, key=lambda offer: (offer.price() is None, offer.price() or 0.0))
+
+    async def _pages(self, path: str, asked: Mapping[str, Any]) -> list[Offer]:
+        found: list[Offer] = []
+        for page in range(1, MOST_PAGES + 1):
+            answer = await self._read(path, {**asked, "page": page, "page_size": PAGE})
+            items = _list(answer, "items")
+            found += [_as(Offer, item) for item in items]
+            if not items or len(found) >= int(answer.get("totalCount") or 0):
+                break
+        return found
+
+    async def pods(self) -> list[Pod]:
+        """Every pod that there is."""
+        return await self._listed("/pods")
+
+    async def history(self) -> list[Pod]:
+        """The newest pods that have ended."""
+        answer = await self._read("/pods/history", {"offset": 0, "limit": PAGE})
+        return [_as(Pod, item) for item in _list(answer, "data")]
+
+    async def _listed(self, path: str) -> list[Pod]:
+        found: list[Pod] = []
+        for _ in range(MOST_PAGES):
+            answer = await self._read(path, {"offset": len(found), "limit": PAGE})
+            items = _list(answer, "data")
+            found += [_as(Pod, item) for item in items]
+            if not items or len(found) >= int(answer.get("total_count") or 0):
+                break
+        return found
+
+    async def status(self, pod_id: str) -> PodStatus:
+        """How far a pod is. Raises HudNotFound: there is none."""
+        answer = await self._read("/pods/status", {"pod_ids": pod_id})
+        for item in _list(answer, "data"):
+            if (found := _as(PodStatus, item)).pod_id == pod_id:
+                return found
+        raise refused(404, "no such pod", HINTS[404])
+
+    async def create(
+        self, offer: Offer, name: str, image: str, disk: int | None, max_price: float | None
+    ) -> Pod:
+        """Rent a pod, which costs money from then on. Sent once.
+
+        Args:
+            offer: What is rented.
+            name: Unique: a lost answer is looked up by it.
+            image: The system that it starts with.
+            disk: GB; None: the offer's own.
+            max_price: Dollars per hour beyond which the API refuses.
+
+        Raises:
+            HudUnclear: Nobody knows whether it was rented.
+            HudRefused: It was not.
+        """
+        pod: dict[str, Any] = {
+            "name": name,
+            "cloudId": offer.cloud_id,
+            "gpuType": offer.gpu_type,
+            "socket": offer.socket,
+            "gpuCount": offer.gpu_count,
+            "diskSize": disk or _whole(offer.disk.default_count),
+            "vcpus": _whole(offer.vcpu.default_count),
+            "memory": _whole(offer.memory.default_count),
+            "image": image,
+            "dataCenterId": offer.data_center,
+            "maxPrice": max_price,
+            "country": None,
+            "security": None,
+            "jupyterPassword": None,
+            "autoRestart": False,
+            "customTemplateId": None,
+            "envVars": [],
+        }
+        team = {"teamId": self.settings.team} if self.settings.team else None
+        body = {"pod": pod, "provider": {"type": offer.provider}, "disks": [], "team": team}
+        return _as(Pod, await self._send("POST", "/pods", body))
+
+    async def terminate(self, pod_id: str) -> None:
+        """End a pod, and its costs; one that has ended already is fine. Can be repeated.
+
+        Raises:
+            HudUnclear: Nobody knows whether it ended.
+        """
+        try:
+            await self._send("DELETE", f"/pods/{pod_id}", None)
+        except HudRefused as error:
+            if error.status != 404:
+                raise
+
+    async def _read(self, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """A GET, again where it is worth it."""
+        for attempt in range(TRIES):
+            try:
+                return await self._call("GET", path, params=asked)
+            except HudError as error:
+                again = isinstance(error, HudUnreachable) or error.status in (408, 429, 500, 502)
+                if attempt == TRIES - 1 or not (again or error.status in (503, 504)):
+                    raise
+                pause = getattr(error, "retry_after", None) or PAUSE_S * 2**attempt
+                await asyncio.sleep(min(pause, LONGEST_PAUSE_S))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _send(
+        self, method: Literal["POST", "DELETE"], path: str, body: object
+    ) -> dict[str, Any]:
+        """A write, once; where nobody knows what became of it, that is said."""
+        try:
+            return await self._call(method, path, json=body)
+        except (HudUnreachable, HudMalformed) as error:
+            raise HudUnclear(error) from error
+        except HudRefused as error:
+            if (error.status or 0) >= 500 or error.status == 408:
+                raise HudUnclear(error) from error
+            raise
+
+    async def _call(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        try:
+            async with self._http.stream(method, self.settings.url + path, **given) as answer:
+                body: bytes = b""
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > MOST_BYTES:
+                        raise HudMalformed("Prime's answer is too large")
+        except httpx.HTTPError as error:
+            what = one_line(error, 200) or type(error).__name__
+            raise HudUnreachable(f"Prime does not answer: {what}", "try again later") from error
+        status = answer.status_code
+        if status >= 300:
+            wait = answer.headers.get("retry-after", "")
+            after = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None
+            raise refused(status, self._detail(body), HINTS.get(status, ""), after)
+        try:
+            found = json.loads(body or b"{}")
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise HudMalformed("Prime's answer is not a JSON object")
+        return found
+
+    def _detail(self, body: bytes) -> str:
+        """What a refusal says, one line, without the key."""
+        try:
+            detail = json.loads(body)["detail"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            detail = body[:300].decode("utf-8", "replace")
+        if isinstance(detail, list):
+            detail = "; ".join(_problem(one) for one in detail[:10])
+        return one_line(str(detail).replace(self.settings.key, "…"), 400)
+
+
+def _problem(one: object) -> str:
+    """One line of a 422: which field, and what is wrong with it."""
+    if not isinstance(one, dict):
+        return str(one)
+    place = one.get("loc")
+    names = [str(word) for word in place if word != "body"] if isinstance(place, list) else []
+    return f"{'.'.join(names)}: {one.get('msg', '')}"
+
+
+def _list(answer: Mapping[str, Any], name: str) -> list[Any]:
+    found = answer.get(name)
+    if not isinstance(found, list):
+        raise HudMalformed(f"Prime's answer has no list of {name}")
+    return found
+
+
+def _as(kind: type[M], item: object) -> M:
+    try:
+        return kind.model_validate(item)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = f"Prime's answer is not a {kind.__name__.lower()}: {where}: {first['msg']}"
+        raise HudMalformed(one_line(what, 300)) from error
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
