@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import time
 
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog
@@ -15,7 +16,7 @@ from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import HudError
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import machine_of, with_machine
+from hud_tui.service_file import costs_said, machine_of, with_machine
 from hud_tui.settings import Paths, read_paths, read_settings
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
@@ -89,6 +90,7 @@ Run = Callable[[HudClient, argparse.Namespace], Awaitable[int]]
 
 def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
     """Run a command and print its documents; returns the exit code."""
+    say_costs(args)
     try:
         return asyncio.run(run_connected(run, args, connect))
     except HudError as error:
@@ -96,6 +98,16 @@ def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
     except KeyboardInterrupt:
         tell("interrupted")
         return 130
+
+
+def say_costs(args: argparse.Namespace) -> None:
+    """Say on stderr what is rented and costs money, where anything is."""
+    try:
+        said = costs_said(paths_of(args).state, time())
+    except HudError as error:
+        said = error.message
+    if said:
+        tell(said)
 
 
 async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:

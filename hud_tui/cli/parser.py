@@ -20,8 +20,19 @@ LONGEST = 100
 class Parser(argparse.ArgumentParser):
     """A parser that raises HudUsage instead of exiting, without abbreviated flags."""
 
+    later = ""
+    """``MODULE:FUNCTION`` under `hud_tui.cli` that adds its flags as soon as they are needed."""
+
     def __init__(self, prog: str | None = None, **more: Any) -> None:
         super().__init__(prog, allow_abbrev=False, **more)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, which calls this of the command that was chosen."""
+        module, _, name = self.later.partition(":")
+        if module:
+            self.later = ""
+            getattr(import_module(f"hud_tui.cli.{module}"), name)(self)
+        return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse; ``--sort -reward`` and ``--columns -age`` are values, not flags."""
@@ -713,23 +724,7 @@ def _serve(add: Add) -> None:
     )
 
 
-# Commands on other machines.
-
-
-def _actions(parser: Parser) -> Callable[..., Parser]:
-    """(name, about) → the parser of one action of a command."""
-    group = parser.add_subparsers(title="actions", metavar="ACTION")
-
-    def add(name: str, about: str) -> Parser:
-        one = group.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
-        global_flags(one)
-        one.set_defaults(action=name)
-        return one
-
-    return add
-
-
-MACHINE = "its name: hud-tui remote list"
+# Commands on other machines; their flags are read when one of them is used.
 
 
 def _remote(add: Add) -> None:
@@ -740,54 +735,7 @@ def _remote(add: Add) -> None:
         "remote use gpubox",
         "--headless remote status gpubox",
     )
-    parser.set_defaults(action="list")
-    action = _actions(parser)
-    _remote_add(action("add", "check a machine, and set a training server up on it"))
-    action("list", "list the machines that are known here")
-    one = action("status", "ask a machine how it is: GPUs, disk, server, tunnel")
-    one.add_argument("name", metavar="NAME", help=MACHINE)
-    one = action("log", "show the end of its server's log, or what its set-up printed")
-    one.add_argument("name", metavar="NAME", help=MACHINE)
-    one.add_argument("--setup", action="store_true", help="of its set-up")
-    one.add_argument("--lines", type=whole_number, default=100, metavar="N", help="the last N; 100")
-    one = action("use", "train on a machine from now on, through a tunnel; or here again")
-    one.add_argument("name", nargs="?", metavar="NAME", help=MACHINE)
-    one.add_argument("--off", action="store_true", help="train on this machine again")
-    one = action("remove", "stop its server, and remove everything that was put there")
-    one.add_argument("name", metavar="NAME", help=MACHINE)
-    about = "only forget it here; for a machine that is gone"
-    one.add_argument("--forget", action="store_true", help=about)
-    consent(one)
-
-
-def _remote_add(parser: Parser) -> None:
-    about = "anything that `ssh HOST` understands: an alias, a name, user@name"
-    parser.add_argument("host", metavar="HOST", help=about)
-    parser.add_argument("-p", "--port", type=whole_number, metavar="N", help="sshd's port")
-    parser.add_argument("-i", "--identity", metavar="FILE", help="private key; default: ssh's own")
-    parser.add_argument("--name", help="what it is called here; default: from HOST")
-    _setup_flags(parser)
-    consent(parser)
-
-
-def _setup_flags(parser: Parser) -> None:
-    """How a machine is set up."""
-    about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
-    parser.add_argument("--engine", metavar="E", help=about)
-    about = "a model of the Hub, or a folder there; default: by the GPUs' memory"
-    parser.add_argument("--model", metavar="MODEL", help=about)
-    about = "folder there for everything; default: ~/.hud-tui/NAME"
-    parser.add_argument("--root", metavar="DIR", help=about)
-    about = "a Python environment there that has the engine; default: one is made"
-    parser.add_argument("--env", metavar="DIR", help=about)
-    about = "install this requirement instead of the pinned engine"
-    parser.add_argument("--package", metavar="REQ", help=about)
-    about = "also send this variable, to a file that only you can read there: HF_TOKEN, \
-WANDB_API_KEY, HUD_API_KEY or PRIME_API_KEY"
-    parser.add_argument("--send", action="append", default=[], metavar="NAME", help=about)
-
-
-POD = "its name: hud-tui pods list"
+    parser.later = "remote_flags:remote"
 
 
 def _pods(add: Add) -> None:
@@ -798,53 +746,7 @@ def _pods(add: Add) -> None:
         "--headless pods list",
         "pods terminate hud-h10080gb-1a2b3c",
     )
-    parser.set_defaults(action="available")
-    _offer_flags(parser)
-    action = _actions(parser)
-    _offer_flags(action("available", "list what can be rented, cheapest first"))
-    _pod_create(action("create", "rent one machine, wait for it, and set it up"))
-    action("list", "list what is rented, what it costs, and what has ended")
-    about = {
-        "status": "ask Prime how a pod is",
-        "log": "show the end of what its set-up printed",
-        "ssh": "open a shell on it",
-        "protect": "require its name to terminate it",
-    }
-    for name, text in about.items():
-        action(name, text).add_argument("name", metavar="POD", help=POD)
-    one = action("terminate", "end a pod, and its costs; what is on it is lost")
-    one.add_argument("name", metavar="POD", help=POD)
-    consent(one)
-
-
-def _offer_flags(parser: Parser) -> None:
-    """Which offers are meant."""
-    absent = argparse.SUPPRESS
-    about = "e.g. 2xH100, or A100 for any number"
-    parser.add_argument("--gpus", metavar="NxTYPE", default=absent, help=about)
-    parser.add_argument("--provider", metavar="P", default=absent, help="of this provider only")
-    about = "e.g. united_states; may be given again"
-    parser.add_argument("--region", metavar="R", action="append", default=absent, help=about)
-    about = "only machines that may be taken away at any time, or only others"
-    parser.add_argument("--spot", action=argparse.BooleanOptionalAction, default=absent, help=about)
-    about = "dollars per hour at most"
-    parser.add_argument("--max-price", type=finite_number, metavar="X", default=absent, help=about)
-    parser.add_argument("--disk", type=whole_number, metavar="GB", default=absent, help="its size")
-
-
-def _pod_create(parser: Parser) -> None:
-    _offer_flags(parser)
-    about = "end it after so many hours; 4"
-    parser.add_argument("--hours", type=finite_number, default=4.0, metavar="X", help=about)
-    about = "end it after so many minutes without use; 60, 0: never"
-    parser.add_argument("--idle", type=whole_number, default=60, metavar="MIN", help=about)
-    parser.add_argument("--image", metavar="I", help="system to start with; default: with CUDA")
-    about = "private key that Prime knows; default: as the prime CLI has it"
-    parser.add_argument("-i", "--identity", metavar="FILE", help=about)
-    about = "only rent it, and set nothing up"
-    parser.add_argument("--bare", action="store_true", help=about)
-    _setup_flags(parser)
-    consent(parser)
+    parser.later = "remote_flags:pods"
 
 
 # The registry: every command, with its parser, its function and its view.

@@ -329,7 +329,8 @@ class Prime:
             "envVars": [],
         }
         team = {"teamId": self.settings.team} if self.settings.team else None
-        body = {"pod": pod, "provider": {"type": offer.provider}, "disks": [], "team": team}
+        provider = {"type": offer.provider} if offer.provider else {}
+        body: dict[str, Any] = {"pod": pod, "provider": provider, "disks": [], "team": team}
         return _as(Pod, await self._send("POST", "/pods", body))
 
     async def terminate(self, pod_id: str) -> None:

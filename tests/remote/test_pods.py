@@ -1,0 +1,429 @@
+"""Renting machines from Prime: once, within a budget, and never left running unsaid."""
+
+import asyncio
+import getpass
+import json
+import shutil
+import sys
+import time as clock
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud_tui.cli.main import main
+from hud_tui.errors import HudUsage
+from hud_tui.remote.machines import Machines
+from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, read_gpus
+from hud_tui.remote.prime import PodStatus, read_prime
+from hud_tui.remote.ssh import Address
+from hud_tui.service_file import Rental, read_rentals, write_rental
+from tests.conftest import until
+from tests.prime_server import KEY, PrimeServer, offer, serving
+from tests.remote.far import Far
+from tests.remote.test_commands import Command, hud, machines, near
+
+__all__ = ["hud", "machines", "near"]
+RENT = ("pods", "create", "--gpus", "2xH100", "--bare", "-y")
+OFFERS = [
+    offer("H100_80GB", 2, 5.0, "hyperstack"),
+    offer("H100_80GB", 2, 4.2),
+    offer("H100_80GB", 2, 2.1, "runpod", isSpot=True, stockStatus="Low"),
+    offer("GH200_96GB", 2, 1.0),
+    offer("H100_80GB", 8, 16.0),
+    offer("H100_80GB", 2, 0.5, "gone", stockStatus="Unavailable"),
+    offer("A100_80GB", 1, 1.1),
+]
+
+
+@pytest.fixture
+def prime(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrimeServer]:
+    """Prime's API on the loopback, quick about everything."""
+    monkeypatch.setattr("hud_tui.remote.pods.POLL_S", 0.02)
+    monkeypatch.setattr("hud_tui.remote.pods.LOOK_UP_S", 0.3)
+    monkeypatch.setattr("hud_tui.remote.prime.PAUSE_S", 0.01)
+    with serving(PrimeServer([dict(one) for one in OFFERS])) as server:
+        monkeypatch.setenv("PRIME_API_BASE_URL", server.url)
+        monkeypatch.setenv("PRIME_API_KEY", KEY)
+        yield server
+
+
+@pytest.fixture
+def pod(prime: PrimeServer, far: Far, near: None, monkeypatch: pytest.MonkeyPatch) -> PrimeServer:
+    """Every pod is the far machine."""
+    prime.ssh = f"{getpass.getuser()}@127.0.0.1 -p {far.port}"
+    monkeypatch.setenv("PRIME_SSH_KEY_PATH", str(far.place / "near/id"))
+    return prime
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    return tmp_path / "hud_tui_state_dir"
+
+
+# What can be rented.
+
+
+async def test_offers_cheapest_first(hud: Command, prime: PrimeServer, state: Path) -> None:
+    found = await hud("pods", "--gpus", "2xH100")
+    assert found.kind == "offers"
+    prices = [(one["price_hr"], one["provider"]) for one in found.data["offers"]]
+    assert prices == [(2.1, "runpod"), (4.2, "datacrunch"), (5.0, "hyperstack")]
+    for flags, left in (
+        (("--no-spot",), 2),
+        (("--spot",), 1),
+        (("--max-price", "4.5"), 2),
+        (("--provider", "hyperstack"), 1),
+        (("--disk", "2000"), 0),
+    ):
+        assert len((await hud("pods", "--gpus", "2xH100", *flags)).data["offers"]) == left
+    with_disk = await hud("pods", "available", "--gpus", "2xH100", "--disk", "700", "--no-spot")
+    assert with_disk.data["offers"][0]["price_hr"] == pytest.approx(4.7)
+    assert len((await hud("pods")).data["offers"]) == len(OFFERS) - 1
+
+
+async def test_every_page_is_read(hud: Command, prime: PrimeServer, state: Path) -> None:
+    prime.offers = [offer("H100_80GB", 1, 1 + n / 1000, f"p{n}") for n in range(250)]
+    prime.clusters = [offer("H100_80GB", 16, 40.0)]
+    assert len((await hud("pods")).data["offers"]) == 251
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offered", "same"),
+    [
+        ("h100", "H100_80GB", True),
+        ("H100_80GB", "H100_80GB", True),
+        ("h100 80gb", "H100_80GB", True),
+        ("H100", "GH200_96GB", False),
+        ("A100", "RTX_A100", True),
+        ("RTX4090", "RTX4090_24GB", True),
+        ("", "anything", True),
+    ],
+)
+def test_which_gpu_is_meant(wanted: str, offered: str, same: bool) -> None:
+    assert is_gpu(wanted, offered) is same
+
+
+def test_gpus_as_they_are_written() -> None:
+    assert [read_gpus(text) for text in ("2xH100", "8×A100_80GB", "A100")] == [
+        (2, "H100"),
+        (8, "A100_80GB"),
+        (None, "A100"),
+    ]
+    with pytest.raises(HudUsage, match="not GPUs"):
+        read_gpus("two!")
+
+
+# Renting, once.
+
+
+async def test_rent_set_up_use_up_and_terminate(
+    hud: Command, pod: PrimeServer, machines: Machines, far: Far
+) -> None:
+    flags = ("--no-spot", "--max-price", "6", "--hours", "3", "--engine", "hud-tui")
+    made = await hud(*RENT[:4], "-y", *flags, "--env", sys.prefix)
+    assert made.code == 0, made.err
+    assert "costs   $4.20 per hour; at most $12.60" in made.err
+    [body] = pod.created
+    assert (body.pod.cloudId, body.provider.type) == ("2H100_80GB-datacrunch", "datacrunch")
+    assert (body.pod.image, body.pod.maxPrice) == ("ubuntu_22_cuda_12", 6.0)
+    name = str(body.pod.name)
+    assert (made.data["name"], made.data["ready"], made.data["pod"]) == (name, True, "pod0001")
+    budget = (far.home / ".hud-tui/watcher/budget").read_text()
+    assert "POD=pod0001" in budget
+    [known] = (await hud("pods", "list")).data["pods"]
+    assert (known["name"], known["most"], known["runs"]) == (name, 12.6, True)
+    assert 0 <= known["spent"] < 1
+    status = await hud("pods", "status", name[:8])
+    assert status.data["prime"]["status"] == "ACTIVE"
+    assert (await hud("pods", "log", name)).data["lines"]
+    refused = await hud("remote", "remove", name, "-y")
+    assert f"hud-tui pods terminate {name}" in refused.error["hint"]
+    assert f"rented and costing money: {name}" in (await hud("--local", "models")).err
+    ended = await hud("pods", "terminate", name, "-y")
+    assert (ended.data["runs"], ended.data["billed"], ended.data["spent"]) == (False, 0.42, 0.42)
+    assert (pod.pods, machines.names()) == ({}, [])
+    assert "costing money" not in (await hud("--local", "models")).err
+    await hud("stop")
+    assert (await hud("pods", "terminate", name, "-y")).code == 2
+
+
+async def test_a_lost_answer_is_looked_up_by_name(
+    hud: Command, pod: PrimeServer, machines: Machines
+) -> None:
+    pod.lost = 1
+    made = await hud(*RENT)
+    assert made.code == 0, made.err
+    assert len(pod.created) == len(pod.pods) == 1
+    assert [one.id for one in read_rentals(machines.state)] == ["pod0001"]
+
+
+async def test_a_pod_that_turns_up_later(hud: Command, pod: PrimeServer, state: Path) -> None:
+    """The answer is lost, and lists lag behind: it is not asked for again."""
+    pod.lost = 1
+    for _ in range(60):
+        pod.refuse("GET /pods", 400)
+    made = await hud(*RENT)
+    assert (made.code, made.error["type"], made.error["outcome"]) == (7, "unclear", "unknown")
+    assert "hud-tui pods list" in made.error["hint"]
+    pod.statuses.clear()
+    listed = await hud("pods", "list")
+    assert [(one["id"], one["runs"]) for one in listed.data["pods"]] == [("pod0001", True)]
+    assert len(pod.created) == 1
+
+
+async def test_a_request_that_never_arrived(
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod.dropped = 1
+    assert (await hud(*RENT)).code == 7
+    assert (await hud("pods", "list")).data["pods"][0]["runs"]
+    monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
+    [gone] = (await hud("pods", "list")).data["pods"]
+    assert (gone["runs"], gone["spent"], gone["why"]) == (False, 0, "Prime never heard of it")
+    assert pod.created == []
+
+
+async def test_a_price_that_rises_between_list_and_rental(
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = pod._gpus
+    looks = 0
+
+    async def dearer(request: Any) -> Any:
+        nonlocal looks
+        answer = await shown(request)
+        looks += 1
+        pod.offers[1]["prices"]["onDemand"] = 4.2 + looks
+        return answer
+
+    app = pod.app
+    monkeypatch.setattr(pod, "_gpus", dearer)
+    assert app is not None
+    with serving(pod) as again:
+        monkeypatch.setenv("PRIME_API_BASE_URL", again.url)
+        refused = await hud(*RENT, "--no-spot")
+    assert (refused.code, refused.error["type"]) == (2, "usage")
+    assert "risen from $4.20 to $5.20 per hour; nothing was rented" in refused.error["message"]
+    assert pod.created == []
+    assert read_rentals(state) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "code", "said"),
+    [
+        (401, "Invalid token", 4, "prime login"),
+        (402, "Insufficient balance", 1, "billing"),
+        (422, [{"loc": ["body", "pod", "diskSize"], "msg": "too small"}], 1, "hud-tui pods"),
+        (429, "slow down", 1, "try again"),
+    ],
+)
+async def test_a_rental_that_is_refused(
+    hud: Command, pod: PrimeServer, state: Path, status: int, detail: Any, code: int, said: str
+) -> None:
+    pod.refuse("POST /pods", status, detail)
+    refused = await hud(*RENT)
+    assert (refused.code, refused.error["status"]) == (code, status)
+    assert said in refused.error["hint"]
+    shown = "pod.diskSize: too small" if status == 422 else detail
+    assert shown in refused.error["message"]
+    assert [one.runs for one in read_rentals(state)] == [False]
+    assert pod.created == []
+
+
+async def test_reads_are_tried_again(hud: Command, pod: PrimeServer, state: Path) -> None:
+    pod.refuse("GET /availability/gpus", 429, **{"retry-after": "0"})
+    pod.refuse("GET /availability/gpus", 503)
+    assert (await hud("pods")).code == 0
+    pod.refuse("GET /availability/gpus", 401)
+    assert (await hud("pods")).code == 4
+
+
+async def test_a_pod_that_fails_to_install(hud: Command, pod: PrimeServer, state: Path) -> None:
+    pod.failure = "no drivers\x1b[2J"
+    failed = await hud(*RENT)
+    assert (failed.code, failed.error["type"]) == (1, "pod_failed")
+    assert "its installation failed: no drivers␛[2J" in failed.error["message"]
+    [rental] = read_rentals(state)
+    assert rental.runs
+    assert f"hud-tui pods terminate {rental.name}" in failed.error["hint"]
+
+
+async def test_a_set_up_that_fails_says_what_still_costs(
+    hud: Command, pod: PrimeServer, state: Path
+) -> None:
+    failed = await hud(*RENT[:4], "-y", "--engine", "hud-tui", "--env", "/tmp")
+    assert failed.error["type"] == "script_failed"
+    assert "runs and costs $2.10 per hour: hud-tui pods terminate" in failed.error["hint"]
+    assert "is not installed in" in failed.err  # the end of its log
+
+
+async def test_a_pod_that_vanishes(hud: Command, pod: PrimeServer, state: Path) -> None:
+    assert (await hud(*RENT)).code == 0
+    pod.end(pod.pods.pop("pod0001"), 1.5)
+    [gone] = (await hud("pods", "list")).data["pods"]
+    assert (gone["runs"], gone["spent"], gone["why"]) == (False, 1.5, "it is no longer there")
+
+
+async def test_a_lost_answer_to_the_end(hud: Command, pod: PrimeServer, state: Path) -> None:
+    assert (await hud(*RENT)).code == 0
+    [rental] = read_rentals(state)
+    pod.lost = 1
+    unclear = await hud("pods", "terminate", rental.name, "-y")
+    assert (unclear.code, unclear.error["outcome"]) == (7, "unknown")
+    again = await hud("pods", "terminate", rental.name, "-y")
+    assert (again.code, again.data["runs"]) == (0, False)
+
+
+async def test_a_protected_pod_needs_its_name(hud: Command, pod: PrimeServer, state: Path) -> None:
+    assert (await hud(*RENT)).code == 0
+    [rental] = read_rentals(state)
+    assert (await hud("pods", "protect", rental.name)).data["protected"]
+    refused = await hud("pods", "terminate", rental.name, "-y")
+    assert (refused.code, refused.error["type"]) == (2, "protected")
+    assert pod.pods
+    ended = await hud("pods", "terminate", rental.name, "-y", "--confirm", rental.name)
+    assert ended.code == 0
+
+
+async def test_what_others_rented_is_shown(hud: Command, pod: PrimeServer, state: Path) -> None:
+    assert (await hud(*RENT)).code == 0
+    (state / "remotes/rentals.json").unlink()
+    listed = await hud("pods", "list")
+    assert [one["id"] for one in listed.data["others"]] == ["pod0001"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--gpus", "H100"), "which GPUs"),
+        (("--gpus", "2xB900"), "nothing to be rented fits"),
+        (("--gpus", "2xH100", "--max-price", "1"), "nothing to be rented fits"),
+        (("--gpus", "2xH100", "--hours", "0"), "more than 0"),
+        (("--gpus", "2xH100", "--image", "windows"), "no image windows"),
+        (("--gpus", "2xH100", "--engine", "nope"), "no engine named"),
+    ],
+)
+async def test_what_cannot_be_rented(
+    hud: Command, prime: PrimeServer, state: Path, flags: tuple[str, ...], said: str
+) -> None:
+    refused = await hud("pods", "create", "-y", *flags)
+    assert refused.code == 2
+    assert said in refused.error["message"]
+    assert prime.created == []
+
+
+async def test_nothing_is_rented_without_consent(
+    hud: Command, prime: PrimeServer, state: Path
+) -> None:
+    assert (await hud(*RENT[:-1])).error["hint"] == "add -y"
+    assert (await hud("--read-only", *RENT)).error["type"] == "read_only"
+    assert prime.created == []
+
+
+async def test_people_get_a_table(
+    prime: PrimeServer, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await asyncio.to_thread(main, ["pods", "--gpus", "2xH100"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["2.10", "2×H100_80GB", "runpod"]
+    assert await asyncio.to_thread(main, ["pods", "list"]) == 0
+    assert "running: $0.00 per hour" in capsys.readouterr().out
+
+
+# The watcher on the pod.
+
+
+@pytest.mark.parametrize("why", ["its hours are spent", "not used for"])
+async def test_a_pod_ends_itself(
+    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.pods.EVERY_S", 1)
+    far.tool("shutdown", 'echo "$@" > "$HOME/shut"')
+    spent = why == "its hours are spent"
+    rental = Rental("p", "pod1", hours=1, idle_min=1, at=clock.time() - (3601 if spent else 0))
+    ssh = machines.ssh_to(Address("far"))
+    await install_watcher(ssh, replace(rental, idle_min=10**6), "http://127.0.0.1:9")
+    if not spent:
+        await ssh.check(
+            'cd "$HOME/.hud-tui/watcher"; sed -i "s/IDLE_S=.*/IDLE_S=1/" budget\n'
+            'kill "$(cat pid)"; setsid sh ./run >/dev/null 2>&1 &'
+        )
+    shut = far.home / "shut"
+    await until(lambda: shut.exists() and bool(shut.read_text()))
+    assert shut.read_text() == "-h now\n"
+    assert why in (far.home / ".hud-tui/watcher/log").read_text()
+    await ssh.aclose()
+
+
+async def test_a_pod_ends_itself_at_prime_where_it_was_given_the_key(
+    machines: Machines, far: Far, pod: PrimeServer
+) -> None:
+    """The key is in no command line: curl reads it from its stdin."""
+    far.tool("shutdown", ': > "$HOME/shut"')
+    far.tool("curl", f'echo "$@" > "$HOME/curl"; exec {_curl()} "$@"')
+    secrets = far.home / ".hud-tui/x/secrets"
+    secrets.parent.mkdir(parents=True)
+    secrets.write_text(f"PRIME_API_KEY={KEY}\n")
+    pod.pods["pod1"] = {"id": "pod1", **dict.fromkeys(_KEYS, None)}
+    ssh = machines.ssh_to(Address("far"))
+    await install_watcher(ssh, Rental("p", "pod1", at=0), f"{pod.url}/api/v1")
+    await until(lambda: (far.home / "shut").exists())
+    assert pod.pods == {}
+    assert KEY not in (far.home / "curl").read_text()
+    await ssh.aclose()
+
+
+_KEYS = (
+    *("name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket", "priceHr"),
+    *("userId", "teamId"),
+)
+
+
+def _curl() -> str:
+    return shutil.which("curl") or pytest.fail("no curl here")
+
+
+# Small things.
+
+
+def test_settings_as_the_prime_cli_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".prime").mkdir()
+    (tmp_path / ".prime/config.json").write_text(
+        json.dumps({"api_key": "k", "team_id": "t", "ssh_key_path": "~/.ssh/p"})
+    )
+    found = read_prime({"PRIME_API_BASE_URL": "https://x.example/api/v1/"})
+    assert (found.url, found.key, found.team) == ("https://x.example/api/v1", "k", "t")
+    assert found.ssh_key == "~/.ssh/p"
+    assert "'k'" not in repr(found)
+    with pytest.raises(HudUsage, match="not an https URL"):
+        read_prime({"PRIME_API_BASE_URL": "http://x.example"})
+
+
+@pytest.mark.parametrize(
+    ("connection", "first"),
+    [("a -p 1", "a -p 1"), (["a -p 1", "b -p 2"], "a -p 1"), ([None], None), ([], None)],
+)
+def test_connections_of_one_node_and_of_several(connection: Any, first: str | None) -> None:
+    given = {"podId": "p", "status": "ACTIVE", "sshConnection": connection}
+    assert PodStatus.model_validate(given).ssh_connection == first
+
+
+def test_pods_by_name_id_and_beginning(tmp_path: Path) -> None:
+    both = [Rental("hud-a-1", "x1"), Rental("hud-a-2", "x2")]
+    assert find_rental(both, "x2") is find_rental(both, "hud-a-2") is both[1]
+    for name in ("hud-a", "", "nope"):
+        with pytest.raises(HudUsage):
+            find_rental(both, name)
+    write_rental(tmp_path, both[0])
+    write_rental(tmp_path, replace(both[0], why="changed"))
+    assert [one.why for one in read_rentals(tmp_path)] == ["changed"]
+    (tmp_path / "remotes/rentals.json").write_text("{")
+    with pytest.raises(HudUsage, match="not a list of rentals"):
+        read_rentals(tmp_path)
