@@ -119,6 +119,11 @@ def _headless(command: Command, args: argparse.Namespace) -> int:
 
 
 def _app(args: argparse.Namespace) -> int:
+    if args.demo == "":
+        from hud_tui.rl.alarms.demos import demo_list
+
+        print(demo_list())
+        return 0
     if args.command == "run" and (swept(args) or args.dry_run):
         what = "--dry-run" if args.dry_run else "several values of a parameter"
         raise HudUsage(f"{what}: only with --headless", "add --headless")

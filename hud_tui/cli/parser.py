@@ -827,7 +827,13 @@ def build_parser() -> Parser:
     global_flags(parser, False)
     app = parser.add_argument_group("the app")
     app.add_argument("--record", metavar="FILE", help="record the session's events to a new file")
-    app.add_argument("--demo", metavar="NAME", help="play a demo run; no service needed")
+    app.add_argument(
+        "--demo",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help="play a demo run; no service needed; without a name, list them",
+    )
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
     parser.set_defaults(again=True)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -7,11 +7,12 @@ came, or so many times faster. It changes nothing: every write is refused.
 import asyncio
 import json
 import os
-from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
+from itertools import takewhile
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -23,10 +24,17 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudUsage
-from hud_tui.events import Event, JobChanged, TreeRead
+from hud_tui.events import Event, JobChanged, RolloutDone, StepTaken, TreeRead
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.recording import MOST_LINE, Recording, first_line, read_recording, to_line
+from hud_tui.rl.recording import (
+    MOST_LINE,
+    Moment,
+    Recording,
+    first_line,
+    read_recording,
+    to_line,
+)
 from hud_tui.rl.run import fold_tree
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
@@ -93,7 +101,9 @@ REFUSED = "a replay changes nothing"
 READ_ONLY = ReadOnly(REFUSED, "hud-tui --local starts a service in which everything can be changed")
 ALIVE_S = 5.0
 """Between two keep-alives."""
-FASTEST = 10_000.0
+SLOWEST, FASTEST = 1 / 64, 10_000.0
+FEW = 8
+"""Events of a step at most."""
 MOST_BYTES = 1024 * 1024 * 1024
 """Of the largest file that is read."""
 
@@ -103,10 +113,18 @@ def _check_speed(speed: float) -> None:
         raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
 
 
-def replay_client(transport: "ReplayTransport") -> HudClient:
-    """A client of a recording. It changes nothing."""
-    settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
-    return HudClient(settings, transport, Guard(lambda: READ_ONLY))
+class ReplayClient(HudClient):
+    """A client of a recording. It changes nothing but which part of it is played."""
+
+    def __init__(self, transport: "ReplayTransport") -> None:
+        settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
+        super().__init__(settings, transport, Guard(lambda: READ_ONLY))
+        self.playback = transport.playback
+
+
+def replay_client(transport: "ReplayTransport") -> ReplayClient:
+    """A client of a recording."""
+    return ReplayClient(transport)
 
 
 class Player:
@@ -174,14 +192,128 @@ def read_file(path: Path) -> Recording:
         raise HudUsage(f"{name}: {what}", "give a file that --record wrote") from error
 
 
+BURST_S = 0.1
+"""Within so many seconds of a step comes what belongs to it: its checkpoint, its job's state."""
+
+
+class Playback:
+    """The time of a replay: it passes, stands still, or is put elsewhere.
+
+    It begins with the first stream. Steps are those that the recording's events report.
+    """
+
+    def __init__(self, recording: Recording, speed: float, clock: Callable[[], float]) -> None:
+        """
+        Args:
+            recording: What is played.
+            speed: Seconds of it in one second.
+            clock: Seconds.
+        """
+        self.speed, self.paused = speed, False
+        self.seconds = recording.seconds
+        self._steps = list(_steps(recording.moments))
+        self._clock, self._at = clock, 0.0
+        self._since: float | None = None
+        """By the clock, when `_at` was now; None before the first stream."""
+        self._changed = asyncio.Event()
+
+    @property
+    def now(self) -> float:
+        """Seconds into the recording."""
+        if self._since is None or self.paused:
+            return self._at
+        return self._at + (self._clock() - self._since) * self.speed
+
+    @property
+    def place(self) -> int:
+        """How many of the recording's steps have been played."""
+        return bisect_right(self._steps, self.now, key=lambda step: step[0])
+
+    @property
+    def step(self) -> int:
+        """The number of the last step that has been played; 0 before the first."""
+        return self._steps[self.place - 1][1] if self.place else 0
+
+    @property
+    def last_step(self) -> int:
+        """The number of the recording's last step; 0 if it has none."""
+        return self._steps[-1][1] if self._steps else 0
+
+    @property
+    def said(self) -> str:
+        """E.g. ``▶ 4× · step 120/600``."""
+        sign = "■" if self.now >= self.seconds else "⏸" if self.paused else "▶"
+        return f"{sign} {self.speed:g}× · step {self.step}/{self.last_step}"
+
+    def begin(self) -> None:
+        """Let the time pass, if it does not yet."""
+        if self._since is None:
+            self._since = self._clock()
+
+    def toggle(self) -> None:
+        """Pause, or play on; at the end, from the beginning."""
+        ended = self.now >= self.seconds
+        self._put(0.0 if ended else self.now)
+        self.paused = not (ended or self.paused)
+
+    def faster(self, times: int) -> None:
+        """Twice as fast for each of `times`, or half as fast where it is below 0."""
+        self._put(self.now)
+        self.speed = min(FASTEST, max(SLOWEST, self.speed * 2.0**times))
+
+    def move(self, steps: int) -> None:
+        """Pause, so many steps further on, or back where it is below 0."""
+        self._go(self.place + steps)
+
+    def go_to(self, number: int) -> None:
+        """Pause right after a step; after the last one up to that number where there is none."""
+        self._go(sum(step <= number for _, step in self._steps))
+
+    async def until(self, at: float) -> bool:
+        """Wait until then, for a while at most, or until something changes; whether it is then."""
+        if self.now >= at:
+            return True
+        wait = ALIVE_S if self.paused else min(ALIVE_S, (at - self.now) / self.speed)
+        changed = self._changed
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), wait)
+        return self.now >= at
+
+    def _go(self, place: int) -> None:
+        place = max(0, min(len(self._steps), place))
+        self._put(self._steps[place - 1][0] if place else 0.0)
+        self.paused = True
+
+    def _put(self, at: float) -> None:
+        self._at = min(at, self.seconds)
+        if self._since is not None:
+            self._since = self._clock()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _steps(moments: Sequence[Moment]) -> Iterator[tuple[float, int]]:
+    """When each step is whole, and its number."""
+    for place, moment in enumerate(moments):
+        if isinstance(moment.event, StepTaken):
+            with_it = takewhile(
+                lambda one, at=moment.at: (
+                    one.at <= at + BURST_S  # type: ignore[misc]
+                    and not isinstance(one.event, RolloutDone)
+                ),
+                moments[place : place + FEW],
+            )
+            yield max(one.at for one in with_it), moment.event.step
+
+
 class ReplayTransport(httpx.AsyncBaseTransport):
     """Answers requests from a recording. Its time starts with the first stream."""
 
     def __init__(
         self, recording: Recording, speed: float, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._recording, self._speed, self._clock = recording, speed, clock
-        self._began: float | None = None
+        self._recording = recording
+        self.playback = Playback(recording, speed, clock)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.method != "GET":
@@ -203,8 +335,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
 
     @property
     def _now(self) -> float:
-        """Seconds into the recording."""
-        return 0.0 if self._began is None else (self._clock() - self._began) * self._speed
+        return self.playback.now
 
     @property
     def present(self) -> float:
@@ -235,8 +366,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         return next((job for model, job in reversed(jobs) if ref in (model, job.id)), None)
 
     def _stream(self, request: httpx.Request) -> httpx.Response:
-        if self._began is None:
-            self._began = self._clock()
+        self.playback.begin()
         model_id = request.url.path.split("/")[-3]
         after = self._after(request.headers.get("last-event-id", ""))
         headers = {"content-type": "text/event-stream", "x-last-event-id": str(after)}
@@ -254,8 +384,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         for number, moment in enumerate(self._recording.moments):
             if moment.model_id != model_id or number <= after:
                 continue
-            while (wait := (moment.at - self._now) / self._speed) > 0:
-                await asyncio.sleep(min(wait, ALIVE_S))
+            while not await self.playback.until(moment.at):
                 yield b": alive\n\n"
             if isinstance(moment.event, TreeRead):
                 if moment.at > 0:

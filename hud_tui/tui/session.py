@@ -19,7 +19,7 @@ from typing import Protocol
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
-from hud_tui.client.replay import Recorder
+from hud_tui.client.replay import Playback, Recorder, ReplayClient
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import (
@@ -187,6 +187,21 @@ class RunSession:
         return self.mode == "replay"
 
     @property
+    def playback(self) -> Playback | None:
+        """The time of what is played; None where a service is followed."""
+        return self.client.playback if isinstance(self.client, ReplayClient) else None
+
+    def replay(self, change: Callable[[Playback], None]) -> None:
+        """Change what is played, and how; back in time, the run is read anew."""
+        playback, model = self.playback, self.run.model
+        if playback is None or model is None:
+            return
+        before = playback.now
+        change(playback)
+        if playback.now < before:
+            self.choose(model, Run(model=model))
+
+    @property
     def alarms(self) -> AlarmWatch:
         """Detectors of the selected model, with acknowledgements."""
         return self.followed.alarms
@@ -237,6 +252,7 @@ class RunSession:
         self._follower = Follower(
             self.client, known or self.run, model, journal, alarms, known_at, self.clock
         )
+        self._follower.playback = self.playback
         if self._recorder is not None:
             self._recorder.model(model)
         self._owner.model_chosen(model)
@@ -488,6 +504,8 @@ class Follower:
         """`time.monotonic()` since when the service does not answer; None while it does."""
         self._gone = keyed(GONE if client.settings.local else UNREACHABLE)
         self._feed = client.feed(model.id)
+        self.playback: Playback | None = None
+        """The time of a replay: while it stands still, nothing is silent."""
         self._latest = self.run
         self._event_at: float | None = None
         self._aside = False
@@ -547,6 +565,9 @@ class Follower:
         """Seconds of training in which the service spoke, but of no event. A line on which
         nothing comes at all says nothing of the run."""
         if self._event_at is None or not self._latest.training:
+            return None
+        if self.playback is not None and self.playback.paused:
+            self._event_at = monotonic()
             return None
         return max(0.0, (self._feed.heard_at or self._event_at) - self._event_at)
 

@@ -65,6 +65,8 @@ def test_no_key_is_bound_twice(view: str) -> None:
 
 
 NAMES: dict[str, set[str]] = {
+    **{".": {"replay_step(1)"}, ",": {"replay_step(-1)"}, "@": {"replay_to"}},
+    **{"w": {"replay_speed(1)"}, "W": {"replay_speed(-1)"}},
     **{"[": {"step(-1)", "cursor(-1)"}, "]": {"step(1)", "cursor(1)"}},
     **{"{": {"rollout(-1)"}, "}": {"rollout(1)"}, "(": {"group(-1)"}, ")": {"group(1)"}},
     **{"g": {"first", "edge(-1)"}, "G": {"last", "edge(1)"}, "home": {"first"}, "end": {"last"}},
@@ -83,7 +85,9 @@ NAMES: dict[str, set[str]] = {
     **{"tab": {"pane(1)"}, "shift+tab": {"pane(-1)"}},
     "enter": {"open", "choose", "enlarge", "fold"},
     "esc": {"leave", "close"},
-    "space": {"acknowledge", "fold", "leave_out", "mark", "open", "pick(1)", "show_or_hide"},
+    "space": {
+        *("play", "acknowledge", "fold", "leave_out", "mark", "open", "pick(1)", "show_or_hide"),
+    },
     **{
         "a": {"fold_all", "charts", "arrange"},
         "A": {"snooze"},

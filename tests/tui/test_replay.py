@@ -1,5 +1,6 @@
 """Demos and replays in the app: a recording stands behind the same client as a service."""
 
+import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,22 +12,34 @@ import pytest
 from textual.screen import Screen
 from textual.widgets import Static
 
+from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
-from hud_tui.client.replay import Recorder, ReplayTransport, player, read_file, replay_client
+from hud_tui.client.replay import (
+    FASTEST,
+    Playback,
+    Recorder,
+    ReplayTransport,
+    player,
+    read_file,
+    replay_client,
+)
 from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import JobChanged
-from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo
+from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo, demo_names
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine
+from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen
 from hud_tui.tui.screens.launch import LaunchScreen
-from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.screens.live import LiveScreen, RunStatus
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.rollout import RolloutColumns
-from tests.conftest import until
+from tests.conftest import Served, until
+from tests.tui.cockpit import cockpit
 from tests.tui.conftest import run_of
 
 FAST = 5000.0
@@ -206,3 +219,118 @@ def said_in(screen: Screen[None], selector: str) -> str:
 
 def drawn(columns: RolloutColumns) -> str:
     return "\n".join(strip.text for strip in columns.draw(columns.width, range(columns.count)))
+
+
+def playback_of(now: list[float], speed: float = 20.0) -> Playback:
+    playback = Playback(demo("healthy"), speed, lambda: now[0])
+    playback.begin()
+    return playback
+
+
+def test_the_time_of_a_replay_stands_still_goes_on_and_changes_its_pace() -> None:
+    now = [100.0]
+    playback = playback_of(now)
+    assert playback.said == "▶ 20× · step 0/300"
+    now[0] += 1.0
+    assert (playback.now, playback.step) == (20.0, 10)
+    playback.toggle()
+    now[0] += 50.0
+    assert (playback.now, playback.said) == (20.0, "⏸ 20× · step 10/300")
+    playback.faster(-2)
+    playback.toggle()
+    now[0] += 1.0
+    assert (playback.now, playback.said) == (25.0, "▶ 5× · step 12/300")
+    playback.faster(1)
+    assert playback.speed == 10.0
+    playback.faster(99)
+    assert playback.speed == FASTEST
+    now[0] += 1.0
+    assert playback.said == "■ 10000× · step 300/300"
+    playback.toggle()
+    assert (playback.now, playback.paused) == (0.0, False), "at the end it begins anew"
+
+
+def test_a_replay_is_put_to_a_step_and_waits_there() -> None:
+    now = [0.0]
+    playback = playback_of(now)
+    for steps, there in ((1, 1), (1, 2), (-1, 1), (-5, 0), (2, 2)):
+        playback.move(steps)
+        now[0] += 9.0
+        assert (playback.step, playback.paused) == (there, True)
+    playback.go_to(120)
+    assert (playback.step, playback.now) == (120, 120 * STEP_S)
+    playback.go_to(9999)
+    assert playback.said == "■ 20× · step 300/300"
+    playback.go_to(0)
+    assert (playback.step, playback.last_step) == (0, 300)
+
+
+async def test_what_waits_hears_at_once_of_another_time() -> None:
+    now = [0.0]
+    playback = playback_of(now)
+    playback.toggle()
+    waiting = asyncio.create_task(playback.until(240.0))
+    await asyncio.sleep(0)
+    playback.go_to(120)
+    assert await waiting
+    assert await playback.until(10.0)
+
+
+async def test_a_replay_is_paused_stepped_sought_and_sped_up_by_keys() -> None:
+    app = HudApp(player("healthy", None, 20.0), "replay", Start())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen) and run_of(app).series.length > 1)
+        live = app.screen
+        assert isinstance(live, LiveScreen)
+
+        def said() -> str:
+            return live.query_one(RunStatus).line.plain
+
+        await until(lambda: "▶ 20× · step " in said())
+        assert "space play/pause" in live.query_one(KeyLine).render().plain
+        await pilot.press("space")
+        await until(lambda: "⏸ 20× · step " in said())
+        playback = app.workspace.session.playback
+        assert playback is not None
+        here = playback.step
+        await until(lambda: run_of(app).series.length == here)
+        await pilot.press("full_stop", "full_stop")
+        await until(lambda: run_of(app).series.length == here + 2)
+        assert f"⏸ 20× · step {here + 2}/300" in said()
+        await pilot.press("comma")
+        await until(lambda: run_of(app).series.length == here + 1)
+        await pilot.press("w", "w", "W")
+        await until(lambda: "⏸ 40×" in said())
+        await pilot.press("at")
+        await until(lambda: isinstance(app.screen, InputDialog))
+        await pilot.press(*"301", "enter")
+        problem = app.screen.query_one("#dialog-problem", Static)
+        await until(lambda: "from 0 to 300" in str(problem.render()))
+        await pilot.press(*["backspace"] * 3, *"120", "enter")
+        await until(lambda: app.screen is live and run_of(app).series.length == 120)
+        await until(lambda: "step 120/300" in said())
+        await pilot.press("at")
+        await until(lambda: isinstance(app.screen, InputDialog))
+        await pilot.press(*"7", "enter")
+        await until(lambda: run_of(app).series.length == 7)
+        await pilot.press("space")
+        await until(lambda: run_of(app).series.length > 8)
+        assert "stalled" not in said()
+
+
+async def test_where_a_service_is_followed_the_keys_of_a_replay_do_nothing(
+    served: Served,
+) -> None:
+    async with cockpit(served, Start("status")) as flown:
+        await flown.press("3")
+        await flown.until(lambda: isinstance(flown.app.screen, LiveScreen))
+        assert flown.app.screen.check_action("play", ()) is False
+        await flown.press("space", "full_stop", "w", "at")
+        assert isinstance(flown.app.screen, LiveScreen)
+
+
+def test_the_demos_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--demo"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == demo_names()
+    assert "entropy-collapse    Entropy collapses and the reward is flat." in lines

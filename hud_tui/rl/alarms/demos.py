@@ -345,6 +345,13 @@ def demo_names() -> list[str]:
     return [HEALTHY.name, *PATHOLOGIES]
 
 
+def demo_list() -> str:
+    """Every demo with what it shows, a line each."""
+    found = [HEALTHY, *PATHOLOGIES.values()]
+    wide = max(len(one.name) for one in found)
+    return "\n".join(f"{one.name:<{wide}}  {one.about}" for one in found)
+
+
 def demo(name: str, ended: float | None = None) -> Recording:
     """A pathology, or the healthy run, as a recording.
 

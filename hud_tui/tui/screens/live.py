@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hud_tui.client.replay import Playback
 from hud_tui.keys import Action, key, keyed
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.compare import Overlay
@@ -33,6 +34,7 @@ from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext, bar, duration
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
+from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView, MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
@@ -210,6 +212,8 @@ class RunStatus(Widget):
     )
     frozen: reactive[Run | None] = reactive[Run | None](None, repaint=False)
     """What the screen was frozen at; None while it follows."""
+    played: reactive[str] = reactive("", repaint=False)
+    """Where a replay is; empty where a service is followed."""
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
 
@@ -222,19 +226,35 @@ class RunStatus(Widget):
     def watch_frozen(self) -> None:
         self._write()
 
+    def watch_played(self) -> None:
+        self._write()
+
     def on_resize(self) -> None:
         self._write()
 
     def _write(self) -> None:
-        self.line = status_line(self.run, self.freshness, self.frozen, self.size.width)
+        width = self.size.width
+        self.line = status_line(self.run, self.freshness, self.frozen, width, self.played)
 
     def render(self) -> Content:
         return self.line
 
 
-def status_line(run: Run, freshness: Liveness, frozen: Run | None, width: int) -> Content:
-    """The line, `width` cells at most: the job, how far it is, how fresh this is."""
+def status_line(
+    run: Run, freshness: Liveness, frozen: Run | None, width: int, played: str = ""
+) -> Content:
+    """The line, `width` cells at most: the job, how far it is, how fresh this is.
+
+    Args:
+        run: As it is now.
+        freshness: Of what is known of it.
+        frozen: What the screen was frozen at; None while it follows.
+        width: Cells.
+        played: Where a replay is, which has no freshness.
+    """
     right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
+    if played and frozen is None:
+        right = Content.styled(played, "bold $accent")
     right = right.truncate(max(0, width - 20), ellipsis=True)
     room = max(0, width - right.cell_length - 4)
     left = _job(run, named=True)
@@ -329,6 +349,11 @@ PANES = tuple(KINDS)
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (28, "-middle"), (32, "-tall"), (50, "-taller")]
 """From which size on the screen has which class."""
+REPLAY = (
+    *("play", "replay_step(1)", "replay_step(-1)"),
+    *("replay_speed(1)", "replay_speed(-1)", "replay_to"),
+)
+"""Actions on the time of a replay."""
 VIEW_ACTIONS = frozenset(
     {
         *("leave", "open", "cursor", "first", "last", "smooth", "axis", "log", "outliers"),
@@ -730,6 +755,7 @@ class LiveScreen(HudScreen):
                 yield EventLog().data_bind(run=here.shown, pane=here.pane)
 
     def watch_run(self, before: Run, run: Run) -> None:
+        self._tell_time()
         if _id(run) != _id(before):
             self.frozen = False
             self.compare(None)
@@ -767,8 +793,10 @@ class LiveScreen(HudScreen):
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
         known = {action.name: action for action in actions}
-        names = (name for name in HINTS[self.pane] if name in known and self.can(name))
-        return [known[name] for name in names]
+        playback = self.session.playback
+        first = 0 if playback is None else 3 if playback.paused else 1
+        names = (*REPLAY[:first], *HINTS[self.pane], *REPLAY[first:])
+        return [known[name] for name in names if name in known and self.can(name)]
 
     def can(self, action: str) -> bool:
         groups = self.groups
@@ -792,6 +820,8 @@ class LiveScreen(HudScreen):
         job = self.run.job
         if self.has_class("-nothing") and action in VIEW_ACTIONS:
             return False
+        if action == "play" or action.startswith("replay_"):
+            return self.session.replays
         if action == "cancel_run":
             return job is not None and job.id is not None and self.run.training
         if action == "resume_run":
@@ -799,6 +829,44 @@ class LiveScreen(HudScreen):
         if action == "copy":
             return job is not None and job.id is not None
         return super().check_action(action, parameters)
+
+    # A replay: pause, step, go to a step, change the speed.
+
+    def _replay(self, change: Callable[[Playback], None]) -> None:
+        self.session.replay(change)
+        self._tell_time()
+
+    def _tell_time(self) -> None:
+        playback, status = self.session.playback, self.query_one_optional(RunStatus)
+        if playback is not None and status is not None:
+            if status.played[:1] != playback.said[:1]:
+                self.call_later(self.renew_hints)
+            status.played = playback.said
+
+    def action_play(self) -> None:
+        self._replay(lambda playback: playback.toggle())
+
+    def action_replay_step(self, steps: int) -> None:
+        self._replay(lambda playback: playback.move(steps))
+
+    def action_replay_speed(self, times: int) -> None:
+        self._replay(lambda playback: playback.faster(times))
+
+    @work(exclusive=True, group="act")
+    async def action_replay_to(self) -> None:
+        """Ask for a step, and replay up to it."""
+        if (playback := self.session.playback) is None:
+            return
+        last = playback.last_step
+
+        def check(text: str) -> str:
+            fine = text.isdecimal() and int(text[:12]) <= last
+            return "" if fine else f"Expected a step from 0 to {last}."
+
+        lines = [f"The recording ends with step {last}; step {playback.step} is shown."]
+        asked = InputDialog("Go to a step of the replay", lines, "Go", check=check)
+        if (text := await self.app.push_screen_wait(asked)) is not None:
+            self._replay(lambda playback: playback.go_to(int(text)))
 
     def action_copy(self) -> None:
         if (job := self.run.job) is not None and job.id is not None:
