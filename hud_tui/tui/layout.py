@@ -13,12 +13,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from hud_tui.keys import VIEWS
 from hud_tui.rl.axes import Axis
+from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ranked
 from hud_tui.rl.text import one_line
 from hud_tui.storage import JsonStore
-from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.group_grid import Face
 
 FILE = "charts"

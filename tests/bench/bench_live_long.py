@@ -14,9 +14,10 @@ import tracemalloc
 from collections.abc import Callable
 from time import perf_counter
 
+from hud_tui.rl.compare import ChartView
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import Run
-from hud_tui.tui.widgets.chart import ChartData, ChartView
+from hud_tui.tui.widgets.chart import ChartData
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
 from tests.bench import long_run

@@ -13,18 +13,12 @@ from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import title
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.tui.screens.live import (
-    ConstantLine,
-    EventLog,
-    LiveScreen,
-    Reason,
-    RunStatus,
-    constants_said,
-)
+from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.chart import MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
+from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, constants_said
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage

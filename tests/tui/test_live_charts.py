@@ -9,10 +9,10 @@ from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import over_branch
 from hud_tui.rl.head import Move
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
-from hud_tui.tui.screens.live import EventLog
 from hud_tui.tui.widgets.chart import MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.run_status import EventLog
 from hud_tui.wire import Estimate, Evaluation
 from tests.conftest import until
 from tests.tui import runs

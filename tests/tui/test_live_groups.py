@@ -10,11 +10,11 @@ from hud_tui.events import TreeRead
 from hud_tui.rl.run import Run
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.live import EventLog
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.rollout import GAP, answers
+from hud_tui.tui.widgets.run_status import EventLog
 from hud_tui.wire import CheckpointTrace, Group
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import until

@@ -20,7 +20,6 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.json import JsonScreen, JsonView
 from hud_tui.tui.screens.launch import FindingsPanel
-from hud_tui.tui.screens.live import EventLog
 from hud_tui.tui.screens.over import Over
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
@@ -31,6 +30,7 @@ from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane
 from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.run_status import EventLog
 from tests.tui import runs
 from tests.tui.conftest import run_of
 from tests.tui.hand import Hand

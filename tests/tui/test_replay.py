@@ -35,9 +35,10 @@ from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen
 from hud_tui.tui.screens.launch import LaunchScreen
-from hud_tui.tui.screens.live import LiveScreen, RunStatus
+from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.rollout import RolloutColumns
+from hud_tui.tui.widgets.run_status import RunStatus
 from tests.conftest import Served, until
 from tests.tui.cockpit import cockpit
 from tests.tui.conftest import run_of

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.compare import branches, over_branch, over_model
+from hud_tui.rl.compare import LEAST_STEPS, ChartView, branches, over_branch, over_model
 from hud_tui.rl.curves import Bucket
-from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView, beyond, y_scale
+from hud_tui.tui.widgets.chart import ChartData, beyond, y_scale
 from tests.tui import runs
 
 moves = st.lists(
@@ -34,7 +34,7 @@ def test_whatever_is_done_there_are_steps_in_sight(
             assert start <= row % length < stop
         start, stop = chart_view.rows(length)
         assert 0 <= start < stop <= length
-        assert stop - start >= min(LEAST, length)
+        assert stop - start >= min(LEAST_STEPS, length)
 
 
 def test_zooming_follows_the_newest_until_it_is_panned() -> None:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.axes import Axis
+from hud_tui.rl.compare import ChartView
 from hud_tui.storage import JsonStore
 from hud_tui.tui.layout import Choices, read_choices, write_choices
-from hud_tui.tui.widgets.chart import ChartView
 
 KEYS = ["zeta", "entropy", "reward_mean"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
-from functools import lru_cache
 from typing import ClassVar
 
 from textual import on, work
@@ -14,322 +12,29 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.events import DescendantFocus
 from textual.reactive import reactive
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
 from hud_tui.client.replay import Playback
-from hud_tui.keys import Action, key, keyed
-from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.compare import Overlay
+from hud_tui.keys import Action, keyed
+from hud_tui.rl.compare import LEAST_STEPS, ChartView, Overlay
 from hud_tui.rl.curves import WEIGHTS, Sign, signs
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
-from hud_tui.rl.metrics import ChartOrder, Movement, order_charts, short, title
-from hud_tui.rl.progress import Liveness, State, progress, step_seconds
-from hud_tui.rl.run import Entry, Run, trouble
-from hud_tui.rl.text import LIMIT, counted, one_line
+from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
+from hud_tui.rl.run import Run
 from hud_tui.tui.job_actions import RESUMABLE, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
-from hud_tui.tui.screens.base import HudScreen, ViewContext, bar, duration
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.widgets.chart import LEAST, ChartData, ChartView, MetricGrid
+from hud_tui.tui.widgets.chart import ChartData, MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
-
-MARGIN = 11
-"""Cells left of a text, for its time."""
-
-
-class EventLog(LinesView):
-    """A scrolled log keeps its place while newer events arrive above.
-
-    Where it has no room but for its heading, that says the newest event and how to read on.
-    """
-
-    run: reactive[Run] = reactive(Run, repaint=False)
-    pane: reactive[str] = reactive("", repaint=False)
-    """The pane that has the focus."""
-
-    def watch_pane(self) -> None:
-        self.redraw()
-
-    def watch_run(self, before: Run, run: Run) -> None:
-        if run.log is before.log:
-            return
-        fresh = _fresh(before.log, run.log)
-        self.redraw()
-        if self.scroll_offset.y:
-            newest = run.log[len(run.log) - fresh :]
-            self.scroll_rows(sum(len(self._wrapped(entry)) for entry in newest))
-
-    def title(self, width: int) -> str:
-        if self.body_rows or not self.run.log:
-            return "events"
-        way = key("live.pane.1" if self.pane == "groups" else "live.pane.-1")
-        newest = self.run.log[-1]
-        told = f"events · {local_time(newest.at)}  {one_line(newest.text, LIMIT)}"
-        return f"{fit_text(told, max(0, width - len(way) - 9)).rstrip()} · {way} reads"
-
-    @property
-    def count(self) -> int:
-        return sum(len(self._wrapped(entry)) for entry in self.run.log) or 1
-
-    def draw(self, width: int, rows: range) -> list[Strip]:
-        if not self.run.log:
-            return [line((" Nothing has happened yet.", self.tone("dim")))]
-        drawn: list[Strip] = []
-        passed = 0
-        for entry in reversed(self.run.log):
-            texts = self._wrapped(entry)
-            if passed + len(texts) > rows.start:
-                lines = [self._line(entry, nth, text) for nth, text in enumerate(texts)]
-                drawn += lines[max(0, rows.start - passed) :]
-            passed += len(texts)
-            if passed >= rows.stop:
-                break
-        return drawn[: len(rows)]
-
-    def _line(self, entry: Entry, nth: int, text: str) -> Strip:
-        time = " " * MARGIN if nth else f" {local_time(entry.at)}  "
-        return line((time, self.tone("dim")), (text, self.tone("plain")))
-
-    def _wrapped(self, entry: Entry) -> tuple[str, ...]:
-        return wrapped(entry.text, max(1, self.width - MARGIN))
-
-
-@lru_cache(1024)
-def wrapped(text: str, width: int) -> tuple[str, ...]:
-    """Text from anywhere as lines of at most `width` cells, all of it; at least one line."""
-    lines = Content(one_line(text, LIMIT)).wrap(width)
-    return tuple(line.plain for line in lines) or ("",)
-
-
-def local_time(at: float) -> str:
-    """Unix seconds as ``07:12:41``, by this machine's clock; dashes where unknown."""
-    try:
-        return datetime.fromtimestamp(at).strftime("%H:%M:%S") if at else "--:--:--"
-    except (OverflowError, OSError, ValueError):
-        return "--:--:--"
-
-
-def _fresh(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> int:
-    """How many entries were added at the end."""
-    if not before:
-        return len(now)
-    places = (place for place in range(len(now) - 1, -1, -1) if now[place] is before[-1])
-    return len(now) - 1 - next(places, -1)
-
-
-CONNECTING = Liveness(State.CONNECTING, "connecting", None)
-
-
-class Reason(Widget):
-    """Hidden while nothing is wrong. What does not fit is in the events pane."""
-
-    run: reactive[Run] = reactive(Run, repaint=False)
-    freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
-    text: reactive[str] = reactive("", layout=True)
-
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_freshness(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        self.text = reason(self.run, self.freshness)
-        self.display = bool(self.text)
-
-    def render(self) -> Content:
-        lines, room = Content(self.text).wrap(max(1, self.size.width)), self.size.height
-        if len(lines) > room > 0:
-            lines[room - 1 :] = [Content(keyed("… in full under events ({live.pane.1})"))]
-        return Content("\n").join(lines)
-
-
-def reason(run: Run, freshness: Liveness) -> str:
-    """What went wrong with the connection, else with the run; empty where nothing did."""
-    if freshness.state is State.RECONNECTING and freshness.trouble:
-        return f"no events from the run: {one_line(freshness.trouble, LIMIT)}"
-    if run.job is None or not (why := trouble(run.job)):
-        return ""
-    return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
-
-
-class ConstantLine(Widget):
-    """The metrics that never change, in a line; hidden where there are none."""
-
-    run: reactive[Run] = reactive(Run, repaint=False)
-    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
-    text: reactive[str] = reactive("")
-
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_keys(self) -> None:
-        self._write()
-        self.set_class(not self.keys, "-none")
-
-    def on_resize(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        series = self.run.series
-        values = [f"{one_line(title(key), 60)} {short(series.last(key))}" for key in self.keys]
-        self.text = constants_said(values, self.size.width - 2)
-
-    def render(self) -> Content:
-        return Content(f" {self.text}")
-
-
-def constants_said(values: Sequence[str], width: int) -> str:
-    """As many as there is room for, and how many others there are; empty without any."""
-    for left_out in range(len(values)):
-        shown = values[: len(values) - left_out]
-        others = [f"{left_out} more"] if left_out else []
-        text = f"constant: {' · '.join([*shown, *others])}"
-        if len(text) <= width:
-            return text
-    return f"{len(values)} constant" if values else ""
-
-
-LEAST_BAR = 8
-NARROW = 60
-"""Width below which the healthy status is abbreviated."""
-
-
-class RunStatus(Widget):
-    """One line; it repaints only when its text changes."""
-
-    run: reactive[Run] = reactive(Run, repaint=False)
-    freshness: reactive[Liveness] = reactive(
-        Liveness(State.CONNECTING, "connecting", None), repaint=False
-    )
-    frozen: reactive[Run | None] = reactive[Run | None](None, repaint=False)
-    """What the screen was frozen at; None while it follows."""
-    played: reactive[str] = reactive("", repaint=False)
-    """Where a replay is; empty where a service is followed."""
-    line: reactive[Content] = reactive(Content())
-    """What is on the screen."""
-
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_freshness(self) -> None:
-        self._write()
-
-    def watch_frozen(self) -> None:
-        self._write()
-
-    def watch_played(self) -> None:
-        self._write()
-
-    def on_resize(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        width = self.size.width
-        self.line = status_line(self.run, self.freshness, self.frozen, width, self.played)
-
-    def render(self) -> Content:
-        return self.line
-
-
-def status_line(
-    run: Run, freshness: Liveness, frozen: Run | None, width: int, played: str = ""
-) -> Content:
-    """The line, `width` cells at most: the job, how far it is, how fresh this is.
-
-    Args:
-        run: As it is now.
-        freshness: Of what is known of it.
-        frozen: What the screen was frozen at; None while it follows.
-        width: Cells.
-        played: Where a replay is, which has no freshness.
-    """
-    right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
-    if played and frozen is None:
-        right = Content.styled(played, "bold $accent")
-    right = right.truncate(max(0, width - 20), ellipsis=True)
-    room = max(0, width - right.cell_length - 4)
-    left = _job(run, named=True)
-    going = progress(run)
-    if going is not None and going.fraction is not None:
-        steps = Content(f"  step {going.step}/{going.steps}  ")
-        left_s = going.eta_s if run.training and freshness.state is State.LIVE else None
-        after = Content(f"  {going.fraction:.0%}{_left(left_s)}")
-        if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
-            left = _job(run, named=False)
-        if left.cell_length + steps.cell_length + after.cell_length > room:
-            after = Content(f"  {going.fraction:.0%}")
-        wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
-        middle = bar(going.fraction, wide) if wide >= LEAST_BAR else Content()
-        left = Content.assemble(left, steps, middle, after)
-    left = left.truncate(room, ellipsis=True)
-    return Content.assemble(" ", left, " " * (room + 2 - left.cell_length), right, " ")
-
-
-def _left(eta_s: float | None) -> str:
-    return f"  {duration(eta_s)} left" if eta_s is not None else ""
-
-
-def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
-    """Source and age of the last event; or what is wrong."""
-    if run.waits and freshness.state in (State.LIVE, State.STALLED):
-        return Content.styled(f"⚠ waiting: {one_line(run.waits, 100)}", "bold $warning")
-    age = duration(freshness.age_s) if freshness.age_s is not None else "never"
-    match freshness.state:
-        case State.CONNECTING:
-            return Content.styled("… connecting", "$text-muted")
-        case State.LIVE if freshness.behind_s:
-            text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
-            return Content.styled(text, "bold $warning")
-        case State.LIVE:
-            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, {age} ago"
-            text = f"↻ {freshness.arriving}" if freshness.arriving else heard
-            return Content.styled(text, "$text-muted")
-        case State.STALLED:
-            usual = step_seconds(run)
-            pace = f", usual step {usual:.1f} s" if usual is not None else ""
-            return Content.styled(f"⚠ stalled: no event for {age}{pace}", "bold $warning")
-        case State.RECONNECTING:
-            said = freshness.advice or f"reconnecting in {duration(freshness.retry_s or 0)}"
-            return Content.styled(f"⚠ {said}", "bold $warning")
-
-
-def _held(run: Run, frozen: Run) -> Content:
-    steps = run.series.length - frozen.series.length
-    late = f" · {counted(steps, 'step')} behind" if steps > 0 else ""
-    if frozen.head is not None and run.tree.find(frozen.head.id) is not None:
-        left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
-        late = f" · now at {one_line(label(run.head), 24)}" if left else late
-    at = one_line(label(frozen.head), 24)
-    return Content.styled(f"⏸ frozen at {at}{late} · {key('live.follow')} follows", "bold $warning")
-
-
-def _no_job(run: Run) -> str:
-    if run.model is not None and not run.loaded:
-        return "reading the run …"
-    loop = run.head is not None and run.head.job_id is None
-    return "trained by a client loop" if loop else "no run in progress"
-
-
-def _job(run: Run, named: bool) -> Content:
-    job = run.job
-    if job is None:
-        return Content.styled(_no_job(run), "$text-muted")
-    name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
-    failed = "bold $error" if trouble(job) else "bold"
-    return Content.assemble(
-        (f"{name} " if named else "", "$text-muted"),
-        ("waiting", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
-    )
-
+from hud_tui.tui.widgets.lines import LinesView
+from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus
 
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""
@@ -543,10 +248,8 @@ class LiveScreen(HudScreen):
             chart_view = self.chart_view.zoomed(times, self.shown.series.length, self.cursor)
         else:
             chart_view = replace(self.chart_view, span=None, end=None)
-        self._look(
-            chart_view,
-            f"Cannot zoom in further: at least {LEAST} steps are shown." if times > 0 else ALL,
-        )
+        closest = f"Cannot zoom in further: at least {LEAST_STEPS} steps are shown."
+        self._look(chart_view, closest if times > 0 else ALL)
 
     def action_charts(self) -> None:
         """Which metrics are shown, and in which order."""
@@ -807,7 +510,7 @@ class LiveScreen(HudScreen):
                 return groups.face is Face.REWARDS
             case "zoom(1)":
                 first, stop = self.chart_view.rows(self.shown.series.length)
-                return stop - first > LEAST
+                return stop - first > LEAST_STEPS
             case "zoom(-1)" | "zoom(0)":
                 return self.chart_view.span is not None
             case "leave":

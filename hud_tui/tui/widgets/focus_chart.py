@@ -32,6 +32,7 @@ from textual.strip import Strip
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale, marks
 from hud_tui.rl.checkpoint_tree import label
+from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import DELTA_STEPS, NEAR, Bucket, Readout, Sign
 from hud_tui.rl.metrics import change, metric, outside, short, signed, title
 from hud_tui.rl.own_numbers import REWARD
@@ -39,14 +40,7 @@ from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.chart import (
-    ChartData,
-    ChartView,
-    RunChart,
-    alarm_tone,
-    beyond,
-    y_scale,
-)
+from hud_tui.tui.widgets.chart import ChartData, RunChart, alarm_tone, beyond, y_scale
 from hud_tui.tui.widgets.lines import fit_text, line
 
 NEARER = 0.75

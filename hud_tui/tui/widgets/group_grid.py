@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import label
+from hud_tui.rl.compare import ChartView
 from hud_tui.rl.groups import (
     GroupHistory,
     GroupRow,
@@ -38,7 +39,6 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
-from hud_tui.tui.widgets.chart import ChartView
 from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
 
 # The groups of one step: one row per task, its rewards, and its history.
