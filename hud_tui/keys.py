@@ -326,6 +326,8 @@ DIALOG = (
 )
 
 PANEL = (Action("panel", "close", "escape", "back", "Back to the view."),)
+HEAD = (Action("head", "evaluate", "E", "evaluate", "Evaluate it before it is served."),)
+COMPARE = (Action("compare", "open", "enter", "rollouts", "Both sides' rollouts of the task."),)
 SUBMIT = (Action("submit", "baseline", "E", "baseline", "Evaluate the model before it trains."),)
 HISTORY = (Action("history", "choose", "enter", "set head", "Preview setting the head to it."),)
 
@@ -646,7 +648,7 @@ ALARMS = (
 # of keys are all made from it, so a key that is shown is a key that works.
 
 ACTIONS = (
-    *(*PANEL, *HISTORY, *SUBMIT, *APP, *CONNECT),
+    *(*PANEL, *HISTORY, *HEAD, *COMPARE, *SUBMIT, *APP, *CONNECT),
     *(*LIST, *PICKER, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE),
     *(*CHARTS, *GROUP, *OVERLAYS),

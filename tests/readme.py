@@ -19,6 +19,8 @@ PLACES = {
     "panel": "In a panel",
     "history": "In the head's history",
     "submit": "Before a run is submitted",
+    "head": "Before the head is set",
+    "compare": "In a comparison of two checkpoints",
     "connect": "While connecting",
     "json": "In a JSON document",
     "log": "In the command log",

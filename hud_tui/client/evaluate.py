@@ -31,6 +31,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular, write_atomic
 from hud_tui.wire import (
+    Checkpoint,
     Evaluation,
     EvaluationJob,
     Group,
@@ -138,6 +139,31 @@ class Evaluations:
             self._differences[ids] = await asyncio.to_thread(_drawn, *scores)
         found = self._differences[ids]
         return None if found is None else Paired(*pair, found)
+
+    async def rollouts(self, of: Evaluation, node: Checkpoint | None, slug: str) -> Group:
+        """An evaluation's rollouts of one task, with their trace ids.
+
+        Args:
+            of: The evaluation.
+            node: Whose it is; None for what the model started from.
+            slug: The task.
+
+        Raises:
+            HudError: The service does not answer, or does not have them any more.
+        """
+        own = of.job_id in (None, of.id)
+        step = None if own or node is None else node.step
+        traces = await self._client.job_traces(of.job_id or of.id or "", step)
+        wanted = [one for one in traces if one.task_slug == slug and one.reward is not None]
+        if not own:  # of a run, which sampled the task to train on it, too
+            wanted = [one for one in wanted if one.evaluates == (node.id if node else None)]
+        if not own and node is None:
+            wanted = [one for one in wanted if one.heldout and not one.step]
+        return Group(
+            task_slug=slug,
+            rewards=[one.reward for one in wanted if one.reward is not None],
+            trace_ids=[one.id for one in wanted],
+        )
 
     async def submit(
         self,

@@ -16,7 +16,7 @@ from hud_tui.rl.metrics import change
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, one_line
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, Evaluation, JobStatus
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,9 @@ class HeadChange:
     """`after` − `before` for metrics that both have; 0 if both print alike."""
     own_now: Own = NONE
     own_then: Own = NONE
+    evaluated_now: Evaluation | None = None
+    """What the current head scored, best one that compares."""
+    evaluated_then: Evaluation | None = None
     training: JobStatus | None = None
     """The run whose next step will branch from the new head."""
 
@@ -99,6 +102,8 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
         before=before,
         after=after,
         deltas={key: change(before[key], after[key]) for key in after if key in before},
+        evaluated_now=run.base_evaluation if head == ROOT else tree.evaluation(head),
+        evaluated_then=tree.evaluation(target),
         own_now=tree.own(head),
         own_then=tree.own(target),
         training=run.job if run.training else None,

@@ -42,6 +42,8 @@ class StepGroups:
     """The step's checkpoint; None while it is sampled."""
     step: int | None = None
     """The step's number; None where the service does not say."""
+    names: Sequence[str] = ()
+    """What each group is of, where that is not one step."""
 
 
 class GroupReader:

@@ -11,6 +11,7 @@ from math import exp
 from statistics import fmean, pstdev
 from typing import Any
 
+from hud_tui.rl.evaluation import sum_up
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
@@ -18,6 +19,7 @@ from hud_tui.wire import (
     Checkpoint,
     Estimate,
     Evaluation,
+    EvaluationJob,
     Group,
     Job,
     JobStatus,
@@ -202,6 +204,59 @@ def tree() -> tuple[Checkpoint, ...]:
         wrong = 0.04 * (step - LEFT) if on_branch else 0.0
         nodes.append(checkpoint(step, parent, 0.2 + STEP_S * (TAKEN + WRONG - step), wrong))
     return tuple(nodes)
+
+
+EVALUATED = {0: -0.2, LEFT: 0.1, LEFT + WRONG + 20: 0.32, TAKEN + WRONG: 0.22}
+"""Steps that were evaluated, 0 for the base, and how much more often each solves a task."""
+SAMPLES = 4
+
+
+@cache
+def evaluations() -> tuple[EvaluationJob, ...]:
+    """What was evaluated, with the rewards by task."""
+    held = [task for task in read_rows(TASKSETS["mixed"].tasks) if task.heldout]
+    return tuple(
+        evaluation(number, step, gain, [task.slug for task in held])
+        for number, (step, gain) in enumerate(EVALUATED.items())
+    )
+
+
+def evaluation(number: int, step: int, gain: float, slugs: Sequence[str]) -> EvaluationJob:
+    """One evaluation of a step; the same random numbers for the same task in each."""
+    groups = [
+        Group(
+            task_slug=slug,
+            rewards=[
+                1.0 if noise(at, rollout, 77) < 0.35 + 0.5 * noise(at, 91) + gain else 0.2
+                for rollout in range(SAMPLES)
+            ],
+        )
+        for at, slug in enumerate(slugs)
+    ]
+    id_ = f"e7a1{number:04}-0000-4000-8000-000000000000"
+    told = {"id": id_, "job_id": id_, "name": "mixed", "max_tokens": 20, "temperature": 1.0}
+    found = sum_up(groups).model_copy(update={**told, "created_at": stamp(40 - number)})
+    return EvaluationJob(
+        id=id_,
+        job_id=id_,
+        model_id=MIXED.id,
+        model="mixed-rl",
+        checkpoint_id=node_id(step) if step else None,
+        checkpoint=f"step-{step:06}" if step else None,
+        status="succeeded",
+        name="mixed",
+        samples=SAMPLES,
+        num_tasks=len(slugs),
+        done=SAMPLES * len(slugs),
+        total=SAMPLES * len(slugs),
+        mean_reward=found.mean_reward,
+        parameters={"max_tokens": 20, "temperature": 1.0, "seed": 0, "solved_at": 1.0},
+        created_at=found.created_at,
+        finished_at=found.created_at,
+        seconds=6.4,
+        result=found,
+        groups=groups,
+    )
 
 
 def other_tree(model_id: str) -> list[Checkpoint]:

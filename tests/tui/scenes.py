@@ -32,6 +32,7 @@ from hud_tui.wire import (
     Taskset,
     TasksetExport,
     Trace,
+    UsualTasks,
 )
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import until
@@ -49,13 +50,16 @@ class SceneClient:
     """The client's reads, answered from the made-up run; it has no writes."""
 
     def __init__(
-        self, models: Sequence[Model] = data.MODELS, runs: Sequence[RunRecord] = data.RUNS
+        self,
+        models: Sequence[Model] = data.MODELS,
+        runs: Sequence[RunRecord] = data.RUNS,
+        evaluated: bool = False,
     ) -> None:
         self.settings = SimpleNamespace(
             label="HUD local", local=True, web_url="http://hud", api_url="http://hud"
         )
         self.wire = SimpleNamespace(guard=Guard(), get=self._get)
-        self._models, self._runs = models, runs
+        self._models, self._runs, self._evaluated = models, runs, evaluated
 
     def feed(self, model_id: str) -> StillFeed:
         if model_id != data.MIXED.id:
@@ -80,9 +84,14 @@ class SceneClient:
     def rl(self, path: str, *names: str) -> str:
         return path.format(*names)
 
-    async def _get(self, url: str, kind: object) -> Any:
-        """The evaluations of a model."""
-        return []
+    async def _get(self, url: str, kind: object, params: object = None) -> Any:
+        """The evaluations of a model, one of them, or the tasks that are evaluated usually."""
+        known = data.evaluations() if self._evaluated else ()
+        if url.endswith("/tasks"):
+            return UsualTasks(name="mixed", heldout=48, train=172)
+        if url.endswith("/evaluations"):
+            return [one.model_copy(update={"groups": []}) for one in known]
+        return next(one for one in known if url.endswith(one.id))
 
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")
@@ -159,10 +168,12 @@ class Scene:
     play: Act
     models: Sequence[Model] = data.MODELS
     runs: Sequence[RunRecord] = data.RUNS
+    evaluated: bool = False
+    """Whether some of the checkpoints were evaluated."""
 
     def app(self) -> HudApp:
         async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> Any:
-            return SceneClient(self.models, self.runs)
+            return SceneClient(self.models, self.runs, self.evaluated)
 
         return HudApp(connect, "local", asked(self.start), clock=lambda: data.NOW)
 
@@ -225,6 +236,34 @@ async def _dialog(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.screen.is_modal and app.screen.focused)
 
 
+async def _evaluated(app: HudApp, pilot: Pilot[None]) -> None:
+    """The cursor on the best checkpoint, and how that compares with the head and the base."""
+    await _followed(app, pilot)
+    await settle(pilot, lambda: run_of(app).tree.evaluated_range)
+    screen: Any = app.screen
+    await pilot.press("asterisk")
+    await settle(pilot, lambda: len(screen._beside.get(screen.at.position, ())) == 2)
+
+
+async def _evaluate(app: HudApp, pilot: Pilot[None]) -> None:
+    await _evaluated(app, pilot)
+    await pilot.press("E")
+    await settle(pilot, lambda: app.screen.query("#dialog-problem"))
+    await settle(pilot, lambda: "rollouts" in str(app.screen.query_one("#dialog-problem").render()))
+
+
+async def _evaluated_head(app: HudApp, pilot: Pilot[None]) -> None:
+    await _evaluated(app, pilot)
+    await pilot.press("H")
+    await settle(pilot, lambda: app.screen.is_modal and getattr(app.screen, "current", False))
+
+
+async def _compare(app: HudApp, pilot: Pilot[None]) -> None:
+    await _evaluated(app, pilot)
+    await pilot.press("c")
+    await settle(pilot, lambda: app.screen.query("#compare-tasks"))
+
+
 async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     screen: Any = app.screen
@@ -269,6 +308,7 @@ async def _help(app: HudApp, pilot: Pilot[None]) -> None:
 
 
 BASES = data.MODELS[-2:]
+TREE = Start("checkpoints", model="mixed-rl")
 SCENES = {
     "welcome": Scene(Start(), _welcome, BASES),
     "models": Scene(Start("models"), _models),
@@ -276,6 +316,10 @@ SCENES = {
     "live": Scene(Start("status", model="mixed-rl"), _followed),
     "checkpoints": Scene(Start("checkpoints", model="mixed-rl"), _followed),
     "head-dialog": Scene(Start("checkpoints", model="mixed-rl"), _dialog),
+    "evaluations": Scene(TREE, _evaluated, evaluated=True),
+    "evaluate": Scene(TREE, _evaluate, evaluated=True),
+    "evaluated-head": Scene(TREE, _evaluated_head, evaluated=True),
+    "compare": Scene(TREE, _compare, evaluated=True),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
     "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
     "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),

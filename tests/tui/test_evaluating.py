@@ -11,6 +11,8 @@ from textual.widgets import Input
 from hud_tui.rl.run import Run
 from hud_tui.settings import Start
 from hud_tui.tui.job_actions import EvaluateDialog
+from hud_tui.tui.screens.compare import ComparePanel
+from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.checkpoint_tree import (
     ERROR_BAR,
     EVALUATION,
@@ -36,7 +38,7 @@ async def evaluating(served: Served, steps: int = 3) -> AsyncIterator[Cockpit]:
 
 def asks(flown: Cockpit) -> str:
     """What the dialog says of its size, or of what is wrong."""
-    return str(flown.screen.query_one("#dialog-problem").render())
+    return text(flown, "#dialog-problem")
 
 
 async def dialog(flown: Cockpit) -> EvaluateDialog:
@@ -216,6 +218,70 @@ async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served:
         await flown.until(lambda: "2 of 3 checkpoints" in flown.said("#tree-note"))
 
 
+def text(flown: Cockpit, selector: str) -> str:
+    """What a line of the screen on top says."""
+    return str(flown.screen.query_one(selector).render())
+
+
 def drawn(flown: Cockpit) -> str:
     """What is on the screen."""
     return "\n".join(strip.text for strip in flown.screen._compositor.render_strips())
+
+
+async def both_evaluated(flown: Cockpit) -> None:
+    """The head and the checkpoint before it, which the cursor is on."""
+    await flown.press("m", "down", "m", "E")
+    await dialog(flown)
+    await flown.press("enter")
+    await over(flown, 2)
+    await flown.press("M")
+
+
+async def test_the_head_dialog_says_what_evaluations_say_before_anything_is_served(
+    served: Served,
+) -> None:
+    async with evaluating(served) as flown:
+        await flown.press("down", "down", "H")
+        asked = await flown.until_dialog()
+        assert "step-000001 is not evaluated: E evaluates it." in asked
+        await flown.press("E")
+        shown = await dialog(flown)
+        assert shown.query_one("#evaluate-of", Picker).value == "step-000001"
+        await flown.press("enter")
+        await over(flown)
+        await flown.press("H")
+        asked = await flown.until_dialog()
+        assert "95 % interval" in asked
+        assert "36 tasks × " in asked
+        assert "not evaluated" not in asked
+        await flown.press("escape")
+        assert not [sent for sent in flown.net.sent if sent.startswith("PUT")]
+
+
+async def test_evaluations_are_compared_first_and_a_task_opens_its_rollouts(
+    served: Served,
+) -> None:
+    async with evaluating(served) as flown:
+        await both_evaluated(flown)
+        await flown.press("c")
+        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
+        panel = flown.screen
+        assert isinstance(panel, ComparePanel)
+        await flown.until(lambda: panel.tasks.has_focus)
+        assert "evaluated on 36 tasks × 4" in text(flown, "#compare-said")
+        assert len([row for row in panel.tasks.rows if not row.heading]) == 36
+        slug = panel.tasks.key
+        await flown.press("enter")
+        await flown.until(lambda: isinstance(flown.screen, GroupScreen))
+        await flown.until(lambda: "4 rollouts" in drawn(flown))
+        assert f"{slug}  B step-000002" in text(flown, "#group-facts")
+        await flown.press("left_parenthesis")
+        await flown.until(lambda: f"{slug}  A step-000003" in text(flown, "#group-facts"))
+
+
+async def test_without_evaluations_training_rollouts_are_compared(served: Served) -> None:
+    async with evaluating(served) as flown:
+        await flown.press("down", "c")
+        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
+        await flown.until(lambda: "Not evaluated on the same tasks: E" in drawn(flown))
+        assert "enter rollouts" not in drawn(flown)

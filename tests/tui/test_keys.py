@@ -19,7 +19,7 @@ from hud_tui.tui.screens.launch import SubmitDialog
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.runs import ColumnList
-from hud_tui.tui.screens.set_head import HistoryPanel
+from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
@@ -41,6 +41,8 @@ HOLDERS: dict[str, type] = {
     "panel": ComparePanel,
     "history": HistoryPanel,
     "submit": SubmitDialog,
+    "head": HeadDialog,
+    "compare": ComparePanel,
     **{view: view_class(view) for view in VIEWS},
 }
 

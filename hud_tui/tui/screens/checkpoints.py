@@ -561,7 +561,11 @@ class CheckpointsScreen(HudScreen):
         both = compare(self.run.tree, left, right)
         if not (self.run.tree.own_groups(left) and self.run.tree.own_groups(right)):
             both = await self._with_groups(model.id, left, right)
-        await self.app.push_screen(ComparePanel(both))
+        tree, paired, evaluations = self.run.tree, None, self.session.evaluations
+        with suppress(HudError):  # then training rollouts are compared
+            before, after = tree[left].evaluations, tree[right].evaluations
+            paired = await evaluations.paired(before, after)
+        await self.app.push_screen(ComparePanel(both, paired, evaluations, self.client))
 
     async def _with_groups(self, model_id: str, left: int, right: int) -> Comparison:
         """The same with the rewards by task, of a service whose tree does not carry them."""

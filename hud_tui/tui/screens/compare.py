@@ -18,6 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
@@ -29,15 +30,18 @@ from hud_tui.rl.compare import (
     overlay_runs,
 )
 from hud_tui.rl.curves import WEIGHTS
+from hud_tui.rl.evaluation import Difference, Paired, TaskChange
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import TABLE, metric, short, signed
 from hud_tui.rl.metrics import title as metric_title
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
-from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.keys import OPENS, FootLine, bindings
+from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.dialogs import Panel
-from hud_tui.tui.screens.over import Over
+from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.over import Over, tell
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend
@@ -56,24 +60,132 @@ MUTED = "$text-muted"
 UNSAMPLED = "not sampled yet"
 
 
+TASKS = (
+    Column("task", 0),
+    Column("A", 7, right=True),
+    Column("B", 7, right=True),
+    Column("B − A", 8, right=True),
+    Column("solved", 13, right=True, rank=1),
+)
+UNEVALUATED = (
+    "Not evaluated on the same tasks: {checkpoints.evaluate} in Checkpoints evaluates both."
+)
+"""Shown above what training rollouts say."""
+
+
 class ComparePanel(Panel[None]):
+    """What evaluations of both say comes first: in sentences, then by task. Enter on a task opens
+    its rollouts. Without evaluations, training rollouts are compared."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("compare")
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
-    def __init__(self, both: Comparison) -> None:
+    def __init__(
+        self,
+        both: Comparison,
+        paired: Paired | None = None,
+        evaluations: Evaluations | None = None,
+        client: HudClient | None = None,
+    ) -> None:
+        """
+        Args:
+            both: What is known of both from training.
+            paired: Their evaluations on the same tasks; None where there are none.
+            evaluations: Reads the rollouts of these.
+            client: Reads their texts.
+        """
         super().__init__(f"A {name(both.left)}   B {name(both.right)}")
-        self.both = both
+        self.both, self.paired, self.evaluations, self.client = both, paired, evaluations, client
+        if paired is not None:
+            self.FOOT = "{compare.open} rollouts   tab next   ↑ ↓ scroll   {panel.close} back"
+        self.said = Static("", id="compare-said", markup=False)
+        self.tasks = RowList(TASKS, id="compare-tasks", least=20)
         self.pane = TextPane(id="compare-text")
 
     def body(self) -> Iterable[Widget]:
+        yield self.said
+        if self.paired is not None:
+            yield self.tasks
         yield self.pane
 
     def on_mount(self) -> None:
-        self.pane.focus()
+        if self.paired is None:
+            self.said.update(Content.styled(keyed(UNEVALUATED), MUTED))
+            self.pane.focus()
+            return
+        self.said.update(_sentences(self.paired))
+        self.tasks.show(_task_rows(self.paired.difference))
+        self.tasks.focus()
+
+    @on(RowList.Opened)
+    @work(exclusive=True, group=OPENS)
+    async def action_open(self) -> None:
+        """Both sides' rollouts of the task under the cursor, side by side."""
+        slug = self.tasks.key if self.tasks.has_focus else None
+        if slug is None or self.paired is None or self.evaluations is None:
+            return
+        sides = (self.paired.before, self.both.left), (self.paired.after, self.both.right)
+        try:
+            groups = [await self.evaluations.rollouts(of, node, slug) for of, node in sides]
+        except HudError as error:
+            tell(self.app, error)
+            return
+        names = [f"{mark} {name(node)}" for mark, (_, node) in zip("AB", sides, strict=True)]
+        step = StepGroups(names[1], groups, place=1, node=self.both.right, names=names)
+        await self.app.push_screen(GroupScreen(self.client, step))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "open" or self.paired is not None
 
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
         width = self.pane.width
         self.pane.show(lineage(self.both, width) + comparison_table(self.both, width))
+
+
+def _sentences(paired: Paired) -> Content:
+    """What can be said of both, on which tasks."""
+    found, of = paired.difference, paired.after
+    said = [f"{one[:1].upper()}{one[1:]}." for one in found.sentences("A", "B")]
+    named = f" of {one_line(of.name, 40)}" if of.name else ""
+    where = f"evaluated on {found.size}{named}, {one_line(of.split, 20)}"
+    if any(found.missing):
+        where += f"; {sum(found.missing)} tasks of one only are left out"
+    return Content("\n".join(said)) + Content.styled(f"\n{where}", MUTED)
+
+
+def _task_rows(found: Difference) -> list[Row]:
+    """Every task that both were asked: those that regress, those that improve, the others."""
+    moved = {change.slug for change in (*found.worse, *found.better)}
+    alike = [change for change in found.changes if change.slug not in moved]
+    parts = (
+        (("regresses", "regress"), found.worse),
+        (("improves", "improve"), found.better),
+        (("does not differ", "do not differ"), alike),
+    )
+    rows: list[Row] = []
+    for (one, several), changes in parts:
+        if changes:
+            said = f"{counted(len(changes), 'task')} {one if len(changes) == 1 else several}"
+            rows.append(Row(f"heading {one}", (Content(said),), heading=True))
+        rows += map(_task_row, changes)
+    return rows
+
+
+def _task_row(change: TaskChange) -> Row:
+    before, after = change.before, change.after
+    solved = " → ".join(f"{one.solved}/{len(one.rewards)}" for one in (before, after))
+    style = "bold $accent" if change.delta > 0 else "bold $warning" if change.delta < 0 else MUTED
+    return Row(
+        change.slug,
+        (
+            Content(one_line(change.slug, 200)),
+            Content(short(before.mean)),
+            Content(short(after.mean)),
+            Content.styled(signed(change.delta), style),
+            Content.styled(solved, MUTED),
+        ),
+    )
 
 
 def comparison_table(both: Comparison, width: int) -> list[Content]:

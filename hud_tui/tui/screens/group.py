@@ -46,18 +46,26 @@ class GroupScreen(Over[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("group")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, client: HudClient | None, step: StepGroups, grid: GroupGrid) -> None:
+    def __init__(
+        self, client: HudClient | None, step: StepGroups, grid: GroupGrid | None = None
+    ) -> None:
         """
         Args:
             client: Reads the rollouts; None in a replay, which has none.
             step: The groups that { and } go through.
-            grid: Where they are from; it has what comes while the step is sampled.
+            grid: Where they are from; it has what comes while the step is sampled. None where
+                nothing is to come.
         """
         super().__init__()
         self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)
         self.client, self.grid = client, grid
         self._reading: Worker[None] | None = None
+
+    @property
+    def _of(self) -> str:
+        """What the group that is shown is of."""
+        return self.step.names[self.place] if self.step.names else self.step.name
 
     @property
     def group(self) -> Group:
@@ -78,19 +86,20 @@ class GroupScreen(Over[None]):
 
     def on_mount(self) -> None:
         self.show_group()
-        if self.step.node is None:
+        if self.step.node is None and self.grid is not None:
             self.watch(self.grid, "run", self.grow, init=False)
 
     def grow(self) -> None:
         """Show new rollouts, and their details once the step is
         taken."""
-        now = self.grid.groups_of(self.group.task_slug) if self.step.node is None else None
+        waits = self.grid if self.step.node is None else None
+        now = None if waits is None else waits.groups_of(self.group.task_slug)
         if now is None or now.step != self.step.step:
             return
         before, self.step, self.place = self.group, now, now.place
         self.reader = GroupReader(self.client, now)
         if before != self.group:
-            self.query_one("#group-facts", Static).update(facts(self.group, self.step.name))
+            self.query_one("#group-facts", Static).update(facts(self.group, self._of))
             self.take(self.group)
             self.read_on()
 
@@ -105,7 +114,7 @@ class GroupScreen(Over[None]):
 
     def show_group(self) -> None:
         """Show the group, then read its rollouts."""
-        self.query_one("#group-facts", Static).update(facts(self.group, self.step.name))
+        self.query_one("#group-facts", Static).update(facts(self.group, self._of))
         self.query_one("#group-prompt", Static).update(REPLAYED if self.replayed else "")
         self.columns.answers, self.columns.picked = (), 0
         self.take(self.group)

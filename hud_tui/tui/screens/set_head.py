@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import timeout
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -16,6 +18,8 @@ from textual.widgets import Button, Static
 from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
 from hud_tui.events import TreeRead
 from hud_tui.keys import key, keyed
+from hud_tui.rl.checkpoint_tree import ROOT
+from hud_tui.rl.evaluation import told_size
 from hud_tui.rl.head import (
     WEIGHTS,
     Act,
@@ -37,11 +41,12 @@ from hud_tui.rl.metrics import metric, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.job_actions import Evaluated, ask_evaluation
+from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
+from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Evaluation
 
 # What setting the head would do: what is served now beside what will be, and what that means.
 
@@ -63,7 +68,12 @@ Compared = tuple[str, str, str, str]
 
 
 def preview(
-    change: HeadChange, note: str, now: float, narrow: bool = False, compared: int = COMPARED
+    change: HeadChange,
+    note: str,
+    now: float,
+    narrow: bool = False,
+    compared: int = COMPARED,
+    differs: Sequence[str] = (),
 ) -> Content:
     """Preview of a head change, as lines.
 
@@ -72,12 +82,13 @@ def preview(
         now: Unix seconds, for the checkpoints' ages.
         narrow: Whether there is no room for a table.
         compared: Metrics to compare at most, beside the reward.
+        differs: What the evaluations of both say, in sentences.
     """
     rows = [("checkpoint", name(change.now), name(change.then), "")]
     rows.append(("created", _age(change.now, now), _age(change.then, now), ""))
-    rows += [*_rewards(change), *_metrics(change, compared)]
+    rows += [*_evaluated(change), *_rewards(change), *_metrics(change, compared)]
     warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
-    said = Content("\n".join(consequences(change)))
+    said = Content("\n".join([*unevaluated(change), *differs, *consequences(change)]))
     if narrow:
         head, *rest = _narrow(rows)
         return Content("\n").join([*warning, head, said, *rest])
@@ -121,6 +132,39 @@ def consequences(change: HeadChange) -> list[str]:
     return lines
 
 
+def _evaluated(change: HeadChange) -> Iterator[Compared]:
+    """What both were evaluated as, with the intervals; nothing where neither was."""
+    now, then = change.evaluated_now, change.evaluated_then
+    if now is None and then is None:
+        return
+    delta = "" if now is None or then is None else signed(then.mean_reward - now.mean_reward)
+    yield "evaluation", _mean(now), _mean(then), delta
+    yield "95 % interval", _interval(now), _interval(then), ""
+
+
+def _mean(found: Evaluation | None) -> str:
+    if found is None:
+        return "not evaluated"
+    return f"{short(found.mean_reward)}, {told_size(found).replace(' tasks', '').replace(' ', '')}"
+
+
+def _interval(found: Evaluation | None) -> str:
+    mean = None if found is None else found.mean
+    return "–" if mean is None or mean.low is None else f"{short(mean.low)} – {short(mean.high)}"
+
+
+def unevaluated(change: HeadChange) -> list[str]:
+    """Which of both was not evaluated, and the key that does it."""
+    pairs = ((change.then, change.evaluated_then), (change.now, change.evaluated_now))
+    missing = [name(node) for node, found in pairs if found is None]
+    if not missing:
+        return []
+    isnt = "are" if len(missing) > 1 else "is"
+    both = "them" if len(missing) > 1 else "it"
+    said = f"{' and '.join(missing)} {isnt} not evaluated"
+    return [f"{said}: {key('head.evaluate')} evaluates {both}."]
+
+
 def _rewards(change: HeadChange) -> Iterator[Compared]:
     """Own rewards of both; "not sampled" where there are none."""
     now, then = change.own_now, change.own_then
@@ -128,7 +172,8 @@ def _rewards(change: HeadChange) -> Iterator[Compared]:
     unknown = "–" if change.now is None else UNSAMPLED
     for title, measure in (("held-out", HELDOUT), ("reward", REWARD)):
         before, after = change.before.get(measure), change.after.get(measure)
-        if measure == HELDOUT and before is None and after is None:
+        told = change.evaluated_now is not None and change.evaluated_then is not None
+        if measure == HELDOUT and (told or (before is None and after is None)):
             continue
         yield title, _own(before, unknown), _own(after), signed(delta(measure))
     if change.now is not None and None in (now.reward, then.reward):
@@ -171,12 +216,19 @@ NARROW = 70
 READING = "reading the tree …"
 
 
+COMPARE_S = 3.0
+"""Longest wait for what two evaluations say; the head may be set without."""
+
+
 class HeadDialog(ConfirmDialog):
     """Ask before set_head. While it is open it shows the head as it is at the moment.
 
     It opens at once with what was known, and can be agreed to when the tree has been read.
     `shown` is the run that it shows, so that the caller can tell what was agreed to.
     """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("head")
+    hints = f"{{head.evaluate}} evaluate · {HINTS}"
 
     def __init__(
         self, view: HudScreen, wanted: HeadMove, read: Callable[[], Awaitable[str | Outcome]]
@@ -198,6 +250,8 @@ class HeadDialog(ConfirmDialog):
         """Why there was nothing to ask, after it has closed."""
         self.shown = view.run
         self._note = self._moved = ""
+        self._differs: list[str] = []
+        """What the evaluations of both say."""
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
         if self._known(self.shown):
@@ -218,10 +272,43 @@ class HeadDialog(ConfirmDialog):
             self.instead = error
         else:
             if isinstance(said, str):
+                with suppress(HudError, TimeoutError):
+                    await self._compare()
                 self._preview(said)
                 return
             self.instead = said
         self.dismiss(False)
+
+    async def _compare(self) -> None:
+        """Read how the target's evaluation differs from the head's, task by task."""
+        run = self.view.run
+        target, head = run.tree.find(self.target), run.tree.head
+        if target is None:
+            return
+        before = run.evaluations_of(ROOT if head is None else head)
+        async with timeout(COMPARE_S):
+            found = await self.view.session.evaluations.paired(before, run.evaluations_of(target))
+        if found is not None:
+            said = found.difference.sentences(name(run.head), name(run.tree[target]))
+            self._differs = [f"{one}." for one in said]
+
+    def action_evaluate(self) -> None:
+        """Leave the head as it is, and ask how to evaluate what would be served."""
+        change, view = self.change, self.view
+        if change is None:
+            return
+        both = [change.then, change.now]
+        missing = [
+            node
+            for node, found in zip(both, (change.evaluated_then, change.evaluated_now), strict=True)
+            if found is None
+        ]
+        offered = {" and ".join(map(name, of)): of for of in (missing or both, [change.then], both)}
+        choices = [Evaluated(label, tuple(of)) for label, of in offered.items()]
+        self.dismiss(False)
+        view.run_worker(
+            ask_evaluation(view.app, view.session, choices), exclusive=True, group=OPENS
+        )
 
     def _preview(self, note: str) -> None:
         self._note, self.shown, self.current = note, self.view.run, True
@@ -255,8 +342,10 @@ class HeadDialog(ConfirmDialog):
             return READING
         narrow = self.view.size.width < NARROW
         note = f"{self._note} {self._moved}".strip()
-        compared = max(1, min(COMPARED, self.view.size.height - FRAME))
-        known = preview(change, note, self.view.context.clock(), narrow, compared)
+        taken = FRAME + 2 * len(self._differs) + (2 if change.evaluated_then else 0)
+        compared = max(1, min(COMPARED, self.view.size.height - taken))
+        now = self.view.context.clock()
+        known = preview(change, note, now, narrow, compared, self._differs)
         if self.current:
             return known
         return Content("\n").join([known, Content.styled(READING, "$text-muted")])
