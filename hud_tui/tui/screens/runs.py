@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -33,7 +34,11 @@ from hud_tui.rl.runs import (
     parse_filter,
     value_said,
 )
-from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.text import clean, counted, one_line, spaced
+from hud_tui.rollouts.control import driven_here
+from hud_tui.rollouts.process import said
+from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.storage import tail
 from hud_tui.tui.job_actions import RESUMABLE, Asked, ask_cancel, ask_resume
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import read_choices
@@ -191,14 +196,23 @@ class EditDialog(Dialog[tuple[str, str] | None]):
         return action != "confirm"
 
 
+FAILURES = 20
+"""Kinds of failures that are shown."""
+LOG_BYTES, LOG_LINES = 100_000, 500
+"""Most of a log that is shown."""
+
+
 class RunDetails(Panel[None]):
-    """Every column of a run, and every parameter that it was given."""
+    """Every column of a run, and every parameter that it was given; of one that is driven from
+    here what failed in the user's code, and the end of what the environment printed."""
 
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
-    def __init__(self, row: RunRow, now: float) -> None:
+    def __init__(self, row: RunRow, now: float, state: Path | None = None) -> None:
+        """`state`: the state directory, for the files of a run that is driven from here."""
         super().__init__(f"run {row.title}")
         self.row, self.now = row, now
+        self.driven = driven_here(state, row.id)
         self.pane = TextPane(id="run-details")
 
     def body(self) -> Iterable[Widget]:
@@ -206,6 +220,8 @@ class RunDetails(Panel[None]):
 
     def on_mount(self) -> None:
         self.pane.focus()
+        if self.driven is not None:
+            self.set_interval(AGAIN_S, self._lay_out)
 
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
@@ -215,7 +231,38 @@ class RunDetails(Panel[None]):
         given = [(key, value_said(value)) for key, value in sorted(self.row.parameters.items())]
         lines = [_told(*one) for one in said]
         lines += [Content(), Content.styled("parameters", "bold"), *(_told(*one) for one in given)]
+        if self.driven is not None:
+            lines += _failures(self.driven)
+            lines += _log("environment's log", self.driven.environment_log)
+            lines += _log("driver's log", self.driven.driver_log)
         self.pane.show(lines)
+
+
+def _failures(folder: RunFolder) -> list[Content]:
+    """What failed in the user's code, the same once, newest first; with their traceback."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for failure in reversed(folder.failures()):
+        found.setdefault(said(failure), []).append(failure)
+    lines = [Content(), Content.styled("failed rollouts", "bold")] if found else []
+    for text, alike in list(found.items())[:FAILURES]:
+        lost = sum(one.get("groups_lost", 0) for one in alike)
+        times = f"{counted(len(alike), 'rollout')}, {counted(lost, 'group')} lost, task "
+        lines.append(Content.styled(one_line(text, 500), "$error"))
+        lines.append(Content.styled(times + one_line(alike[0].get("task"), 100), "$text-muted"))
+        trace = clean(str(alike[0].get("traceback") or ""), 8000).splitlines()
+        lines += [Content(f"  {line}") for line in trace]
+    return lines
+
+
+def _log(title: str, file: Path) -> list[Content]:
+    """The end of a log, under a title; nothing where it is empty."""
+    text = clean(tail(file, LOG_BYTES), LOG_BYTES)
+    if not text.strip():
+        return []
+    heading = Content.assemble(
+        Content.styled(title, "bold"), "  ", Content.styled(one_line(file, 200), "$text-muted")
+    )
+    return [Content(), heading, *map(Content, text.splitlines()[-LOG_LINES:])]
 
 
 def _told(title: str, text: str) -> Content:
@@ -552,7 +599,8 @@ class RunsScreen(HudScreen):
 
     def action_details(self) -> None:
         if (row := self.table.row) is not None:
-            self.app.push_screen(RunDetails(row, self.context.clock()))
+            state = self.session.store.directory
+            self.app.push_screen(RunDetails(row, self.context.clock(), state))
 
     @work(exclusive=True, group="act")
     async def action_edit(self) -> None:

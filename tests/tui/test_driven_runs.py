@@ -1,0 +1,49 @@
+"""A run on an environment of one's own, in the app: its failures, its log, and the usual verbs."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from hud_tui.settings import Start
+from hud_tui.tui.screens.runs import RunDetails, RunsScreen
+from tests.conftest import Served, until
+from tests.rollouts.driving import SUMS, begun, driver_of, order_for, settings_of, write_sums
+from tests.service.clients import fork_of, over_socket
+from tests.tui.cockpit import cockpit
+
+BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
+
+
+async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
+    served: Served, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        parameters = {"steps": 500, "tasks_per_step": 4}
+        source = write_sums(tmp_path / "env", BROKEN)
+        order = order_for(model, source, served.service.data_dir, parameters=parameters)
+    folder = begun(state, order)
+    running = asyncio.create_task(driver_of(folder, settings_of(served.url, served.api_key)).run())
+    await until(lambda: folder.state().step >= 1 and bool(folder.failures()))
+    folder.environment_log.write_text("hello from the garden \x1b[31m\n")
+    async with cockpit(served, Start("models"), (120, 40), state=lambda: state) as flown:
+        await flown.press("5")
+        await flown.until_view("runs")
+        view: Any = flown.view
+        assert isinstance(view, RunsScreen)
+        await flown.until(lambda: view.table.row is not None)
+        await flown.press("d")
+        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        pane: Any = flown.screen.query_one("#run-details")
+        await flown.until(lambda: "hello from the garden" in pane.plain)
+        for word in ("failed rollouts", "sums.py:12 in add: KeyError", "lost", "steps", "500"):
+            assert word in pane.plain
+        assert "\x1b" not in pane.plain
+        await flown.press("escape")
+        await flown.until_view("runs")
+        await flown.press("X")
+        await flown.until_dialog()
+        await flown.press("y")
+        assert await asyncio.wait_for(running, 60) == "cancelled"
+        await flown.until(lambda: view.table.row.status == "cancelled")
