@@ -65,24 +65,24 @@ from hud_tui.wire import ServiceReady
 
 
 MOST = 1000
-"""Connections at once, where the limit on open files allows it; twice as many for a moment."""
+"""Most connections at once, as far as the limit on open files allows; briefly twice as many."""
 YOUNG_S = 1.0
-"""A connection that is younger may still be about to say something."""
+"""Seconds within which a new connection is not closed to make room."""
 FILES = 2**16
-"""Open files that are asked for; beyond 2000 connections there is room for everything else."""
+"""Limit on open files that is requested: 2000 connections and everything else."""
 SPARE = 256
-"""Open files that are not for connections: database, checkpoints, the engine's process."""
+"""Open files reserved for the database, the checkpoints and the engine's process."""
 HEADERS_S = 10.0
-"""Longest from a connection's, or a request's, beginning until its headers are whole."""
+"""Seconds that a connection or request may take to send its headers."""
 HEADER_BYTES = 2**16
-"""Most of a request's headers."""
+"""Maximum size of a request's headers, bytes."""
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open: longer than clients keep theirs (httpx: 5), as
 one that closes while a client writes to it loses the call."""
 
 
 def raise_open_files() -> int:
-    """Raise this process's limit on open files as far as it goes; what it is then."""
+    """Raise this process's limit on open files as far as possible; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (FILES, 10_240, 4096):  # macOS refuses more than its own maximum
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -96,12 +96,12 @@ def raise_open_files() -> int:
 
 
 def room(files: int) -> int:
-    """How many connections so many open files are enough for."""
+    """Number of connections that a limit on open files allows."""
     return max(16, min(MOST, (files - SPARE) // 2))
 
 
 def bounded(most: int) -> type["Connection"]:
-    """The protocol of a server that has at most so many connections."""
+    """Protocol class of a server with at most this many connections."""
     return type("BoundedConnection", (Connection,), {"most": most, "silent": {}, "idle": {}})
 
 
@@ -110,9 +110,9 @@ class Connection(HttpToolsProtocol):
 
     most: ClassVar[int] = MOST
     silent: ClassVar[dict["Connection", float]] = {}
-    """Those that have not made a request yet, oldest first, and since when they are there."""
+    """Connections without a request yet, oldest first, and when each was opened."""
     idle: ClassVar[dict["Connection", float]] = {}
-    """Those between two requests, longest idle first, and since when."""
+    """Connections between two requests, longest idle first, and since when."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -178,7 +178,7 @@ class Connection(HttpToolsProtocol):
         self._patience = self.loop.call_later(seconds, self.transport.abort)
 
     def _forget(self) -> None:
-        """It no longer keeps anybody waiting."""
+        """Remove it from the silent and the idle ones."""
         self.silent.pop(self, None)
         self.idle.pop(self, None)
         if self._patience is not None:
@@ -270,7 +270,7 @@ AREAS = (models, training, idempotency, tasksets, jobs, gateway)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
-    """The app over a service that has been started.
+    """The ASGI app of a started service.
 
     Args:
         service: Whose routes these are.
@@ -361,7 +361,7 @@ class CannotServe(Exception):
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory's lock; the kernel lets it go with the process. It says whose."""
+    """Hold the data directory's lock, which names this process; the kernel frees it at its end."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = open_or_make(data_dir / LOCK)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 CROSS_ENTROPY = "cross_entropy"
 LARGEST = 1e6
-"""Of rewards, their scale and logprobs: their sums must stay numbers, in 32 bits too."""
+"""Largest reward, scale or logprob by amount: sums must stay finite in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Trajectory:
     task_slug: str | None = None
     trace_id: str | None = None
     errored: bool = False
-    """Whether the agent failed on the way: what it was graded on is not all its own doing."""
+    """Whether the agent failed: the reward then does not grade the policy alone."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Trajectories with what each is worth."""
+    """Trajectories and their weights."""
 
     trajectories: Sequence[Trajectory]
     group_size: int
@@ -63,9 +63,9 @@ class Batch:
     grouped: bool
     """Whether the caller named a group_size."""
     without_samples: int = 0
-    """Traces that were left out, because no tokens of theirs are known."""
+    """Number of traces left out because their tokens are unknown."""
     reported: bool = False
-    """Whether a client's agents made it: how they ended is known from their traces."""
+    """Whether a client made the rollouts; their traces then say how they ended."""
 
     def datums(self) -> list[Datum]:
         """The turns that move the policy: those with a weight other than 0."""
@@ -205,12 +205,12 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What can be trained of a call's inputs."""
+    """The trainable part of a call's inputs."""
 
     trajectories: Sequence[Trajectory]
     """In the order of the inputs."""
     without_samples: int = 0
-    """Trace ids that were left out, because no tokens of theirs are known."""
+    """Ids of traces left out because their tokens are unknown."""
 
 
 def resolve(
@@ -254,7 +254,7 @@ def resolve(
 
 
 def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:
-    """A reward of 0 that an error left is no verdict on the policy: it must not train."""
+    """Raise Refused for a trace that errored: its reward of 0 does not grade the policy."""
     id_ = canonical(ref)
     status = None if id_ is None else traces.status(db, id_)
     if status in ("error", "cancelled"):
@@ -319,7 +319,7 @@ def _of_payload(
 
 
 def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[object, ...]:
-    """Of a turn of the same tokens, that it is the payload's own; ties go to the oldest."""
+    """Sort key of turns with the same tokens: the payload's own turn first, then the oldest."""
     trained, other = row["checkpoint_id"] is not None, row["reward"] != payload.reward
     return row["trace_id"] in taken, trained, other, row["status"] == "error", row["id"]
 
@@ -338,7 +338,7 @@ def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str
 
 
 def _recent(sample: Sample, temperatures: Temperatures) -> float:
-    """The temperature of what no trace keeps; 1 where it was not sampled here lately."""
+    """Temperature of a turn without a trace; 1 if it was not sampled here lately."""
     prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
     found = temperatures.find(prompt, output, sample.output_logprobs)
     return 1.0 if found is None else found
@@ -403,7 +403,7 @@ def _of_endings(batches: Sequence[Batch]) -> dict[str, float]:
 
 
 def left_out(batch: Batch) -> dict[str, float]:
-    """How many traces a pass went without, where it did."""
+    """Metric with the number of traces left out; empty if none were."""
     return {LEFT_OUT: float(batch.without_samples)} if batch.without_samples else {}
 
 
@@ -420,7 +420,7 @@ def of_completions(batches: Sequence[Batch]) -> dict[str, float]:
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Without what JSON has no number for: the wire's metrics are numbers only."""
+    """The finite metrics only: JSON has no NaN and no infinity."""
     return {key: float(value) for key, value in metrics.items() if isfinite(value)}
 
 

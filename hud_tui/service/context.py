@@ -1,4 +1,4 @@
-"""Context: what every area of the service works with."""
+"""ServiceContext: the collaborators that every part of the service shares."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ from hud_tui.service.store.models import ModelRow
 
 
 KEPT = 32
-"""Trees kept; the one that was read longest ago goes first."""
+"""Most trees kept; the least recently read is dropped first."""
 
 
 @dataclass
 class Kept:
     rows: list[bytes] = field(default_factory=list)
-    """The one of step N is at N − 1."""
+    """Row of step N at index N − 1."""
     body: bytes = b""
     etag: str = ""
     stale: set[str] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Trees:
         return model_id in self._kept
 
     def touch(self, touched: dict[str, set[str]]) -> None:
-        """These rows of these models are new, or not what they were."""
+        """Mark rows as new or changed: ids by model."""
         for model_id, ids in touched.items():
             if model_id in self._kept:
                 self._kept[model_id].stale |= ids
@@ -85,7 +85,7 @@ class Trees:
 
 
 TRAINING = 4
-"""Training policies kept open for the next call."""
+"""Most idle training policies kept open for the next call."""
 
 
 class ServiceContext:
@@ -106,7 +106,7 @@ class ServiceContext:
         self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def _gone(self, state_path: str) -> None:
-        """The tree says of a state that its server no longer has it."""
+        """Record in the tree that a server no longer has this state."""
         await self.store.write(checkpoints.gone, state_path)
 
     def session(self, model: ModelRow) -> Session:

@@ -43,7 +43,7 @@ HAS_STATES = 4
 
 
 def read(db: sqlite3.Connection) -> str | None:
-    """The id that is in the directory too; None if it has none yet."""
+    """Id shared with the directory; None if there is none yet."""
     row = db.execute("SELECT id FROM identity").fetchone()
     return None if row is None else str(row[0])
 
@@ -53,7 +53,7 @@ def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str
 
     Args:
         db: A database of any version.
-        version: Which.
+        version: Its version.
     """
     state = "state" if version >= HAS_STATES else "'full' AS state"
     kept: set[str] = set()
@@ -119,15 +119,15 @@ class Known:
     """What a database says of the checkpoints' directory."""
 
     id: str | None = None
-    """None where an older version wrote it, or nobody."""
+    """None if an older version wrote it, or if there is none."""
     is_new: bool = True
-    """Whether there is nothing in it."""
+    """Whether the database is empty."""
     kept: frozenset[str] = frozenset()
     """Names of the directories whose files are needed."""
     thinned: frozenset[str] = frozenset()
-    """Of those whose files it let go, on purpose."""
+    """Names of the directories whose files were deleted to save space."""
     damaged: frozenset[str] = frozenset()
-    """Of those whose file was missing or damaged when it was last looked at."""
+    """Names of the directories whose file was missing or damaged at the last check."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class Held:
 
     id: str | None = None
     steps: frozenset[str] = frozenset()
-    """Directories that are named as a step's are."""
+    """Directories named like those of steps."""
     others: frozenset[str] = field(default_factory=frozenset)
-    """What somebody else put there; it is left alone."""
+    """Other entries; they are left alone."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def prepare(data_dir: Path) -> Prepared:
 
 
 def refuse_foreign(data_dir: Path) -> tuple[Known, Held]:
-    """What database and directory say of each other; nothing is changed.
+    """Check that database and directory belong together; nothing is changed.
 
     Raises:
         Unusable: They do not belong together, or the database cannot be used.
@@ -211,7 +211,7 @@ def mark(data_dir: Path, id_: str) -> None:
 
 
 def tidy(data_dir: Path, known: Known) -> None:
-    """Let go of files that the database thinned; move aside those that it does not know."""
+    """Delete files that the database has thinned; move unknown ones aside."""
     directory = data_dir / CHECKPOINTS
     unknown = []
     for name in sorted(_look(directory).steps - known.kept):
@@ -225,7 +225,7 @@ def tidy(data_dir: Path, known: Known) -> None:
 
 
 def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], str, str]]:
-    """What a start would say of a directory that is not served now; nothing is changed.
+    """The problems a start would report for a directory that is not served now.
 
     Returns:
         How bad it is, what is wrong, and what to do about it.
@@ -294,7 +294,7 @@ def _known(db: sqlite3.Connection, path: Path) -> Known:
 
 
 def _quick_check(db: sqlite3.Connection, path: Path) -> None:
-    """Look at every page, for a while. Raises Unusable: one is damaged."""
+    """Check every page of the database, for a bounded time. Raises Unusable: one is damaged."""
     until = monotonic() + CHECK_S
     db.set_progress_handler(lambda: monotonic() > until, 100_000)
     try:
@@ -440,13 +440,13 @@ class Retention:
             raise Refused(507, f"{FULL} ({need})")
 
     def wake(self) -> None:
-        """Files may have grown beyond the limit: thin what must be, soon."""
+        """Schedule a check of the limit: files may have grown beyond it."""
         self._again = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._guard(), name="retention")
 
     async def close(self) -> None:
-        """Stop between two checkpoints, or within one: the next start sweeps."""
+        """Stop; a checkpoint half thinned is completed at the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -46,13 +46,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Keep = Callable[[Db, EvaluationJob], object]
-"""Keeps an answer, in the transaction of what was done."""
+"""Stores the reply, in the same transaction as the change."""
 MOST = 100_000
-"""Rollouts of one evaluation."""
+"""Most rollouts of one evaluation."""
 AT_ONCE = 64
 """Rollouts in a part."""
 AHEAD = 1
-"""Parts that wait at the engine beside the one under way, so that it never waits for the store."""
+"""Parts queued at the engine beside the current one, so that it never waits for the store."""
 STOP_S = 10
 """Longest wait for an evaluation to end after it was asked to."""
 RETRY_S = (0.5, 30.0)
@@ -111,7 +111,7 @@ class Evaluator:
         return UsualTasks(name=name, heldout=held, train=len(rows) - held)
 
     async def resume(self, evaluation_id: str, keep: Keep) -> EvaluationJob:
-        """Go on with one that ended before its last rollout; what is made is not made again.
+        """Resume an evaluation that ended early; finished rollouts are kept.
 
         Raises:
             Refused: 404; 409, it has succeeded or goes on; 410, the weights were deleted.
@@ -131,7 +131,7 @@ class Evaluator:
         return status
 
     async def cancel(self, evaluation_id: str) -> bool:
-        """Stop one and wait for its end; False if it was not going on."""
+        """Stop an evaluation and wait for its end; False if it was not active."""
         found = self._tasks.get(evaluation_id)
         if found is None:
             return False
@@ -141,7 +141,7 @@ class Evaluator:
         return True
 
     async def close(self) -> None:
-        """The service stops: what goes on ends as interrupted, between two parts."""
+        """Stop all evaluations between two parts; they end as interrupted."""
         self._closing.set()
         tasks = [task for _, task in self._tasks.values()]
         for work, _ in self._tasks.values():
@@ -186,7 +186,7 @@ class Evaluator:
         self._tasks[work.id] = work, task
 
     async def _guard(self, work: "Work") -> None:
-        """Work to the end, whatever it is, and write down which."""
+        """Run the work and store how it ended, whatever happens."""
         try:
             end = await self._outcome(work)
             await self._until_written(work, end)
@@ -214,7 +214,7 @@ class Evaluator:
         return End("succeeded")
 
     async def _take_turn(self, work: "Work") -> None:
-        """Wait until nobody else samples. Raises Stopped, with the turn given back."""
+        """Wait for the turn to sample. Raises Stopped after giving the turn back."""
         turn = asyncio.ensure_future(self._turn.acquire())
         try:
             await unless_stopped(work.stopping, _of(turn))
@@ -224,7 +224,7 @@ class Evaluator:
             raise
 
     async def _until_written(self, work: "Work", end: End) -> None:
-        """Write down how it ended, as often as it takes: a full disk may be emptied."""
+        """Store how it ended; retry until it succeeds, since a full disk may be freed."""
         delay, longest = RETRY_S
         while True:
             try:
@@ -285,7 +285,7 @@ class Work:
                 await unless_stopped(self.stopping, asyncio.sleep(lost))
 
     async def finish(self, end: End) -> None:
-        """Write down how it ended; where that is well, with what it found."""
+        """Store how it ended, with its results if it succeeded."""
         store, found = self._parts.store, None
         if end.status == "succeeded":
             groups = await store.read(evaluations.made, self.id)
@@ -298,7 +298,7 @@ class Work:
         return [task for task in self._planned if task.task.slug not in done]
 
     async def _sample_missing(self, missing: Sequence[Planned]) -> None:
-        """Part by part; one is kept while the next is sampled."""
+        """Sample part by part; one is stored while the next is sampled."""
         model, tokens = self._model, await self._parts.tokenizer(self._model)
         node = self._node
         if node is not None:  # it may have been thinned since, to another file

@@ -106,12 +106,12 @@ def _readable(message: dict[str, Any]) -> dict[str, Any]:
 ASKED = 64
 """Most stop sequences in a request."""
 HALF = "\ufffd"
-"""How a character reads of which some bytes are in the tokens to come."""
+"""Stand-in for a character whose bytes are not all decoded yet."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A request and what was sampled for it."""
+    """A request and its completions."""
 
     model: ModelRow
     node: Node | None
@@ -123,7 +123,7 @@ class Answered:
     started_at: float
 
     def prompt(self, number: int) -> Sequence[int]:
-        """What the choice of this number continues."""
+        """Prompt of the choice with this index."""
         return self.prompts[number // (self.body.n or 1)]
 
     def text(self, sampled: Sampled) -> str:
@@ -211,7 +211,7 @@ class _ChatForm:
         return {"index": number, "delta": delta, **rest, **shown}
 
     def _said(self, sampled: Sampled) -> tuple[str, list[dict[str, Any]]]:
-        """What was said; where tools were offered, calls of them beside the text.
+        """The message; if tools were offered, with their calls beside the text.
 
         A call that was cut off is no call: it stays text.
         """
@@ -345,7 +345,7 @@ def _split(tokens: Tokenizer, ids: Sequence[int], text: str) -> list[str]:
 
 
 def _spans(said: Sequence[str], count: int) -> list[tuple[int, int]]:
-    """The tokens that each piece of a text stands for: one each, or all in one."""
+    """Token span of each piece of a text: one token each, or all in one."""
     return [(0, count)] if len(said) != count else [(n, n + 1) for n in range(count)]
 
 
@@ -374,15 +374,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "suffix": ("",),
 }
-"""Parameters that no engine here has, and the values that ask for nothing of them."""
+"""Parameters that no engine supports, and their neutral values, which are accepted."""
 TEXT_LENGTH = 16
 """Most tokens of a text completion that does not say how long it may be. Source: OpenAI's."""
 REPEATS = 2
-"""Times that a request is sampled again after its policy was lost, as with a server's restart."""
+"""Retries of a request whose policy was lost, e.g. by a restart of the server."""
 
 
 def check(parts: ServiceContext, body: Sampling) -> None:
-    """Refuse by name what would otherwise be left out in silence.
+    """Refuse unsupported parameters by name instead of ignoring them.
 
     Raises:
         Refused: 400.
@@ -513,7 +513,7 @@ def _requests(
 
 
 def _wanted(body: Chat | Completion) -> int | None:
-    """The longest answer that is asked for, in tokens; None for whatever fits."""
+    """Requested maximum of tokens; None for as many as fit."""
     if isinstance(body, Chat):
         return body.max_completion_tokens or body.max_tokens
     return body.max_tokens or TEXT_LENGTH

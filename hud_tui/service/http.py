@@ -1,4 +1,4 @@
-"""What a failure of the disk or the database means to who called: a status and a sentence."""
+"""Requests and replies of the service: refusals, bodies, pages, times and ids."""
 
 import asyncio
 import errno
@@ -32,13 +32,13 @@ class Refused(Exception):
         self.status = status
         self.detail = detail
         self.code = code
-        """A machine's word for it, where the wire has one: ``context_length_exceeded``."""
+        """Machine-readable code, if the wire defines one: ``context_length_exceeded``."""
         self.param = param or (_place(detail[0]) if isinstance(detail, list) and detail else None)
-        """The field that is to blame, e.g. ``messages.0.role``; None if it is none."""
+        """The invalid field, e.g. ``messages.0.role``; None if no field is."""
 
 
 def not_found(kind: str, name: object) -> Refused:
-    """404 for one thing of a kind."""
+    """404: there is no such object of this kind."""
     return Refused(404, f"no such {kind}: {name}")
 
 
@@ -49,7 +49,7 @@ def bad_field(field: str, message: str, kind: str = "value_error") -> Refused:
 
 
 def _sentence(detail: Any) -> str:
-    """What a detail says, in words: validation errors have theirs, and the field's name."""
+    """A detail as a sentence; validation errors with the field's name."""
     if not isinstance(detail, list):
         return str(detail)
     said = (": ".join(filter(None, (_place(one), str(one.get("msg", ""))))) for one in detail)
@@ -78,7 +78,7 @@ WRITES = {
 
 
 def free_bytes(data_dir: Path) -> int:
-    """What the checkpoints' disk has room for."""
+    """Free bytes on the checkpoints' disk."""
     return shutil.disk_usage(data_dir / "checkpoints").free
 
 
@@ -147,11 +147,11 @@ logprobs are 2 million values and 25 MB."""
 CHUNK_S, BODY_S = 30.0, 600.0
 """Longest silence within a body, and longest that a whole one may take."""
 LARGE = 2**20
-"""A larger body is read beside the event loop, and only `AT_ONCE` of them together."""
+"""A larger body is parsed in a thread, at most `AT_ONCE` at the same time."""
 AT_ONCE = 2
-"""Large bodies that are taken in together; the others' senders wait."""
+"""Large bodies parsed at the same time; other senders wait."""
 MOST_ERRORS = 1000
-"""Of more values that do not fit only the number is said."""
+"""Most validation errors that are listed; further ones are counted."""
 
 
 async def read_bytes(request: Request) -> bytes:

@@ -6,7 +6,6 @@ the tasks are solved, which is success, or the rewards do not distinguish the po
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -18,8 +17,6 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.alarms.monitor import DetectorSet
-from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.evaluation import sum_up
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
@@ -52,12 +49,11 @@ from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import Store
 from hud_tui.service.store.evaluations import Kept
 from hud_tui.service.store.jobs import Solved, Stopped, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
-from hud_tui.wire import Checkpoint, EvaluationParameters, Group, JobParameters
+from hud_tui.wire import EvaluationParameters, Group, JobParameters
 
 T = TypeVar("T")
 IN_A_ROW = 20
@@ -74,20 +70,20 @@ class ZeroVarianceStreak:
     count: int = 0
     low: float = inf
     high: float = -inf
-    """Of all their rewards."""
+    """Highest of their rewards."""
 
     def add(self, rewards: Sequence[float]) -> None:
-        """One more batch had nothing to train on."""
+        """Count a batch with nothing to train on."""
         self.count += 1
         self.low, self.high = min(self.low, *rewards), max(self.high, *rewards)
 
     def clear(self) -> None:
-        """A step was taken."""
+        """Reset: a step was taken."""
         self.count, self.low, self.high = 0, inf, -inf
 
     @property
     def is_end(self) -> bool:
-        """Whether it is time to give up."""
+        """Whether the run has to end."""
         return self.count >= IN_A_ROW
 
     @property
@@ -97,7 +93,7 @@ class ZeroVarianceStreak:
 
     @property
     def verdict(self) -> str:
-        """What they say of the tasks, and what to do about it."""
+        """What the batches say of the tasks, and what to do."""
         if self.solved:
             return (
                 f"solved: every rollout of the last {self.count} batches scored {FULL};"
@@ -130,7 +126,7 @@ UPDATE: Mapping[str, Any] = {
     "norm_adv_by_std": False,
     **{name: getattr(Adam, name) for name in ("beta1", "beta2", "eps", "weight_decay")},
 }
-"""How a step is taken where nobody says."""
+"""Default parameters of a step."""
 EFFORT = {"low": 0.6, "medium": 1.0, "high": 2.0}
 """max_tokens of each reasoning_effort, in those that the base starts from."""
 MOST_TASKS = 10_000
@@ -539,48 +535,6 @@ LOST_IN_A_ROW = 3
 EVALUATED_AT_ONCE = 256
 """Rollouts of its evaluations that the engine is asked for together."""
 
-CAUGHT_UP = 100
-"""Steps that the detectors read together; of a resumed run so many more after every step."""
-
-
-class RunAlarms:
-    """The detectors over one run's own steps, for the table of all runs.
-
-    Reads each step once, by the usual thresholds, and writes down what holds when it changes.
-    """
-
-    def __init__(self, store: Store, run_id: str, steps: int) -> None:
-        """
-        Args:
-            store: Has the run's steps.
-            run_id: Whose.
-            steps: How many it is to take.
-        """
-        self._store, self._run_id = store, run_id
-        self._detectors = DetectorSet(steps=steps)
-        self._told: runs.Alarms | None = None
-
-    async def follow(self) -> None:
-        """Read the steps that are new. What goes wrong here is logged, and is no run's end."""
-        try:
-            await self._follow()
-        except (ValueError, ArithmeticError, LookupError, TypeError, sqlite3.Error):
-            log.exception("the alarms of run %s could not be told", self._run_id)
-
-    async def _follow(self) -> None:
-        read = len(self._detectors)
-        for body in await self._store.read(runs.bodies, self._run_id, read, CAUGHT_UP):
-            node = Checkpoint.model_validate_json(body)
-            self._detectors.read(row_of(len(self._detectors), node))
-        active = self._detectors.report().active
-        worst = max(active, key=lambda alarm: alarm.level.rank, default=None)
-        told = runs.Alarms(0, None, None)
-        if worst is not None:
-            told = runs.Alarms(len(active), str(worst.level), worst.title)
-        if told != self._told:
-            await self._store.write(runs.alarmed, self._run_id, told)
-            self._told = told
-
 
 class Run:
     def __init__(
@@ -617,7 +571,7 @@ class Run:
         self._attempt = attempt
         self._solved = solved
         self._flats = ZeroVarianceStreak()
-        self._alarms = RunAlarms(parts.store, job_id, plan.parameters["steps"])
+        self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
 
     def stop(self, ends_as: str) -> None:

@@ -147,7 +147,7 @@ class Clipboard:
         return len(text.encode()) <= MOST_COPIED
 
     async def said_of(self, text: str) -> Copied:
-        """The notice for a text that was sent to the terminal."""
+        """The notice for copied text."""
         if self._advised is None:
             self._advised = await to_thread(self._advice)
         began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
@@ -450,7 +450,7 @@ class HudApp(App[None]):
             await self.switch_mode(name)
 
     async def action_alarms(self) -> None:
-        """Show what the detectors say of the run."""
+        """Show the alarms."""
         await self.switch_mode("alarms")
 
     def action_help(self) -> None:

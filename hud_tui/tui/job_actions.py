@@ -125,7 +125,7 @@ class Evaluated:
 
     label: str
     of: tuple[Checkpoint | None, ...]
-    """None: what the model started from."""
+    """None for what the model started from."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ class _Tasks:
 
     known: UsualTasks
     rows: list[Json] | None = None
-    """None: the usual ones, which the service has."""
+    """None for the default tasks, which the service has."""
     source: str | None = None
-    """Where the rows are from."""
+    """File or taskset that the rows are from."""
 
     def count(self, split: str) -> int:
         held, train = self.known.heldout, self.known.train
@@ -165,8 +165,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self._usual: _Tasks | None = None
         self._typed: _Tasks | None = None
         self._source = UNNAMED
-        """What those tasks came from."""
-        """What was read of the source that is typed."""
+        """Source of the typed tasks."""
+        """The typed source, once it is read."""
         self._begun: list[EvaluationJob] = []
         last = asked_for(session.run.evaluations.values())
         self._samples = last.samples if last else USUAL_SAMPLES
@@ -189,7 +189,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     @work
     async def _read_usual(self) -> None:
-        """What is evaluated where no source is typed."""
+        """Read the default tasks, used if no source is typed."""
         field = self.query_one("#evaluate-source", Input)
         try:
             known = await self.session.evaluations.usual_tasks(self.model)
@@ -206,14 +206,14 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     @property
     def tasks(self) -> _Tasks | None:
-        """What would be evaluated; None where that is to be read, or typed."""
+        """The tasks to evaluate; None until they are typed or read."""
         typed = self.query_one("#evaluate-source", Input).value.strip()
         if not typed:
             return self._usual
         return self._typed if self._typed and self._typed.source == typed else None
 
     def _offer_splits(self) -> None:
-        """Those that have tasks, the one that was used last first."""
+        """Offer the splits that have tasks, the last used one first."""
         tasks, picker = self.tasks, self.query_one("#split", Picker)
         if tasks is not None:
             before = picker.value
@@ -227,7 +227,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self._offer_splits()
 
     def _say(self) -> None:
-        """What it comes to, or what is missing."""
+        """Show the size of the evaluation, or what is missing."""
         try:
             asked, tasks = self._parameters(), self.tasks
         except HudUsage as error:
@@ -259,7 +259,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         return next(one for one in self.offered if one.label == picked)
 
     def _parameters(self) -> EvaluationParameters:
-        """What was typed. Raises HudUsage for what is no such number."""
+        """The typed parameters. Raises HudUsage for an invalid number."""
         given: dict[str, Any] = {}
         for spec in (SAMPLES, MAX_TOKENS):
             try:
@@ -289,7 +289,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     @work(exclusive=True, group="begin")
     async def _start(self) -> None:
-        """Read a source that is not read yet; else begin, and close with what was begun."""
+        """Read the typed source; once it is read, start the evaluations and close with them."""
         try:
             asked = self._parameters()
             if self.tasks is None:
@@ -376,14 +376,14 @@ def why_no_resume(job: Job) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """The run that is asked about, as its row in a list or its own status has it."""
+    """The run a dialog is about, from its row in a list or from its status."""
 
     id: str
     title: str
     status: str
     model_id: str | None
     step: int | None = None
-    """None for a job that takes no steps."""
+    """None for a job without steps."""
     steps: int | None = None
     evaluates: bool = False
     """Whether it is an evaluation, whose steps are rollouts."""

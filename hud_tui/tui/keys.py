@@ -1,4 +1,4 @@
-"""Bindings: the table of keys as Textual has it; help, palette and what is typed ahead.
+"""Bindings made from the table of keys; key hints that can be clicked; type-ahead.
 
 What a keymap changes, Textual does by id.
 """
@@ -52,7 +52,7 @@ def use_keymap(app: App[None], keymap: Keymap) -> None:
     app.set_keymap(keymap)
 
 
-# What is said of keys, as something to click: a click does what the key does, and no more.
+# Key hints as text that can be clicked: a click does what the key does.
 
 
 _PARTS = re.compile(r"( {2,}|\n)")
@@ -61,17 +61,17 @@ _BY_ID = {action.id: action for action in ACTIONS}
 
 
 def click(action: Action) -> Style:
-    """The style of a text that does the action when it is clicked."""
+    """Style of text that runs the action when clicked."""
     return does(f"{'app' if action.view == 'app' else 'screen'}.{action.name}")
 
 
 def does(action: str) -> Style:
-    """The same, by the full name of the action, e.g. ``app.view('live')``."""
+    """The same for an action's full name, e.g. ``app.view('live')``."""
     return Style.from_meta({"@click": action})
 
 
 def clicked(text: Content | str, id_: str) -> Content:
-    """A text that does the action of this id when it is clicked."""
+    """Text that runs the action with this id when clicked."""
     content = Content(text) if isinstance(text, str) else text
     return content.stylize(click(_BY_ID[id_]))
 
@@ -141,7 +141,7 @@ def _can(one: Doable) -> bool:
 
 
 class ClickableText(Static):
-    """Looks like plain text: link colours would drown the content."""
+    """Clickable text without link colours."""
 
     def __init__(self, content: VisualType = "", id: str | None = None) -> None:
         super().__init__(content, id=id, markup=False)
@@ -158,7 +158,7 @@ class FootLine(ClickableText):
         super().__init__(foot(text), id=id)
 
     def say(self, text: str) -> None:
-        """Show another text of ours."""
+        """Show another text."""
         self.update(foot(text))
 
 
@@ -277,7 +277,7 @@ def _width(keys: list[Content]) -> int:
 OPENS = "opens"
 """The group of workers that read something, then open it: what is typed meanwhile is for that."""
 AT_ONCE, AGAIN_S = 10, 0.001
-"""Looks at whether all is done, one after the other; then seconds between two of them."""
+"""Immediate checks whether all is handled; then seconds between two checks."""
 PATIENCE_S = 1.0
 """Seconds after which a key is handed on although a widget is busy; a screen is always awaited."""
 TURNS = 10
@@ -305,12 +305,12 @@ class TypeAhead:
         self._app, self._hand_on = app, hand_on
         self._waiting: deque[Event] = deque()
         self._since = 0.0
-        """When the first of them began to wait."""
+        """Time since which the first event waits."""
         self._looks_again = False
         self._looks = 0
-        """At whether it is the next one's turn."""
+        """Checks made for the first event."""
         self._screen: Screen[object] | None = None
-        """The one that had the last of them."""
+        """Screen that received the last event."""
 
     async def take(self, event: Event) -> None:
         """An event that has just come: hand it on when its turn is."""

@@ -1,6 +1,6 @@
 """Layout: how the app was left, so that the next one opens like it; kept in a JSON file.
 
-One file an account of a service. What it does not name is as it comes.
+One file per account of a service. Fields that it lacks have their defaults.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ async def test_the_alarms_of_a_run_s_own_steps_are_in_its_row(
     assert spoilt_run["alarms"] >= 1
     assert (spoilt_run["alarm"], spoilt_run["alarm_title"]) == ("critical", "errored rollouts")
     assert (healthy["alarms"], healthy["alarm"]) == (0, None)
-    told = managed_run.RunAlarms(service.parts.store, job_id, 25)
+    told = runs.RunAlarms(service.parts.store, job_id, 25)
     await told.follow()
     assert (await http.get(f"/v1/runs/{job_id}")).json()["alarms"] == spoilt_run["alarms"], (
         "a run that is resumed reads its steps again, and says the same"

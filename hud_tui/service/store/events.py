@@ -17,10 +17,10 @@ from hud_tui.events import (
 from hud_tui.service.store.db import Db, Store
 
 KEPT = 50_000
-"""Events kept a model; a reader that is further behind is told to read the tree."""
+"""Events kept per model; a reader further behind has to read the tree."""
 PRUNE_EVERY = 1_000
 FAR = 20_000
-"""Events from which on a reader that is so many behind is spared some: half a minute of a run."""
+"""Lag in events from which some are skipped for a reader: half a minute of a run."""
 
 Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged | EvaluationChanged
 
@@ -71,13 +71,13 @@ def _newest_step(db: Db, model_id: str) -> int:
 
 
 def newest(db: Db) -> int:
-    """The newest id ever given, to whatever model; 0 before the first."""
+    """The newest id given to any model; 0 before the first."""
     row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
     return int(row["seq"]) if row else 0
 
 
 def can_resume(db: Db, model_id: str, last: int) -> bool:
-    """Whether all that came after this id is still kept, and the id was ever given."""
+    """Whether this id is known and every later event is still kept."""
     row = db.execute("SELECT pruned_to FROM model WHERE id = ?", (model_id,)).fetchone()
     return row is not None and int(row["pruned_to"]) <= last <= newest(db)
 
@@ -97,7 +97,7 @@ FRAMES_KEPT = 64
 """Answers kept; readers that keep up ask for the same ones at the same time."""
 
 RESET = b"event: reset\ndata: {}\n\n"
-"""Some of what the reader lacks is not in the log: read the tree, and go on from here."""
+"""Tells a reader that events are missing from the log: read the tree, then continue."""
 
 Answer = tuple[int, bytes]
 
@@ -106,7 +106,7 @@ class Frames:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], Answer] = OrderedDict()
         self._none: dict[str, tuple[int, asyncio.Event]] = {}
-        """After which id there was nothing, and the signal that says there is."""
+        """The last id without newer events, and the signal set when there are some."""
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def after(self, store: Store, model_id: str, last: int, signal: asyncio.Event) -> Answer:
@@ -167,7 +167,7 @@ class Hub:
     def __init__(self) -> None:
         self._signals: dict[str, asyncio.Event] = {}
         self._grown: set[str] = set()
-        """Ids of models whose readers are to be woken."""
+        """Ids of models whose readers will be woken."""
         self.closed = False
 
     def signal(self, model_id: str) -> asyncio.Event:
@@ -178,7 +178,7 @@ class Hub:
         return signal
 
     def grew(self, model_ids: set[str]) -> None:
-        """The events of these models grew: their readers are woken soon."""
+        """Wake the readers of these models soon: they have new events."""
         if not self._grown:
             asyncio.get_running_loop().call_later(PAUSE_S, self._wake)
         self._grown |= model_ids

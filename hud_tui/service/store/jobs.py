@@ -23,17 +23,17 @@ INTERRUPTED = JobError(
 
 @dataclass(frozen=True)
 class End:
-    """A run's last status."""
+    """Final status of a run."""
 
     status: str
     error: JobError | None = None
-    """Why it ended badly."""
+    """Error that ended it."""
     reason: str | None = None
     """Why it ended well before its last step."""
 
 
 class Stopped(Exception):
-    """The run was asked to end."""
+    """The run was asked to stop."""
 
 
 class Solved(Exception):
@@ -45,12 +45,12 @@ class ZeroVariance(Exception):
 
 
 def stopped(ends_as: str) -> End:
-    """The end of a run that was asked to stop, with the status that it was to have."""
+    """The end of a run that was asked to stop, with the requested status."""
     return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
 
 
 def failed(error: Exception) -> End:
-    """The end of a run that could not go on."""
+    """The end of a run that failed."""
     full = refusal(error)
     if full is not None:
         return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))
@@ -93,7 +93,7 @@ _LISTED = f"""SELECT {_COLUMNS},
     CASE WHEN {_STATUS} = 'error' AND job.kind != 'training' THEN
         (SELECT error FROM trace WHERE job_id = job.id AND error IS NOT NULL ORDER BY rowid LIMIT 1)
         END AS first_error {_FROM}"""
-"""With what its rollouts say of it, read from an index."""
+"""Jobs with counts of their rollouts, read from an index."""
 
 
 def unfinished(db: Db) -> list[sqlite3.Row]:
@@ -279,13 +279,13 @@ def requeue(db: Db, job_id: str) -> JobStatus:
 
 
 def start(db: Db, job_id: str) -> JobStatus:
-    """Queued becomes running."""
+    """Mark a queued run as running."""
     db.execute("UPDATE job SET status = 'running' WHERE id = ?", (job_id,))
     return _changed(db, job_id)
 
 
 def finish(db: Db, job_id: str, end: End) -> JobStatus:
-    """The run ended so."""
+    """Store how the run ended."""
     error = end.error.model_dump_json() if end.error else None
     db.execute(
         "UPDATE job SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL"
@@ -319,13 +319,13 @@ def advance(
 
 
 def note(db: Db, job_id: str, why: str) -> JobStatus:
-    """The next step is sampled again, nothing of it having been counted."""
+    """Store a note: the next step is sampled again; nothing was counted."""
     db.execute("UPDATE job SET note = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 
 
 def solved(db: Db, job_id: str, why: str) -> JobStatus:
-    """The run takes no further step; what is left is its evaluation."""
+    """Record that the run takes no further step; only its evaluation is left."""
     db.execute("UPDATE job SET solved = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 
@@ -372,7 +372,7 @@ def status(row: sqlite3.Row) -> JobStatus:
 
 
 LEASE_S = 30.0
-"""A driver that was not heard of for so long has gone."""
+"""Seconds without a report after which a driver counts as gone."""
 GONE = JobError(
     code="interrupted",
     message="its driver does not answer: resume the run where it was begun",
@@ -496,7 +496,7 @@ def end_abandoned(db: Db) -> int:
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
-    """The run is held up, or no longer."""
+    """Store what the run waits for; None once it goes on."""
     db.execute("UPDATE job SET waits = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 

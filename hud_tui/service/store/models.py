@@ -22,7 +22,7 @@ class ModelRow:
     is_base: bool
     base: str
     state_path: str | None
-    """What it starts from before its first step; None for the base's own weights."""
+    """State it starts from before its first step; None for the base's weights."""
     forked_from: str | None
     created_at: float
     checkpoint_count: int
@@ -34,7 +34,7 @@ _SELECT = """SELECT model.*, (SELECT coalesce(max(step), 0) FROM checkpoint
 
 
 def offer_bases(db: Db, names: Iterable[str]) -> None:
-    """List the engine's bases; one that is listed already stays as it is."""
+    """List the engine's bases; known ones are not changed."""
     insert = """INSERT OR IGNORE INTO model (id, slug, name, name_key, is_base, base, created_at)
         VALUES (?, ?, ?, ?, 1, ?, ?)"""
     for name in names:
@@ -232,7 +232,7 @@ def _create(db: Db, id_: str, name: str, description: str | None) -> None:
 
 
 def holding(db: Db, slugs: list[str]) -> str | None:
-    """The name of a taskset that is made of exactly these slugs, if there is one."""
+    """Name of the taskset with exactly these slugs, if there is one."""
     query = """SELECT taskset.name FROM taskset JOIN task ON taskset_id = taskset.id
         GROUP BY taskset.id HAVING count(*) = :count
         AND sum(task.slug IN (SELECT value FROM json_each(:slugs))) = :count LIMIT 1"""

@@ -9,7 +9,7 @@ from hud_tui.service.store.db import Db, insert
 KEPT = 1_000
 """Keys kept per scope; the oldest goes first."""
 GIVEN_UP = "given up"
-"""The call of a key whose sender settled it before the call arrived."""
+"""Call name of a key that was settled before its call arrived."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Kept:
     body: bytes
     status: int = 200
     dropped: bool = False
-    """Whether what it accumulated was dropped before a step was taken."""
+    """Whether its gradients were dropped before a step was taken."""
 
     def refuse_other(self, asked: Asked) -> None:
         """Raises Refused where the key cannot answer this: 409 it was given up, or what it
@@ -46,12 +46,12 @@ class Kept:
 
 
 def digest(body: bytes) -> str:
-    """Names a body."""
+    """Digest of a request's body."""
     return blake2b(body, digest_size=16).hexdigest()
 
 
 def keep(db: Db, scope: str, kept: Kept) -> None:
-    """Remember what was answered; in the transaction of what was done.
+    """Store a reply, in the transaction of its write.
 
     Args:
         db: The store's.
@@ -76,12 +76,12 @@ def keep(db: Db, scope: str, kept: Kept) -> None:
 
 
 def find(db: Db, scope: str, key: str) -> Kept | None:
-    """What was answered to a key; None if it was never used."""
+    """The stored reply to a key; None if the key is unused."""
     query = "SELECT key, call, digest, body, status FROM reply WHERE scope = ? AND key = ?"
     row = db.execute(query, (scope, key)).fetchone()
     return None if row is None else Kept(Asked(*row[:3]), row["body"], row["status"])
 
 
 def give_up(db: Db, scope: str, key: str) -> None:
-    """A call with this key will never be done from now on."""
+    """Refuse any later call with this key."""
     keep(db, scope, Kept(Asked(key, GIVEN_UP, ""), b"null"))

@@ -6,17 +6,22 @@ row's `revision` up when its job, its rollouts' states or its evaluations change
 """
 
 import json
+import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from hud_tui.rl.alarms.monitor import DetectorSet
+from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.groups import has_signal
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, not_found, now
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, Store, insert
 from hud_tui.wire import Checkpoint, Group
+
+log = logging.getLogger(__name__)
 
 ENDS = 5
 """Steps whose mean is the reward at a run's beginning, and at its end."""
@@ -29,13 +34,13 @@ CROSS_ENTROPY = "cross_entropy"
 
 @dataclass(frozen=True)
 class Step:
-    """What a step adds to its run."""
+    """One step, as it is added to its run."""
 
     checkpoint_id: str
     model_id: str
     parent_id: str | None
     job_id: str | None
-    """The managed run's that took it."""
+    """Job of the managed run that took it."""
     trace_ids: Sequence[str]
     at: float
     reward: float
@@ -64,7 +69,7 @@ def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
 
 
 def stepped(db: Db, step: Step) -> None:
-    """A step was put into the tree."""
+    """Add a step of the tree to its run."""
     run_id = step.job_id or _loop(db, step)
     row = db.execute("SELECT steps, rewards FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None or not row["steps"]:
@@ -104,17 +109,17 @@ def wasted(db: Db, run_id: str, rollouts: int) -> None:
 
 @dataclass(frozen=True)
 class Alarms:
-    """Those that hold over a run's steps."""
+    """Active alarms of a run."""
 
     count: int
     worst: str | None
     """info, warn or critical."""
     title: str | None
-    """Of the worst."""
+    """Title of the most severe one."""
 
 
 def alarmed(db: Db, run_id: str, alarms: Alarms) -> None:
-    """What the detectors say of a run now."""
+    """Store the active alarms of a run."""
     db.execute(
         f"UPDATE run SET alarms = ?, alarm = ?, alarm_title = ?, revision = {NEXT} WHERE id = ?",
         (alarms.count, alarms.worst, alarms.title, run_id),
@@ -125,6 +130,49 @@ def bodies(db: Db, run_id: str, after: int, limit: int) -> list[str]:
     """A run's checkpoints as the wire's JSON, in order, without the first so many."""
     query = "SELECT body FROM checkpoint WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"
     return [row["body"] for row in db.execute(query, (run_id, limit, after))]
+
+
+CAUGHT_UP = 100
+"""Steps that the detectors read together; of a resumed run so many more after every step."""
+
+
+class RunAlarms:
+    """The detectors over one run's own steps, for the table of all runs.
+
+    Reads each step once, by the usual thresholds, and writes down what holds when it changes.
+    """
+
+    def __init__(self, store: Store, run_id: str, steps: int) -> None:
+        """
+        Args:
+            store: Has the run's steps.
+            run_id: Whose.
+            steps: How many it is to take.
+        """
+        self._store, self._run_id = store, run_id
+        self._detectors = DetectorSet(steps=steps)
+        self._told: Alarms | None = None
+
+    async def follow(self) -> None:
+        """Read the steps that are new. What goes wrong here is logged, and is no run's end."""
+        try:
+            await self._follow()
+        except (ValueError, ArithmeticError, LookupError, TypeError, sqlite3.Error):
+            log.exception("the alarms of run %s could not be told", self._run_id)
+
+    async def _follow(self) -> None:
+        read = len(self._detectors)
+        for body in await self._store.read(bodies, self._run_id, read, CAUGHT_UP):
+            node = Checkpoint.model_validate_json(body)
+            self._detectors.read(row_of(len(self._detectors), node))
+        active = self._detectors.report().active
+        worst = max(active, key=lambda alarm: alarm.level.rank, default=None)
+        told = Alarms(0, None, None)
+        if worst is not None:
+            told = Alarms(len(active), str(worst.level), worst.title)
+        if told != self._told:
+            await self._store.write(alarmed, self._run_id, told)
+            self._told = told
 
 
 NEXT = "(SELECT coalesce(max(revision), 0) + 1 FROM run)"
@@ -171,7 +219,7 @@ def _loop(db: Db, step: Step) -> str:
 
 
 def backfill(db: Db) -> None:
-    """Count the steps that a version without this table took."""
+    """Add steps taken by versions without this table."""
     if db.execute("SELECT 1 FROM run LIMIT 1").fetchone() is not None:
         return
     query = """SELECT id, model_id, name FROM job WHERE kind = 'training' ORDER BY created_at"""

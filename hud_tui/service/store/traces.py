@@ -25,7 +25,7 @@ _WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, t
     FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
 
 SIBLINGS = 256
-"""Most turns looked at for one that said the same."""
+"""Most turns compared to find an identical one."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def same(db: Db, sample: Sample) -> list[sqlite3.Row]:
 
 
 def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
-    """A trace's turn of these tokens, whatever its logprobs."""
+    """The turn of a trace with these tokens, with any logprobs."""
     query = f"{_WITH_TRACE} WHERE trace_id = ? AND prompt_digest = ?"
     row: sqlite3.Row | None = db.execute(
         query, (trace_id, digest(sample.prompt_token_ids or ()))
@@ -114,7 +114,7 @@ COMPLETION_SHOWN = 200
 
 
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
-    """Keep a turn that the gateway sampled for somebody's rollout."""
+    """Store a turn that the gateway sampled for a client's rollout."""
     _begin(db, trace_id, turn.started_at)
     add_turns(db, trace_id, [turn])
     db.execute(
@@ -124,7 +124,7 @@ def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
 
 
 def answered(db: Db, trace_id: str, completion: str | None, num_tokens: int | None) -> None:
-    """Keep what a client says its rollout answered, where the service did not sample it itself."""
+    """Store the answer a client reports, unless the service sampled it."""
     db.execute(
         "UPDATE trace SET completion = ?, num_tokens = ? WHERE id = ?"
         " AND NOT EXISTS (SELECT 1 FROM turn WHERE trace_id = trace.id)",
@@ -133,7 +133,7 @@ def answered(db: Db, trace_id: str, completion: str | None, num_tokens: int | No
 
 
 def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
-    """A client's rollout begins. Entering it again changes nothing that is known."""
+    """Begin a client's rollout; repeating it changes nothing."""
     _begin(db, trace_id, now())
     db.execute(
         "UPDATE trace SET job_id = coalesce(?, job_id), task_slug = coalesce(?, task_slug),"
@@ -150,7 +150,7 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
 
 
 def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
-    """A client's rollout ends; True the first time it says so."""
+    """End a client's rollout; True the first time."""
     query = "SELECT ended_at FROM trace WHERE id = ?"
     row = db.execute(query, (trace_id,)).fetchone()
     _begin(db, trace_id, now())
@@ -191,7 +191,7 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
 
 
 def place(db: Db, trace: sqlite3.Row) -> int | None:
-    """Which of its group's rollouts it is, from 0; None if it is in no group."""
+    """Its index in its group, from 0; None without a group."""
     if trace["group_id"] is None or trace["job_id"] is None:
         return None
     query = """SELECT count(*) FROM trace WHERE job_id = ? AND group_id = ? AND rowid <
@@ -250,7 +250,7 @@ def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
 
 
 def end_queued(db: Db) -> None:
-    """The rollouts that the service was to make, and no longer will."""
+    """End the queued rollouts of the service, e.g. after a restart."""
     said = "the service was stopped before the rollout was made"
     query = "UPDATE trace SET status = 'error', error = ?, ended_at = ? WHERE status = 'queued'"
     db.execute(query, (said, now()))

@@ -34,7 +34,7 @@ from hud_tui.tui.screens.over import Leavable
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
-# The command log's rows, and all that is known of one entry.
+# Rows of the command log, and the details of one entry.
 
 
 COLUMNS = (
@@ -48,7 +48,7 @@ COLUMNS = (
 MARKS = {"done": ("✔", "$accent"), "refused": ("✘", "bold $error")}
 UNKNOWN = ("?", "bold $warning")
 REPEATED = frozenset({"rollout", "enter trace", "exit trace", "forward-backward"})
-"""Verbs that come in series; a series is one row."""
+"""Verbs that come in series, which are shown as one row."""
 SAID = {
     "done": "done",
     "refused": "refused",
@@ -169,7 +169,7 @@ class LogScreen(Leavable[None]):
 
     @property
     def entry(self) -> AuditEntry | None:
-        """The one under the cursor."""
+        """The entry under the cursor."""
         key = self.list.key
         place = len(self._shown) - 1 - int(key) if key is not None else -1
         return self._shown[place][0] if 0 <= place < len(self._shown) else None
@@ -213,7 +213,7 @@ class LogScreen(Leavable[None]):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        """All of it, as JSON to fold and to copy from."""
+        """Show the whole entry as JSON."""
         one = self.entry
         if one is not None:
             self.app.push_screen(

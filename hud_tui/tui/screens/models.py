@@ -147,7 +147,7 @@ class Facts:
     head: str
     steps: int
     own: Own
-    """What the head's own weights scored."""
+    """Rewards of the head's own weights."""
 
     @classmethod
     def of(cls, tree: Tree) -> Facts:
@@ -353,7 +353,7 @@ class ModelsScreen(HudScreen):
         self._go_to_wanted()
 
     def _begin(self) -> None:
-        """Put the cursor on the most likely choice."""
+        """Put the cursor on the followed model, else on the best first choice."""
         wanted = self.run.model or first_choice(self.models or ())
         if wanted is not None:
             self.rows.select(wanted.id)

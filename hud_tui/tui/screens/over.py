@@ -1,4 +1,4 @@
-"""What lies over a view: dialogs, which are left once, with an answer, and notices.
+"""Dialogs over a view, each dismissed once with a result, and notices.
 
 A click beside the box of an `Over` leaves it, as Esc does.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Leavable(Screen[T]):
-    """A screen that is dismissed once, however often it is asked to be.
+    """A screen that is dismissed only once, however often `dismiss` is called.
 
     Textual's own `dismiss` takes off whatever screen is on top, and fails the second time.
     """
@@ -69,7 +69,7 @@ class Over(ModalScreen[T], Leavable[T]):
             await self.run_action(self.LEAVE)
 
 
-# What is said at the bottom of any view for a few seconds.
+# Notices: shown at the bottom of any view for a few seconds.
 
 
 ALARM = "⚑"

@@ -216,9 +216,9 @@ class Palette(Over[Place | None]):
         self._actions = list(action_sections(below))
         self._atlas = atlas
         self._more: dict[tuple[str, str], Section] = {}
-        """By kind, and what they are within."""
+        """Sections by kind and `within`."""
         self._places: dict[str, Place] = {}
-        """What is listed, by the rows' keys."""
+        """The listed places, by their rows' keys."""
         self._listed_for: str | None = None
         """The text of the search that is listed whole."""
         self.field = Input(placeholder=HINT, id="palette-search", compact=True)
@@ -247,7 +247,7 @@ class Palette(Over[Place | None]):
 
     @work(group="gather")
     async def _gather(self, atlas: Atlas) -> None:
-        """Take in what there is, and list what of it matches."""
+        """Add the sections as they come, and search again."""
         async for section in atlas.sections():
             self._more[section.kind, section.within] = section
             if self.text and len(self._places) < MOST:
@@ -255,7 +255,7 @@ class Palette(Over[Place | None]):
 
     @work(exclusive=True, group="within")
     async def _look_within(self, atlas: Atlas, text: str) -> None:
-        """Take in the checkpoints of a model that is named before one of them."""
+        """Add the checkpoints of another model that the text names."""
         section = await atlas.within(text.casefold().split())
         if section is not None and section not in self._more.values():
             self._more[section.kind, section.within] = section
@@ -286,7 +286,7 @@ class Palette(Over[Place | None]):
         self._listed_for = text
 
     def _matches(self, text: str) -> Iterator[tuple[Section, int] | None]:
-        """Of an empty text, what can be done now."""
+        """The search's results; for an empty text, the views and actions."""
         if text.strip():
             return search(self.sections, text)
         return ((section, at) for section in self._actions for at in range(section.size))
