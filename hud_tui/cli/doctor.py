@@ -20,6 +20,8 @@ from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.local_service import look_into
+from hud_tui.remote.checks import check_machines
+from hud_tui.remote.machines import machines_in
 from hud_tui.rl.progress import kept_for
 from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import alive, named
@@ -100,6 +102,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         "config": [check_config(os.environ)],
         "directories": check_directories(folders, paths.service_file, os.environ),
         "service": [on_service, *check_data(paths.data, ready is not None)],
+        "machines": (Finding(*one) for one in check_machines(machines_in(paths.state))),
     }
     findings = [replace(one, check=name) for name, found in checks.items() for one in found]
     findings.sort(key=lambda one: get_args(Level).index(one.level))

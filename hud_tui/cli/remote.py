@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from datetime import datetime
-from pathlib import Path
 from time import time
 from typing import Any
 
@@ -19,7 +18,7 @@ from hud_tui.errors import HudError, HudProtected, HudUnreachable, HudUsage
 from hud_tui.remote.engines import ENGINES, find_engine
 from hud_tui.remote.facts import look
 from hud_tui.remote.keeper import LOOK_S
-from hud_tui.remote.machines import LOG, Machine, Machines
+from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.pods import (
     Filter,
     Pods,
@@ -59,8 +58,7 @@ def remote(args: argparse.Namespace) -> int:
 
 def machines_of(args: argparse.Namespace) -> Machines:
     """The machines of the state directory."""
-    config = os.environ.get("HUD_TUI_SSH_CONFIG")
-    return Machines(paths_of(args).state, Path(config).expanduser() if config else None)
+    return machines_in(paths_of(args).state)
 
 
 async def add(args: argparse.Namespace) -> int:

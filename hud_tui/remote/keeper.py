@@ -18,11 +18,14 @@ from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote.engines import find_engine
-from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.machines import Machine, Machines, machines_in
+from hud_tui.remote.pods import Pods
+from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import BACKOFF_S, Tunnel
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import alive, read_ready, serving_pid, used_machine
+from hud_tui.service_file import alive, read_ready, read_rentals, serving_pid, used_machine
+from hud_tui.settings import every_variable
 
 LOOK_S = 5.0
 """Between two looks at the line and the machine."""
@@ -143,10 +146,22 @@ class Keeper:
             else:
                 self.line.become("up")
             self._write()
+            await self._end_if_spent(machine)
             if not self.line.pulse["running"]:
                 await setup.start()
             if self.line.pulse["port"] not in (port, None):
                 return HudUsage("the server there has another port now")
+
+    async def _end_if_spent(self, machine: Machine) -> None:
+        """End a pod at Prime's whose hours are spent; its own watcher can only shut it down."""
+        rentals = read_rentals(self._machines.state)
+        for rental in rentals:
+            ours = rental.runs and rental.id and rental.id == machine.pod
+            if ours and time() >= rental.deadline:
+                with suppress(HudError):
+                    async with Prime(read_prime(every_variable())) as prime:
+                        pods = Pods(prime, self._machines.state)
+                        await pods.terminate(rental, "its hours are spent", rental.name)
 
     def _write(self) -> None:
         self.line.at = time()
@@ -181,10 +196,8 @@ def wanted(machines: Machines, data: Path, name: str) -> bool:
 
 def main() -> None:
     state, data, name = sys.argv[1:]
-    config = os.environ.get("HUD_TUI_SSH_CONFIG")
-    machines = Machines(Path(state), Path(config).expanduser() if config else None)
     with suppress(HudUsage):  # another one keeps it
-        asyncio.run(Keeper(machines, Path(data), name).run())
+        asyncio.run(Keeper(machines_in(Path(state)), Path(data), name).run())
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ that keeps its tunnel found last.
 
 import fcntl
 import json
+import os
 import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from os import close
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +206,7 @@ class Machines:
                 raise HudUsage(f"another hud-tui is at work on {name}", "wait for it") from None
             yield
         finally:
-            close(held)
+            os.close(held)
 
 
 def _read(found: dict[str, Any]) -> Machine:
@@ -216,3 +216,9 @@ def _read(found: dict[str, Any]) -> Machine:
     address, facts = Address(**found.pop("address")), facts_of(found.pop("facts"))
     found |= {name: tuple(found[name]) for name in ("secrets", "done")}
     return Machine(**found, address=address, facts=facts)
+
+
+def machines_in(state: Path) -> Machines:
+    """The machines of a state directory, by the ssh_config that HUD_TUI_SSH_CONFIG names."""
+    config = os.environ.get("HUD_TUI_SSH_CONFIG")
+    return Machines(state, Path(config).expanduser() if config else None)

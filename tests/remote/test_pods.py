@@ -15,7 +15,8 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
-from hud_tui.remote.machines import Machines
+from hud_tui.remote.keeper import Keeper
+from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, read_gpus
 from hud_tui.remote.prime import PodStatus, read_prime
 from hud_tui.remote.ssh import Address
@@ -427,3 +428,22 @@ def test_pods_by_name_id_and_beginning(tmp_path: Path) -> None:
     (tmp_path / "remotes/rentals.json").write_text("{")
     with pytest.raises(HudUsage, match="not a list of rentals"):
         read_rentals(tmp_path)
+
+
+async def test_the_tunnel_s_process_ends_a_pod_whose_hours_are_spent(
+    prime: PrimeServer, state: Path
+) -> None:
+    prime.pods["pod1"] = {"id": "pod1", **dict.fromkeys(_KEYS, None)}
+    spent = Rental("p", "pod1", hours=1, at=clock.time() - 3601, protected=True)
+    write_rental(state, spent)
+    write_rental(state, replace(spent, name="other", id="pod2"))
+    keeper = Keeper(Machines(state), state, "p")
+    machine = Machine("p", Address("far"), "hud-tui", pod="pod1")
+    await keeper._end_if_spent(replace(machine, pod=""))
+    assert prime.pods
+    await keeper._end_if_spent(machine)
+    assert prime.pods == {}
+    assert [(one.runs, one.why) for one in read_rentals(state)] == [
+        (False, "its hours are spent"),
+        (True, ""),
+    ]

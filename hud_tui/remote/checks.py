@@ -1,0 +1,151 @@
+"""What ``doctor`` says of machines: ssh, its keys and agent, tunnels, and what is rented."""
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from os.path import expanduser
+from pathlib import Path
+from time import time
+from typing import Literal
+
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.machines import Machine, Machines
+from hud_tui.rl.text import age, counted, one_line
+from hud_tui.service_file import KEY, alive, read_rentals
+from hud_tui.storage import read_private
+
+Level = Literal["failure", "warning", "ok"]
+Found = tuple[Level, str, str]
+"""Level (``ok``, ``warning``, ``failure``), what was found, and what to do about it."""
+LOOK_S = 15.0
+AGENT_S = 5.0
+
+
+def check_machines(machines: Machines) -> Iterator[Found]:
+    """Everything that is to be said; machines are asked whether they answer."""
+    try:
+        known, rentals = machines.all(), read_rentals(machines.state)
+    except HudUsage as error:
+        yield "failure", error.message, error.hint
+        return
+    if not known and not any(one.runs for one in rentals):
+        yield "ok", "no machines but this one: hud-tui remote add HOST", ""
+        return
+    if shutil.which("ssh") is None:
+        yield "failure", "ssh is not installed here", "install OpenSSH's client"
+        return
+    yield check_agent()
+    for machine in known:
+        yield from check_keys(machines, machine)
+    for machine, failed in zip(known, asyncio.run(_asked(machines, known)), strict=True):
+        yield _answered(machine, failed)
+    for machine in known:
+        yield from check_line(machines, machine)
+    yield from check_costs(machines.state, time())
+
+
+async def _asked(machines: Machines, known: Sequence[Machine]) -> list[HudError | None]:
+    """Of each machine, why it does not answer; None where it does."""
+
+    async def ask(machine: Machine) -> HudError | None:
+        ssh = machines.ssh(machine)
+        try:
+            await ssh.check("true", LOOK_S)
+            await ssh.aclose()
+        except HudError as error:
+            return error
+        return None
+
+    return list(await asyncio.gather(*map(ask, known)))
+
+
+def _answered(machine: Machine, error: HudError | None) -> Found:
+    if error is not None:
+        return "warning", f"{machine.name}: {error.message}", error.hint
+    if machine.ready:
+        what = f"{machine.engine} {machine.model}".strip()
+        return "ok", f"{machine.label} answers, and is set up: {what}", ""
+    fix = f"hud-tui remote add {machine.address} --name {machine.name}"
+    return "warning", f"{machine.label} answers; its set-up is not complete", fix
+
+
+def check_agent() -> Found:
+    """Whether ssh has an agent with keys; without one keys come from files."""
+    try:
+        code = subprocess.run(
+            ["ssh-add", "-l"], stdin=subprocess.DEVNULL, capture_output=True, timeout=AGENT_S
+        ).returncode
+    except (OSError, subprocess.SubprocessError):
+        code = 2
+    said = {0: "the ssh agent holds keys", 1: "the ssh agent holds no key: ssh-add adds one"}
+    return "ok", said.get(code, "no ssh agent: keys come from files"), ""
+
+
+def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
+    """Whether key files are there, and nobody else can read them."""
+    if machine.address.key is not None:
+        file = Path(expanduser(machine.address.key))
+        shown = one_line(file, 300)
+        try:
+            mode = stat.S_IMODE(file.stat().st_mode)
+        except OSError as error:
+            said = f"{machine.name}: the ssh key {shown}: {error.strerror}"
+            yield "failure", said, "copy it there, or add the machine again with -i"
+        else:
+            if mode & 0o077:
+                said = f"{machine.name}: the ssh key {shown} is open to others: ssh refuses it"
+                yield "failure", said, f"chmod 600 {shown}"
+    key = machines.place(machine.name) / KEY
+    try:
+        read_private(key, 4096)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        said = f"{one_line(key, 300)}: {error.strerror}"
+        yield "failure", said, f"chmod 600 {one_line(key, 300)}"
+
+
+def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
+    """How the tunnel of the machine that is used is."""
+    if machines.used() != machine.name:
+        return
+    line = machines.line(machine.name)
+    pid, at = line.get("pid"), line.get("at") or 0.0
+    if not isinstance(pid, int) or pid < 1 or not alive(pid):
+        said = f"{machine.name} is used, and nothing keeps its tunnel"
+        yield "warning", said, "hud-tui --local starts it again"
+    elif line.get("state") == "up":
+        took = line.get("latency_s") or 0.0
+        breaks = counted(int(line.get("breaks") or 0), "break")
+        yield "ok", f"{machine.name} is used; its tunnel is up: {took * 1000:.0f} ms, {breaks}", ""
+    else:
+        said = one_line(line.get("why") or "connecting", 300)
+        fix = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
+        yield "warning", f"{machine.name} is used; its tunnel: {said} ({age(at, time())})", fix
+
+
+def check_costs(state: Path, now: float) -> Iterator[Found]:
+    """What is rented, and what is overdue."""
+    for rental in read_rentals(state):
+        if not rental.runs:
+            continue
+        end = f"hud-tui pods terminate {rental.name}"
+        cost = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
+        if not rental.id:
+            said = f"{rental.name} may have been rented: its answer was lost"
+            yield "warning", said, "hud-tui pods list looks for it"
+        elif now > rental.deadline:
+            late = age(rental.deadline, now)
+            yield "failure", f"{rental.name} runs {late} longer than its budget: {cost}", end
+        else:
+            yield "warning", f"{rental.name} ({rental.gpus}) is rented: {cost}", end
+    if any(one.runs for one in read_rentals(state)) and not _has_prime_key():
+        yield "warning", "no key for Prime Intellect here: pods cannot be ended", "prime login"
+
+
+def _has_prime_key() -> bool:
+    kept = Path(expanduser("~/.prime/config.json"))
+    return bool(os.environ.get("PRIME_API_KEY")) or kept.exists()
