@@ -454,6 +454,7 @@ LIVE = (
     ),
     Action("live", "zoom(-1)", "minus", "zoom out", "Show twice as many steps."),
     Action("live", "zoom(0)", "0", "all steps", "Show all of the run."),
+    Action("live", "details", "d", "run", "The run's parameters, and what it started from."),
     Action("live", "charts", "a", "all charts", "Show, hide and order charts; what each means."),
     Action("live", "axis", "x", "x axis", "X axis: steps, time or tokens."),
     Action("live", "log", "L", "log", "Logarithmic or linear y axis."),

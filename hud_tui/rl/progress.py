@@ -308,6 +308,60 @@ def defaults(model: Model) -> dict[str, Value]:
     }
 
 
+USUAL: Mapping[str, object] = {
+    "loss_fn_config": {},
+    **{"reward_scale": 1.0, "norm_adv_by_std": False},
+    **{"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0},
+    **{"temperature": 1.0, "seed": 0, "heldout_every": 5, "eval_samples": 1, "baseline": False},
+    "loss_fn": "importance_sampling",
+}
+"""What the embedded service takes where nobody says, beside the model's own defaults."""
+LABELS = {
+    **{number.key: number.label for number in (*NUMBERS, *UPDATE_NUMBERS)},
+    **{"loss_fn": "loss", "loss_fn_config": "loss config", "max_tokens": "max tokens"},
+    **{"reasoning_effort": "effort", "norm_adv_by_std": "divide by std"},
+    **{"heldout_every": "held-out every"},
+}
+"""Parameters that are called by other words than their wire names."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One parameter of a run."""
+
+    label: str
+    text: str
+    """Its value as text; ``–`` where there is none."""
+    usual: bool
+    """Whether it is what a run has where nobody says."""
+
+
+def settings(model: Model | None, given: Mapping[str, object]) -> list[Setting]:
+    """Every parameter of a run in the wire's order; those that the wire does not know, last.
+
+    Args:
+        model: It is trained; its own defaults count. None if unknown.
+        given: By wire name, as the service reports them or as they are sent.
+    """
+    own = {} if model is None or model.training_defaults is None else defaults(model)
+    if own and model is not None and model.training_defaults is not None:
+        own["max_tokens"] = model.training_defaults.max_tokens
+    usual = {**USUAL, **own}
+    extra = [key for key in given if key not in JobParameters.model_fields]
+    return [_setting(key, given, usual) for key in (*JobParameters.model_fields, *extra)]
+
+
+def _setting(key: str, given: Mapping[str, object], usual: Mapping[str, object]) -> Setting:
+    value = given.get(key)
+    value = usual.get(key) if value is None else value
+    is_usual = given.get(key) is None or value == usual.get(key)
+    known = isinstance(value, bool | int | float | str | dict)
+    text = write(value) if known else ""  # type: ignore[arg-type]
+    label = LABELS.get(key, one_line(key, 40).replace("_", " "))
+    said = "–" if value in (None, {}, DEFAULT) else one_line(text, 200)
+    return Setting(label, said, is_usual)
+
+
 def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
     """Parameters from the command line that have no field in the form."""
     known = JobParameters.model_fields.keys() - defaults(model).keys()

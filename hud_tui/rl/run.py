@@ -17,7 +17,7 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.alarms.alarm import Report
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, reread
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import best_known, with_results
@@ -31,6 +31,20 @@ SUCCEEDED = frozenset({"succeeded", "completed"})
 """State of a job that finished normally."""
 ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
 """States of jobs that take no further steps."""
+
+
+def starting_point(run: "Run") -> str:
+    """What the run's first step started from: a checkpoint, or what the model was forked from.
+
+    Of a run that has taken no step yet, the head.
+    """
+    tree, job = run.tree, run.job
+    own = (p for p in range(len(tree)) if job is not None and tree[p].job_id == job.id)
+    first = next(own, None)
+    before = tree.head if first is None else tree.parent(first)
+    if before is None or before == ROOT:
+        return origin(run.model) if run.model is not None and origin(run.model) else "base weights"
+    return label(tree[before])
 
 
 def has_ended(status: str | None) -> bool:

@@ -14,6 +14,7 @@ from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.evaluation import size
 from hud_tui.rl.progress import (
+    LABELS,
     Cost,
     Value,
     check_room,
@@ -21,6 +22,7 @@ from hud_tui.rl.progress import (
     like_seconds,
     max_tokens,
     parameters,
+    settings,
     where_stored,
     write,
 )
@@ -59,15 +61,28 @@ def what_is_sent(
     values: Mapping[str, Value],
     price: Cost | None,
     warnings: Sequence[Finding],
+    start: str = "",
 ) -> list[Text]:
-    """Everything that a submission sends and starts, for the dialog."""
+    """Everything that a submission sends and starts, for the dialog.
+
+    Args:
+        model: What is trained.
+        source: The taskset, as it was chosen.
+        tasks: Those that are sent.
+        values: The form's, by the wire's names.
+        price: What it costs; None where the service decides.
+        warnings: What the checks found.
+        start: The checkpoint that it starts from; empty where that is not known.
+    """
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     lines = [
         _line("model", one_line(model.model_name, 60)),
+        *([_line("starts from", one_line(start, 60))] if start else []),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
         *(_parameter(key, value) for key, value in values.items() if key not in EVALUATES),
         *_evaluations(values, len(tasks) - train),
+        *_others(model, values),
     ]
     if price is not None:
         lines.append(_line("rollouts", spaced(price.rollouts) + about(price)))
@@ -83,6 +98,14 @@ def what_is_sent(
 
 def _parameter(key: str, value: Value) -> Text:
     return _line(NAMES.get(key, key.replace("_", " ")), write(value))
+
+
+def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
+    """The parameters that the form has no field for, as the embedded service takes them."""
+    sent = settings(model, values) if model.training_defaults is not None else []
+    shown = {LABELS.get(key, key.replace("_", " ")) for key in values}
+    rest = [f"{one.label} {one.text}" for one in sent if one.label not in shown and one.text != "–"]
+    return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 
 
 def _evaluations(values: Mapping[str, Value], heldout: int) -> Iterator[Text]:

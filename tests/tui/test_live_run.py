@@ -9,8 +9,9 @@ from hud_tui.client.client import HudClient
 from hud_tui.settings import Start, local_settings
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ConfirmDialog
-from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.screens.live import LiveScreen, RunPanel
 from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.lines import TextPane
 from tests.conftest import Served, fork, submit, until
 from tests.tui.conftest import caller, toy_of, training
 
@@ -81,3 +82,23 @@ async def test_a_run_is_watched_from_its_first_rollout_to_its_end(
         assert live.shown.series.last("reward_mean") > live.shown.series.values("reward_mean")[0]
         assert len(live.query_one(GroupGrid).groups.rows) == len(live.shown.groups) > 0
         assert not live.query_one("#nothing").display
+
+
+async def test_d_says_what_the_run_was_started_with(served: Served) -> None:
+    model_id, _ = await training(served)
+    app = app_on(served, model_id)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen) and status_of(app) == "running")
+        given = live_of(app).run.job
+        assert given is not None
+        await pilot.press("d")
+        await until(lambda: isinstance(app.screen, RunPanel))
+        pane = app.screen.query_one(TextPane)
+        await until(lambda: "starts from" in pane.plain)
+        lines = [line.split() for line in pane.plain.splitlines()]
+        size = str((given.parameters or {})["group_size"])
+        assert any(line[:3] == ["group", "size", size] for line in lines)
+        assert ["starts", "from", "base", "weights"] in lines
+        assert ["Adam", "beta1", "0.9", "default"] in lines
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, LiveScreen))

@@ -1,8 +1,12 @@
 """What the app's dialog says before a run is submitted."""
 
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.progress import Setting, defaults, settings
+from hud_tui.rl.run import Run, starting_point
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.tui.run_draft import what_is_sent
-from hud_tui.wire import Disk, Model
+from hud_tui.tui.widgets.run_status import DRIVEN, run_facts
+from hud_tui.wire import Checkpoint, Disk, JobParameters, JobStatus, Model, TrainingDefaults
 
 DISK = Disk(checkpoint_bytes=2_000_000, used_bytes=0, max_bytes=10**10, free_bytes=15 * 10**6)
 EARLIER = Finding("disk", "warning", "room for at most 7 of 600 checkpoints")
@@ -23,3 +27,62 @@ def test_room_is_judged_by_the_steps_of_the_form() -> None:
 
 def _room(steps: int) -> str:
     return f"⚠ the disk has room for at most 7 of {steps} checkpoints: 15 MB free"
+
+
+OWN = TrainingDefaults(
+    steps=100, group_size=8, tasks_per_step=12, learning_rate=3e-4, max_tokens=24
+)
+TRAINED = Model(id="1", model_name="m", training_defaults=OWN, forked_from="tiny/mixed-0.2M")
+
+
+def test_every_parameter_is_there_and_defaults_are_told_apart() -> None:
+    given = {"group_size": 16, "steps": 100, "beta1": 0.8, "novel": [1], "loss_fn": "ppo"}
+    found = {one.label: one for one in settings(TRAINED, given)}
+    assert len(found) == len(JobParameters.model_fields) + 1
+    assert found["group size"] == Setting("group size", "16", False)
+    assert found["steps"] == Setting("steps", "100", True)
+    assert found["learning rate"] == Setting("learning rate", "0.0003", True)
+    assert found["Adam beta1"] == Setting("Adam beta1", "0.8", False)
+    assert found["Adam beta2"] == Setting("Adam beta2", "0.95", True)
+    assert found["divide by std"] == Setting("divide by std", "no", True)
+    assert found["max tokens"] == Setting("max tokens", "24", True)
+    assert found["effort"] == Setting("effort", "–", True)
+    assert not found["loss"].usual
+    assert not found["novel"].usual
+
+
+def test_the_dialog_says_what_the_run_starts_from_and_what_has_no_field() -> None:
+    values = defaults(TRAINED)
+    lines = what_is_sent(TRAINED, "arith", [], values, None, [], start="step-000041")
+    said = [line.plain for line in lines]
+    assert "starts from       step-000041" in said
+    [rest] = [line for line in said if line.startswith("defaults")]
+    assert "reward scale 1 · divide by std no · Adam beta1 0.9" in rest
+    assert "steps" not in rest
+
+
+def nodes(*of_jobs: str | None) -> Tree:
+    return Tree.of(
+        Checkpoint(
+            id=f"c{at}",
+            name=f"step-{at}",
+            job_id=job,
+            prev_model_checkpoint_id=f"c{at - 1}",
+            is_active=at == len(of_jobs),
+        )
+        for at, job in enumerate(of_jobs, 1)
+    )
+
+
+def test_a_run_started_where_its_first_step_has_its_parent() -> None:
+    job = JobStatus(id="j2", status="running", name="second", parameters={"seed": 7})
+    run = Run(model=TRAINED, tree=nodes("j1", "j1", "j2", "j2"), job=job)
+    assert starting_point(run) == "step-2"
+    assert starting_point(Run(model=TRAINED, tree=nodes("j1"), job=job)) == "step-1"
+    assert starting_point(Run(model=TRAINED, job=job)) == "forked from tiny/mixed-0.2M"
+    lines = [line.plain for line in run_facts(run)]
+    assert any(line.split() == ["starts", "from", "step-2"] for line in lines)
+    assert any(line.split() == ["seed", "7"] for line in lines)
+    assert any(line.split() == ["temperature", "1", "default"] for line in lines)
+    loop = Run(model=TRAINED, tree=nodes(None))
+    assert run_facts(loop)[-1].plain == DRIVEN

@@ -31,6 +31,7 @@ from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import submit
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
+from hud_tui.rl.checkpoint_tree import label, origin
 from hud_tui.rl.progress import Value, beyond, defaults, parameters
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, check_parameters
@@ -670,10 +671,9 @@ class LaunchScreen(HudScreen):
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             size, tasks = draft.cost(self.run, values), draft.chosen
-            dialog = SubmitDialog(
-                values,
-                partial(what_is_sent, model, draft.source, tasks, price=size, warnings=warnings),
-            )
+            start = label(self.run.head) if self.run.head else origin(model) or "base weights"
+            told = partial(what_is_sent, model, draft.source, tasks, start=start)
+            dialog = SubmitDialog(values, partial(told, price=size, warnings=warnings))
             if not await self.app.push_screen_wait(dialog):
                 return
             values = dialog.values

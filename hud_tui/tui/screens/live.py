@@ -28,13 +28,13 @@ from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
-from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.tui.screens.dialogs import InputDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.chart import ChartData, MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.lines import LinesView
-from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus
+from hud_tui.tui.widgets.lines import LinesView, TextPane
+from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, run_facts
 
 REWARD = "reward_mean"
 """The metric that is in the focus chart until another is chosen."""
@@ -68,7 +68,8 @@ VIEW_ACTIONS = frozenset(
 )
 """Actions that only change how a run is displayed."""
 CHART_HINTS = (
-    *("cursor(-1)", "open", "pane(1)", "follow", "smooth(1)", "compare", "zoom(1)", "zoom(-1)"),
+    *("cursor(-1)", "open", "pane(1)", "follow", "details", "smooth(1)", "compare", "zoom(1)"),
+    "zoom(-1)",
     *("cancel_run", "resume_run", "leave", "next_view", "zoom(0)", "charts", "axis", "log"),
     "outliers",
 )
@@ -81,6 +82,26 @@ HINTS: dict[str, tuple[str, ...]] = {
     "events": ("open", "pane(1)", "follow", "cancel_run", "resume_run", "leave"),
 }
 """What each pane's keys are used for most, most used first."""
+
+
+class RunPanel(Panel[None]):
+    """All that the run was started with."""
+
+    FOOT = "↑ ↓ scroll   {panel.close} back"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__("Run")
+        self.run, self.pane = run, TextPane(id="run-facts")
+
+    def body(self) -> Iterable[Widget]:
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.pane.focus()
+
+    @on(TextPane.Resized)
+    def _lay_out(self) -> None:
+        self.pane.show(run_facts(self.run))
 
 
 class LiveScreen(HudScreen):
@@ -250,6 +271,10 @@ class LiveScreen(HudScreen):
             chart_view = replace(self.chart_view, span=None, end=None)
         closest = f"Cannot zoom in further: at least {LEAST_STEPS} steps are shown."
         self._look(chart_view, closest if times > 0 else ALL)
+
+    def action_details(self) -> None:
+        """All of the run's parameters, and what it started from."""
+        self.app.push_screen(RunPanel(self.run))
 
     def action_charts(self) -> None:
         """Which metrics are shown, and in which order."""

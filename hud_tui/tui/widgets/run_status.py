@@ -14,8 +14,8 @@ from textual.widget import Widget
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.metrics import short, title
-from hud_tui.rl.progress import Liveness, State, progress, step_seconds
-from hud_tui.rl.run import Entry, Run, trouble
+from hud_tui.rl.progress import Liveness, State, progress, settings, step_seconds
+from hud_tui.rl.run import Entry, Run, starting_point, trouble
 from hud_tui.rl.text import LIMIT, counted, one_line
 from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
@@ -308,3 +308,35 @@ def _job(run: Run, named: bool) -> Content:
         (f"{name} " if named else "", "$text-muted"),
         ("waiting", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
     )
+
+
+# All that a run was started with.
+
+
+FACT = 18
+"""Cells of a name."""
+NO_PARAMETERS = "The service does not report what the run was started with."
+DRIVEN = "A client loop takes these steps: it passes learning rate and loss with each."
+
+
+def run_facts(run: Run) -> list[Content]:
+    """The run's name, what it started from, and every parameter; defaults are dim."""
+    model, job, head = run.model, run.job, run.head
+    facts = [("model", one_line(model.model_name, 60))] if model is not None else []
+    if job is not None:
+        facts.append(("run", f"{one_line(job.name or job.id or '', 60)}, {job.status}"))
+    facts.append(("starts from", one_line(starting_point(run), 60)))
+    lines = [_fact(name, text) for name, text in facts]
+    if job is not None and job.parameters:
+        found = settings(model, job.parameters)
+        return [*lines, Content(), *(_fact(one.label, one.text, one.usual) for one in found)]
+    last = {} if head is None else {"loss": head.loss_fn, "learning rate": head.learning_rate}
+    told = [_fact(f"last {name}", str(value)) for name, value in last.items() if value is not None]
+    why = DRIVEN if job is None and head is not None else NO_PARAMETERS
+    return [*lines, *told, Content(), Content.styled(why, "$text-muted")]
+
+
+def _fact(name: str, text: str, usual: bool = False) -> Content:
+    tone = "$text-muted" if usual else ""
+    default = "   default" if usual and text != "–" else ""
+    return Content.assemble((f" {name:<{FACT}}", "$text-muted"), (f"{text}{default}", tone))
