@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from hud_tui.events import (
     CheckpointAdded,
     EvaluationChanged,
@@ -18,11 +20,20 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
-from hud_tui.rl.metrics import Series
+from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group, Job, JobStatus, Model
+from hud_tui.wire import (
+    Checkpoint,
+    Estimate,
+    Evaluation,
+    EvaluationJob,
+    Group,
+    Job,
+    JobStatus,
+    Model,
+)
 
 # Job states in HUD's words. A state that is not in ENDED is active.
 
@@ -83,10 +94,33 @@ def job_step(job: Job) -> int | None:
 
 
 def job_progress(job: Job) -> str:
-    """E.g. ``213/400``; empty for a job that is no managed run."""
-    steps = (job.metadata or {}).get("steps")
+    """E.g. ``213/400``: steps of a managed run, rollouts of an evaluation; empty for others."""
+    more = job.metadata or {}
+    steps = more.get("steps")
     step = job_step(job)
+    if job_evaluates(job):
+        return f"{more.get('done') or 0}/{more.get('total') or '?'}"
     return "" if step is None else f"{step}/{steps}" if isinstance(steps, int) else str(step)
+
+
+def job_evaluates(job: Job) -> bool:
+    """Whether a job is an evaluation of one checkpoint."""
+    return (job.metadata or {}).get("kind") == "evaluation"
+
+
+def job_result(job: Job) -> str:
+    """What an evaluation found, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for
+    any other job, and before it is over."""
+    more = job.metadata or {}
+    if not job_evaluates(job) or not isinstance(mean := more.get("mean"), dict):
+        return ""
+    try:
+        found = Estimate.model_validate(mean)
+    except ValidationError:
+        return ""
+    ends = "" if found.low is None else f" [{short(found.low)}, {short(found.high)}]"
+    size = one_line(f"{more.get('tasks')} tasks × {more.get('samples')}", 40)
+    return f"mean reward {short(found.value)}{ends}, {size}"
 
 
 def job_reason(job: Job) -> str:

@@ -21,7 +21,7 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
 from hud_tui.rl.evaluation import asked_for, called, rollout_seconds, size
 from hud_tui.rl.progress import UNBOUNDED, NumberField
-from hud_tui.rl.run import job_is_active, job_model_id, job_step, job_title
+from hud_tui.rl.run import job_evaluates, job_is_active, job_model_id, job_step, job_title
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rollouts import control
 from hud_tui.tui.screens.base import WritePolicy, duration
@@ -348,8 +348,6 @@ async def ask_evaluation(
 
 RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
 """Statuses of a managed run, or an evaluation, that can resume from where it ended."""
-EVALUATION = "evaluation"
-"""The kind of a job, in its metadata."""
 
 
 def why_no_cancel(job: Job) -> str:
@@ -362,14 +360,14 @@ def why_no_cancel(job: Job) -> str:
 def why_no_resume(job: Job) -> str:
     """Why a job cannot be resumed; empty where it can."""
     title = job_title(job)
-    if (job.metadata or {}).get("kind") not in ("training", EVALUATION):
+    if (job.metadata or {}).get("kind") != "training" and not job_evaluates(job):
         return f"{title} is not a managed run: only its own client can resume it."
     if job.status in RESUMABLE:
         return ""
     if job_is_active(job):
         return f"{title} is running: nothing to resume."
     said, launch = one_line(job.status or "–", 20), key("app.view.launch")
-    if (job.metadata or {}).get("kind") == EVALUATION:
+    if job_evaluates(job):
         return f"{title} has ended ({said}): nothing is left to sample."
     return f"{title} has ended ({said}): launch a new run with {launch}."
 
@@ -392,7 +390,7 @@ class Asked:
     def of_row(cls, job: Job) -> Asked:
         more = job.metadata or {}
         status, steps = job.status or "running", more.get("steps")
-        if more.get("kind") == EVALUATION:
+        if job_evaluates(job):
             done, total = more.get("done"), more.get("total")
             count = done if isinstance(done, int) else 0
             most = total if isinstance(total, int) else None

@@ -285,3 +285,31 @@ async def test_without_evaluations_training_rollouts_are_compared(served: Served
         await flown.until(lambda: isinstance(flown.screen, ComparePanel))
         await flown.until(lambda: "Not evaluated on the same tasks: E" in drawn(flown))
         assert "enter rollouts" not in drawn(flown)
+
+
+async def test_the_row_of_an_evaluation_says_how_far_it_is_and_what_it_found(
+    served: Served,
+) -> None:
+    async with evaluating(served) as flown:
+        engine, held = toy_of(served), asyncio.Event()
+        sample = engine.sample
+
+        async def waits(*args: object) -> object:
+            await held.wait()
+            return await sample(*args)  # type: ignore[arg-type]
+
+        engine.sample = waits  # type: ignore[assignment,method-assign]
+        await flown.press("E")
+        await dialog(flown)
+        await flown.press("enter", "6")
+        await flown.until(lambda: "evaluation of step-000003" in drawn(flown))
+        await flown.until(lambda: "0/144" in drawn(flown))
+        await flown.press("g", "X")
+        assert "The evaluation of step-000003 is" in await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "cancelled" in drawn(flown))
+        held.set()
+        await flown.press("R")
+        await flown.until(lambda: "144/144" in drawn(flown))
+        await flown.until(lambda: "mean reward" in text(flown, "#jobs-reason"))
+        assert "36 tasks × 4" in text(flown, "#jobs-reason")

@@ -249,6 +249,9 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
             "checkpoint_id": row["evaluates"],
             "done": row["evaluated"],
             "total": row["to_evaluate"],
+            "tasks": row["evaluation_tasks"],
+            "samples": row["evaluation_samples"],
+            "mean": json.loads(row["evaluation_mean"]) if row["evaluation_mean"] else None,
             "reason": json.loads(error)["message"] if error else None,
         }
     elif row["shown_status"] == "error":

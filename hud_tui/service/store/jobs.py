@@ -82,7 +82,9 @@ rollout of it came to anything."""
 _COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name,
     evaluation.id AS evaluation_id, evaluation.checkpoint_id AS evaluates,
     evaluation.done AS evaluated, evaluation.samples * evaluation.num_tasks AS to_evaluate,
-    evaluation.error AS evaluation_error"""
+    evaluation.error AS evaluation_error, evaluation.samples AS evaluation_samples,
+    evaluation.num_tasks AS evaluation_tasks,
+    json_extract(evaluation.result, '$.mean') AS evaluation_mean"""
 _FROM = """FROM job LEFT JOIN model ON model.id = job.model_id
     LEFT JOIN taskset ON taskset.id = job.taskset_id
     LEFT JOIN evaluation ON evaluation.id = job.id"""

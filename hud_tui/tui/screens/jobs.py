@@ -23,7 +23,17 @@ from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.rollouts import Shade
-from hud_tui.rl.run import Run, job_is_active, job_model_id, job_reason, may_have_reason, reason
+from hud_tui.rl.run import (
+    Run,
+    has_ended,
+    job_evaluates,
+    job_is_active,
+    job_model_id,
+    job_reason,
+    job_result,
+    may_have_reason,
+    reason,
+)
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_actions import Asked, ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.keys import bindings
@@ -43,6 +53,7 @@ from hud_tui.tui.rollout_reader import (
 )
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ChoiceDialog
+from hud_tui.tui.widgets.checkpoint_details import is_cut_short
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.row_list import RowList
@@ -363,7 +374,8 @@ class JobsScreen(HudScreen):
         elif own is not None and own.id == job.id and job_is_active(job):
             self.browser.say_reason(own.note or "")
         else:
-            self.browser.say_reason(job_reason(job) or self.reasons.get(job.id, ""))
+            why = job_result(job) or job_reason(job) or self.reasons.get(job.id, "")
+            self.browser.say_reason(why)
 
     # One rollout is read, searched and copied.
 
@@ -626,14 +638,28 @@ class JobsScreen(HudScreen):
             self.copy(key)
 
     def action_cancel_job(self) -> None:
-        if (job := self.job) is not None and self._may(why_no_cancel(job)):
-            asked = Asked.of_row(job)
+        if (job := self.job) is not None and self._may(self._why_no_cancel(job)):
+            asked = self._asked_of(job)
             self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
 
     def action_resume_job(self) -> None:
-        if (job := self.job) is not None and self._may(why_no_resume(job)):
-            asked = Asked.of_row(job)
+        if (job := self.job) is not None and self._may(self._why_no_resume(job)):
+            asked = self._asked_of(job)
             self._act(ask_resume(self.app, self.session, self.context.writes, asked))
+
+    def _asked_of(self, job: Job) -> Asked:
+        """The job, or the evaluation that it is: of one that is made from here, the service does
+        not know that."""
+        made = self.run.evaluations.get(job.id)
+        return Asked.of_row(job) if made is None else Asked.of_evaluation(made)
+
+    def _why_no_cancel(self, job: Job) -> str:
+        made = self.run.evaluations.get(job.id)
+        return "" if made is not None and not has_ended(made.status) else why_no_cancel(job)
+
+    def _why_no_resume(self, job: Job) -> str:
+        made = self.run.evaluations.get(job.id)
+        return "" if made is not None and is_cut_short(made) else why_no_resume(job)
 
     def _may(self, why_not: str) -> bool:
         """Whether there is no objection; else show it."""
@@ -644,13 +670,15 @@ class JobsScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def _act(self, asked: Awaitable[str | None]) -> None:
         """Ask and act, and say how the run stands then; then read."""
+        job = self.job
+        what = "The evaluation" if job is not None and job_evaluates(job) else "The run"
         try:
             status = await asked
         except HudError as error:
             self.tell(error)
         else:
             if status is not None:
-                self.notify(f"The run is {status}.", markup=False)
+                self.notify(f"{what} is {status}.", markup=False)
         self.read()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -667,7 +695,7 @@ class JobsScreen(HudScreen):
             case "match(1)" | "match(-1)":
                 return bool(browser.pane.hits)
             case "cancel_job":
-                return job is not None and not why_no_cancel(job)
+                return job is not None and not self._why_no_cancel(job)
             case "resume_job":
-                return job is not None and not why_no_resume(job)
+                return job is not None and not self._why_no_resume(job)
         return True
