@@ -131,6 +131,18 @@ async def trained(http: httpx.AsyncClient, steps: int = 2) -> tuple[Json, list[J
     return model, await tree(http, model["id"])
 
 
+async def test_what_is_evaluated_where_no_tasks_are_named_can_be_asked(
+    http: httpx.AsyncClient,
+) -> None:
+    model = await fork(http)
+    url = f"/v1/models/{model['id']}/evaluations/tasks"
+    assert (await http.get(url)).status_code == 404
+    await ended(http, await submit(http, model["id"], steps=1))
+    found = (await http.get(url)).json()
+    assert (found["heldout"], found["train"]) == (HELDOUT, 96)
+    assert found["name"]
+
+
 async def test_each_held_out_task_is_rolled_out_k_times_from_exactly_those_weights(
     http: httpx.AsyncClient, service: Service, engine: ToyEngine
 ) -> None:

@@ -297,7 +297,11 @@ async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
     assert other.data["gates"][0]["tasks"] == HELDOUT
     base = await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "base")
     assert (base.code, "not what a model started from" in base.error["message"]) == (2, True)
-    assert "say which tasks" in (await hud("eval", "-m", "arith-rl")).error["message"]
+    again = (await hud("eval", "-m", "arith-rl", "--samples", "1")).data["evaluation"]
+    assert (again["name"], again["total"]) == ("arith", HELDOUT)  # the tasks of the last one
+    async with calling(elsewhere.service) as http:
+        await fork(http, "unasked")
+    assert "say which tasks" in (await hud("eval", "-m", "unasked")).error["message"]
 
 
 @pytest.fixture

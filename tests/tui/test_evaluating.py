@@ -3,12 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from rich.style import Style
 from textual.widgets import Input
 
+from hud_tui.client import signal as sampling
 from hud_tui.rl.run import Run
+from hud_tui.service.routes import training
+from hud_tui.service.service import Service
 from hud_tui.settings import Start
 from hud_tui.tui.job_actions import EvaluateDialog
 from hud_tui.tui.screens.compare import ComparePanel
@@ -22,7 +26,7 @@ from hud_tui.tui.widgets.checkpoint_tree import (
 )
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.wire import Estimate, Evaluation, EvaluationJob
-from tests.conftest import Served, caller
+from tests.conftest import Served, caller, calling, on_socket
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import run_of, toy_of, trained
 
@@ -313,3 +317,57 @@ async def test_the_row_of_an_evaluation_says_how_far_it_is_and_what_it_found(
         await flown.until(lambda: "144/144" in drawn(flown))
         await flown.until(lambda: "mean reward" in text(flown, "#jobs-reason"))
         assert "36 tasks × 4" in text(flown, "#jobs-reason")
+
+
+@pytest.fixture
+async def elsewhere(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Served, str]]:
+    """A service without evaluations of its own, as HUD, and a model there that was trained."""
+    async with calling(service) as http:
+        model = await grown(http, "loop", 2)
+    kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
+    monkeypatch.setattr(training, "ROUTES", kept)
+    monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
+    async with on_socket(service) as url:
+        yield Served(url, service.api_key, service), model["id"]
+
+
+async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_next(
+    elsewhere: tuple[Served, str], tmp_path: Path
+) -> None:
+    served, model = elsewhere
+    engine, held = toy_of(served), asyncio.Event()
+    sample = engine.sample
+
+    async def waits(*args: object) -> object:
+        await held.wait()
+        return await sample(*args)  # type: ignore[arg-type]
+
+    engine.sample = waits  # type: ignore[assignment,method-assign]
+    start = Start("checkpoints", model=model)
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
+        await flown.until(lambda: len(run_of(flown.app).tree) == 2)
+        await flown.press("E")
+        await flown.until(lambda: isinstance(flown.screen, EvaluateDialog))
+        await flown.until(lambda: flown.screen.focused is flown.screen.query("#evaluate-source")[0])
+        await flown.press(*"arith", "enter")
+        await dialog(flown)
+        await flown.press("enter")
+        await flown.until(lambda: "evaluating step-000002" in flown.said("#tree-evaluations"))
+        await flown.press("q")
+        assert "only while hud-tui is open" in await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: not flown.app.is_running)
+    held.set()
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
+        await flown.until(lambda: "R samples the rest" in flown.said("#tree-evaluations"))
+        await flown.press("R")
+        [found] = await over(flown)
+        assert (found.done, found.name, found.result is not None) == (144, "arith", True)
+        await flown.until(lambda: "36×4" in drawn(flown))
+        assert run_of(flown.app).tree.best == 1
+        await flown.press("E")  # the same tasks are usual now
+        assert "36 held out" in asks(flown) or await dialog(flown)
+    async with cockpit(served, start, state=lambda: tmp_path) as flown:
+        await flown.until(lambda: "36×4" in drawn(flown))
