@@ -17,7 +17,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS
 
 
 SMALL = Config(width=16, layers=2, heads=2, context=32)
-LONG = Config(vocabulary=300, width=16, layers=2, heads=2, context=600, rotary=True)
+LONG = Config(300, 16, 2, 2, context=600, rotary=True, shifted=True, tied=True)
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """The bases that ship: they know their tasks, answer them unreliably, and learn to answer."""
 
+import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -9,8 +12,9 @@ import pytest
 
 from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import Adam, Datum, SampleRequest
-from hud_tui.service.engines.tiny.engine import BASES, weights_path
-from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
+from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
+from hud_tui.service.engines.tiny.lessons import PRODUCT, TALKS, Told
+from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
 from hud_tui.service.engines.tiny.worker import Learner
 from hud_tui.service.environments import (
     ENVIRONMENTS,
@@ -96,3 +100,62 @@ def test_reinforcement_raises_the_reward_on_train_and_held_out_tasks(tmp_path: P
     assert fmean(means[:2]) < 0.6
     assert fmean(means[-5:]) > 0.75
     assert Rollouts(learner, heldout, seed=3).mean() > before + 0.2
+
+
+AGENT = "tiny/agent-1M"
+PAIRS_OF_BYTES = BpeTokenizer.read(pairs_path(AGENT))
+
+
+def test_the_base_for_agents_has_the_sizes_that_the_catalog_says() -> None:
+    [base], learner = [b for b in BASES if b.name == AGENT], Learner(weights_path(AGENT))
+    assert base.context == learner.config.context >= 2000
+    assert base.vocabulary == learner.config.vocabulary == PAIRS_OF_BYTES.vocabulary
+    parameters = sum(weight.size for weight in learner.weights.values())
+    assert base.state_bytes == pytest.approx(12 * parameters, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["_game_2048", "_connect_4"])
+def test_the_base_for_agents_calls_the_tool_of_a_game(name: str) -> None:
+    """Turn for turn of games that others played, at temperature 1."""
+    learner, random, told = Learner(weights_path(AGENT)), Random(0), _told(name)
+    turns = [d for _ in range(12) for d in told(random, PAIRS_OF_BYTES, 8).datums]
+    wanted = [d for d in turns if d.output[0] == CALL]
+    asked = [SampleRequest(d.prompt, 60, seed=(n,)) for n, d in enumerate(wanted)]
+    said = [PAIRS_OF_BYTES.calls(one.tokens) for one in learner.sample(asked)]
+    names = [PAIRS_OF_BYTES.calls(d.output)[1][0].name for d in wanted]
+    read = [
+        len(calls) == 1 and calls[0].name == name and _is_object(calls[0].arguments)
+        for (_, calls), name in zip(said, names, strict=True)
+    ]
+    assert len(read) > 40
+    assert fmean(read) >= 0.95
+
+
+def test_the_base_for_agents_works_products_out_sometimes() -> None:
+    learner, random = Learner(weights_path(AGENT)), Random(0)
+    factors = [(random.randint(100, 999), random.randint(11, 99)) for _ in range(16)]
+    groups = []
+    for a, b in factors:
+        prompt = [{"role": "user", "content": PRODUCT.format(a=a, b=b)}]
+        request = SampleRequest(PAIRS_OF_BYTES.render(prompt), 200)
+        asked = [replace(request, seed=(a, b, n)) for n in range(8)]
+        said = [PAIRS_OF_BYTES.decode(one.tokens) for one in learner.sample(asked)]
+        groups.append([float(_last_number(text) == a * b) for text in said])
+    assert 0.1 < fmean(map(fmean, groups)) < 0.9
+    assert fmean(map(has_signal, groups)) > 0.4
+
+
+def _told(name: str) -> Told:
+    return next(told for told in TALKS if told.__name__ == name)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except ValueError:
+        return False
+
+
+def _last_number(text: str) -> int | None:
+    found = re.findall(r"-?\d+", text)
+    return int(found[-1]) if found else None

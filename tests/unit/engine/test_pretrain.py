@@ -1,7 +1,10 @@
 """The lessons the bases are made from, and that making them is deterministic."""
 
+import json
+import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -10,16 +13,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.service.engines.tiny.engine import BASES
+from hud_tui.service.engines.tiny.lessons import (
+    DIRECTIONS,
+    LESSONS,
+    PLAYERS,
+    TALKS,
+    Discs,
+    Lesson,
+    Told,
+    legal,
+    line,
+    on_paper,
+    slid,
+    spawned,
+)
 from hud_tui.service.engines.tiny.model import Config
-from hud_tui.service.engines.tiny.pretrain import LESSONS, Lesson, line
-from hud_tui.service.engines.tiny.tokenizer import END, CharTokenizer
+from hud_tui.service.engines.tiny.pretrain import AGENT, STAGES
+from hud_tui.service.engines.tiny.tokenizer import CALL, END, BpeTokenizer, CharTokenizer
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, hopeless_rows
 
 EVERY = LESSONS["tiny/mixed-0.2M"]
 
 
 def test_every_base_has_lessons_and_every_scenario_one() -> None:
-    assert set(LESSONS) == {base.name for base in BASES}
+    assert set(STAGES) == {*LESSONS, AGENT} == {base.name for base in BASES}
     taught = {(lesson.env, lesson.scenario) for lesson in EVERY}
     assert taught == {(e.name, name) for e in ENVIRONMENTS.values() for name in e.scenarios}
 
@@ -66,15 +83,87 @@ import sys
 from pathlib import Path
 from hud_tui.service.engines.tiny import pretrain
 pretrain.STAGES["tiny/mixed-0.2M"] = pretrain.stages(2, 2)
-pretrain.main(["tiny/mixed-0.2M", "--out", sys.argv[1]])
+pretrain.STAGES[pretrain.AGENT] = (pretrain.Stage("short", 2, learning_rate=1e-3, turns=2),)
+pretrain.READ, pretrain.PAIRS, pretrain.STEP_TOKENS = 2, 40, 300
+pretrain.main([sys.argv[2], "--out", sys.argv[1]])
 """
 
 
-def test_the_same_lessons_make_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("base", "said", "files"),
+    [
+        ("tiny/mixed-0.2M", "clean 2/2: loss", ["mixed-0.2M.safetensors"]),
+        (AGENT, "short 2/2: loss", ["agent-1M.pairs.json", "agent-1M.safetensors"]),
+    ],
+)
+def test_the_same_lessons_make_the_same_bytes(
+    base: str, said: str, files: list[str], tmp_path: Path
+) -> None:
     made = []
     for place in (tmp_path / "first", tmp_path / "second"):
-        command = [sys.executable, "-c", PRETRAIN, str(place)]
+        command = [sys.executable, "-c", PRETRAIN, str(place), base]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        assert "clean 2/2: loss" in told
-        made.append((place / "mixed-0.2M.safetensors").read_bytes())
+        assert said in told
+        assert sorted(path.name for path in place.iterdir()) == files
+        made.append([(place / name).read_bytes() for name in files])
     assert made[0] == made[1]
+
+
+BYTES = BpeTokenizer(())
+
+
+@pytest.mark.parametrize("told", TALKS, ids=lambda told: told.__name__[1:])
+@given(seed=st.integers(0, 10**6))
+def test_a_talk_s_turns_continue_one_another_and_its_calls_can_be_read(
+    told: Told, seed: int
+) -> None:
+    talk = told(Random(seed), BYTES, 3)
+    assert talk.datums
+    for before, after in pairwise(talk.datums):
+        whole = [*before.prompt, *before.output]
+        assert list(after.prompt[: len(whole)]) == whole
+    for datum in talk.datums:
+        assert datum.output[-1] == END
+        if CALL in datum.output:
+            text, [call] = BYTES.calls(datum.output)
+            assert (text, bool(call.name)) == ("", True)
+            assert isinstance(json.loads(call.arguments), dict)
+
+
+@given(st.integers(100, 999), st.integers(11, 99))
+def test_a_product_on_paper_adds_up(a: int, b: int) -> None:
+    worked = on_paper(a, b)
+    assert int(worked.splitlines()[-1]) == a * b
+    for left, sign, right, carried, made in re.findall(r"(\d)([*+])(\d)\+(\d)=(\d\d)", worked):
+        one, other = int(left), int(right)
+        assert int(made) == (one * other if sign == "*" else one + other) + int(carried)
+
+
+def test_tiles_slide_and_merge_once() -> None:
+    board = [[2, 2, 2, 2], [4, 0, 4, 8], [0, 0, 0, 2], [2, 4, 8, 16]]
+    assert slid(board, "left") == [[4, 4, 0, 0], [8, 8, 0, 0], [2, 0, 0, 0], [2, 4, 8, 16]]
+    assert slid(board, "right") == [[0, 0, 4, 4], [0, 0, 8, 8], [0, 0, 0, 2], [2, 4, 8, 16]]
+    assert slid(board, "up") == [[2, 2, 2, 2], [4, 4, 4, 8], [2, 0, 8, 2], [0, 0, 0, 16]]
+    assert slid(board, "down") == [[0, 0, 0, 2], [2, 0, 2, 8], [4, 2, 4, 2], [2, 4, 8, 16]]
+
+
+@given(st.integers(0, 10**6))
+def test_a_player_of_2048_names_a_direction(seed: int) -> None:
+    random = Random(seed)
+    board = spawned(random, spawned(random, [[0] * 4 for _ in range(4)]))
+    for make in PLAYERS:
+        way = make(random)(board)
+        assert way in DIRECTIONS
+    assert all(slid(board, way) != board for way in legal(board))
+
+
+def test_four_discs_in_a_row_win() -> None:
+    discs = Discs()
+    for column in (3, 0, 4, 0, 5, 1):
+        discs.drop(column)
+    assert (discs.wins("X"), discs.wins("O"), discs.over()) == ([2, 6], [], False)
+    before = discs.shown()
+    discs.drop(2)
+    assert (discs.winner(), discs.over()) == ("X", True)
+    discs.lift(2)
+    assert discs.shown() == before

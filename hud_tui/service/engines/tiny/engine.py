@@ -35,7 +35,7 @@ from hud_tui.service.engines.base import (
     in_time,
     raised,
 )
-from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, CharTokenizer
+from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, BpeTokenizer, CharTokenizer
 
 # The bases that ship in the package, and what a run on each starts from.
 
@@ -65,8 +65,18 @@ BASES = (
             learning_rate=3e-4, group_size=8, max_tokens=20, tasks_per_step=12, steps=60
         ),
     ),
+    Base(
+        name="tiny/agent-1M",
+        description="Calls tools over many turns: games, sums, products on paper",
+        context=2048,
+        vocabulary=1024,
+        state_bytes=12_600_000,
+        defaults=Defaults(
+            learning_rate=3e-4, group_size=8, max_tokens=200, tasks_per_step=8, steps=60
+        ),
+    ),
 )
-"""The first one knows every built-in taskset."""
+"""The first one knows every built-in taskset; the last one alone calls tools."""
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -74,6 +84,11 @@ WEIGHTS = Path(__file__).parent / "weights"
 def weights_path(base: str) -> Path:
     """Where a base's fp16 weights lie, e.g. ``weights/arith-0.2M.safetensors``."""
     return WEIGHTS / f"{base.rpartition('/')[2]}.safetensors"
+
+
+def pairs_path(base: str) -> Path:
+    """Where the pairs of a base's `BpeTokenizer` lie, if that is its tokenizer."""
+    return weights_path(base).with_suffix(".pairs.json")
 
 
 # WorkerProcess: starts the worker, exchanges frames with it, and ends it.
@@ -347,6 +362,7 @@ class TinyEngine:
     def __init__(self) -> None:
         self._worker = Dispatch()
         self._opened: dict[Handle, Opened] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
         self._count = 0
 
     def bases(self) -> Sequence[Base]:
@@ -356,9 +372,16 @@ class TinyEngine:
         return About("tiny", queue=self._worker.holds_up or "active")
 
     async def tokenizer(self, base: str) -> Tokenizer:
-        """The one tokenizer that all bases share. Raises EngineError: no such base."""
-        _base_path(base)
-        return CharTokenizer()
+        """Pairs where they lie beside the base's weights, else characters.
+
+        Raises:
+            EngineError: No such base.
+        """
+        if base not in self._tokenizers:
+            pairs = pairs_path(_known_base(base))
+            known = BpeTokenizer.read(pairs) if pairs.exists() else CharTokenizer()
+            self._tokenizers[base] = known
+        return self._tokenizers[base]
 
     async def start(self) -> None:
         """Start the worker and wait until it is up; otherwise the first call does."""
@@ -369,7 +392,7 @@ class TinyEngine:
         await self._worker.stop()
 
     async def open(self, source: str | Path) -> Handle:
-        path = source if isinstance(source, Path) else _base_path(source)
+        path = source if isinstance(source, Path) else weights_path(_known_base(source))
         self._count += 1
         handle = f"tiny-{self._count}"
         try:
@@ -475,9 +498,9 @@ class TinyEngine:
         return opened
 
 
-def _base_path(base: str) -> Path:
-    """A base's weights. Raises EngineError: no such base."""
+def _known_base(base: str) -> str:
+    """The name, of a base that there is. Raises EngineError: there is none."""
     names = [known.name for known in BASES]
     if base not in names:
         raise EngineError(f"no base {base!r}; choose from {', '.join(names)}")
-    return weights_path(base)
+    return base

@@ -145,18 +145,17 @@ def _look_in_blocks_backward(
 ) -> None:
     """Write the gradients of q, k and v to d_split; `kept` is the logarithms and what was heard."""
     logs, heard = kept
-    along = np.einsum("bhtd,bhtd->bht", d_mixed, heard)[..., None]
+    scaled = d_mixed * q.shape[3] ** -0.5
+    along = np.einsum("bhtd,bhtd->bht", scaled, heard)[..., None]
     d_split[1:] = 0
     for start, end in _blocks(q.shape[2]):
         share = _scores(q, k, start, end)
         share -= logs[:, :, start:end]
         np.exp(share, out=share)
-        given = np.ascontiguousarray(d_mixed[:, :, start:end])
-        d_split[2, :, :, :end] += share.swapaxes(2, 3) @ given
-        d_share = given @ v[:, :, :end].swapaxes(2, 3)
+        d_split[2, :, :, :end] += share.swapaxes(2, 3) @ d_mixed[:, :, start:end]
+        d_share = scaled[:, :, start:end] @ v[:, :, :end].swapaxes(2, 3)
         d_share -= along[:, :, start:end]
         d_share *= share
-        d_share *= q.shape[3] ** -0.5
         np.matmul(d_share, k[:, :, :end], out=d_split[0, :, :, start:end])
         d_split[1, :, :, :end] += d_share.swapaxes(2, 3) @ q[:, :, start:end]
 
@@ -264,6 +263,11 @@ class Config:
     context: int = 128
     rotary: bool = False
     """Positions turn queries and keys; else they are learned, and added to the tokens."""
+    shifted: bool = False
+    """Each token brings the one before it along, so that one layer can find what followed it last
+    time; without, it takes two."""
+    tied: bool = False
+    """The output layer is the tokens' embedding: what is looked up can be said at once."""
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -273,7 +277,8 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         "token": (config.vocabulary, d),
         **({} if config.rotary else {"position": (config.context, d)}),
         "norm": (d,),
-        "head": (d, config.vocabulary),
+        **({} if config.tied else {"head": (d, config.vocabulary)}),
+        **({"shift": (d, d)} if config.shifted else {}),
     }
     for i in range(config.layers):
         named |= {
@@ -317,7 +322,8 @@ def forward(
         Logits, shape (R, V), and the tape; `tape[0][i][1]` is layer i's attention tape.
     """
     batch, length = tokens.shape
-    x = weights["token"][tokens.ravel()]
+    before = np.pad(tokens[:, :-1], ((0, 0), (1, 0))).ravel()
+    x = embedded(weights, tokens.ravel(), before)
     positions = turn = None
     if config.rotary:
         turn = turns(config)[:, :length].astype(x.dtype, copy=False)
@@ -338,15 +344,35 @@ def forward(
         x += risen
         tapes.append((tape1, tape2, tape3, tape4))
     normed, tape = rms_norm(x[rows], weights["norm"])
-    logits: Array = normed @ weights["head"]
-    return logits, (tapes, tape, normed, tokens, positions, rows)
+    return head(weights, normed), (tapes, tape, normed, tokens, before, positions, rows)
+
+
+def embedded(weights: Weights, tokens: Ids, before: Ids) -> Array:
+    """What tokens are as rows, shape (N, D), given those before them; all ids have shape (N,).
+
+    Source: the shift is a linear map of the previous embedding, as the smeared keys of Olsson et
+    al. 2022 (In-context learning and induction heads, arXiv:2209.11895), section 4, at the input.
+    """
+    x: Array = weights["token"][tokens]
+    return x + weights["token"][before] @ weights["shift"] if "shift" in weights else x
+
+
+def head(weights: Weights, normed: Array) -> Array:
+    """Logits, shape (N, V), of rows (N, D)."""
+    logits: Array = normed @ (weights["head"] if "head" in weights else weights["token"].T)
+    return logits
 
 
 def backward(weights: Weights, d_logits: Array, tape: Tape, grads: Weights) -> None:
     """Add the gradient of every weight to grads, given d_logits (R, V)."""
-    tapes, norm_tape, normed, tokens, positions, rows = tape
-    grads["head"] += normed.T @ d_logits
-    d_rows, d_gain = rms_norm_backward(d_logits @ weights["head"].T, norm_tape)
+    tapes, norm_tape, normed, tokens, before, positions, rows = tape
+    if "head" in weights:
+        grads["head"] += normed.T @ d_logits
+        d_normed = d_logits @ weights["head"].T
+    else:
+        grads["token"] += d_logits.T @ normed
+        d_normed = d_logits @ weights["token"]
+    d_rows, d_gain = rms_norm_backward(d_normed, norm_tape)
     grads["norm"] += d_gain
     dx = np.zeros((tokens.size, d_rows.shape[1]), d_rows.dtype)
     dx[rows] = d_rows
@@ -365,6 +391,9 @@ def backward(weights: Weights, d_logits: Array, tape: Tape, grads: Weights) -> N
         grads[f"{i}.norm1"] += d_gain
         dx += d_in
     grads["token"] += _gather(tokens.ravel(), dx, len(grads["token"]))
+    if "shift" in weights:
+        grads["shift"] += weights["token"][before].T @ dx
+        grads["token"] += _gather(before, dx @ weights["shift"].T, len(grads["token"]))
     if positions is not None:
         grads["position"] += _gather(positions, dx, len(grads["position"]))
 

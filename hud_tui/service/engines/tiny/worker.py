@@ -49,8 +49,10 @@ from hud_tui.service.engines.tiny.model import (
     Config,
     Ids,
     Weights,
+    embedded,
     forward,
     future,
+    head,
     rms_norm,
     rotate,
     shapes,
@@ -91,12 +93,15 @@ class Cache:
     keys: Array
     values: Array
     length: Ids
+    last: Ids
+    """The last token that was read of each row, shape (B,)."""
 
     @classmethod
     def empty(cls, config: Config, rows: int, room: int, dtype: Any) -> "Cache":
         size = config.width // config.heads
         shape = (config.layers, rows, config.heads, room, size)
-        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), np.zeros(rows, np.int64))
+        none = np.zeros(rows, np.int64)
+        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), none, none.copy())
 
     @property
     def room(self) -> int:
@@ -105,7 +110,7 @@ class Cache:
     def keep(self, rows: NDArray[Any]) -> None:
         """Forget the other rows; a row that is named twice is there twice."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
-        self.length = self.length[rows]
+        self.length, self.last = self.length[rows], self.last[rows]
 
     def grow(self, room: int) -> None:
         """Make room for so many tokens a row."""
@@ -280,7 +285,7 @@ def _read(
         for place, (prefix, shared) in continued.items():
             cache.keys[:, place, :, :shared] = prefix.keys[:, :, :shared]
             cache.values[:, place, :, :shared] = prefix.values[:, :, :shared]
-            cache.length[place] = shared
+            cache.length[place], cache.last[place] = shared, unique[place][shared - 1]
         new = {place: unique[place][shared:] for place, (_, shared) in continued.items()}
         logits[list(new)] = _read_on(weights, config, cache, new)
     if len(places) == len(prompts):
@@ -314,7 +319,7 @@ def _read_whole(
     for i, layer in enumerate(tape[0]):
         cache.keys[i, places, :, : tokens.shape[1]] = layer[1][2]
         cache.values[i, places, :, : tokens.shape[1]] = layer[1][3]
-    cache.length[places] = lengths
+    cache.length[places], cache.last[places] = lengths, [prompt[-1] for prompt in prompts]
     return logits
 
 
@@ -325,7 +330,9 @@ def _read_on(
     starts = {place: int(cache.length[place]) for place in new}
     positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
     ends = np.cumsum([len(ids) for ids in new.values()])
-    x = weights["token"][np.concatenate([np.asarray(ids) for ids in new.values()])]
+    tokens = np.concatenate([np.asarray(ids) for ids in new.values()])
+    before = np.concatenate([[cache.last[place], *ids[:-1]] for place, ids in new.items()])
+    x = embedded(weights, tokens, before)
     turn = _turned(config, positions)
     if turn is None:
         x += weights["position"][positions]
@@ -346,10 +353,8 @@ def _read_on(
         normed, _ = rms_norm(x, weights[f"{i}.norm2"])
         x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
     for place, ids in new.items():
-        cache.length[place] += len(ids)
-    normed, _ = rms_norm(x[ends - 1], weights["norm"])
-    logits: Array = normed @ weights["head"]
-    return logits
+        cache.length[place], cache.last[place] = cache.length[place] + len(ids), ids[-1]
+    return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
 
 
 def _look_back(q: Array, k: Array, v: Array) -> Array:
@@ -372,7 +377,7 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
     here, at = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
     unseen = np.where(np.arange(cache.keys.shape[3]) > at[:, None], MASKED, 0)[:, None]
     unseen = unseen.astype(cache.keys.dtype)
-    x, turn = weights["token"][tokens], _turned(config, at)
+    x, turn = embedded(weights, tokens, cache.last), _turned(config, at)
     if turn is None:
         x = x + weights["position"][at]
     for i in range(config.layers):
@@ -390,10 +395,8 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
         x += mixed @ weights[f"{i}.out"]
         normed, _ = rms_norm(x, weights[f"{i}.norm2"])
         x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
-    cache.length = cache.length + 1
-    normed, _ = rms_norm(x, weights["norm"])
-    logits: Array = normed @ weights["head"]
-    return logits
+    cache.length, cache.last = cache.length + 1, tokens
+    return head(weights, rms_norm(x, weights["norm"])[0])
 
 
 def _draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
