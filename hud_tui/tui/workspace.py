@@ -17,7 +17,7 @@ from time import time
 from typing import ClassVar
 
 from textual.app import App
-from textual.worker import WorkerError
+from textual.worker import WorkerError, WorkType
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import Recorder
@@ -48,7 +48,7 @@ from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
-READING = frozenset({"read", "check", "form", "start"})
+READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather", "within"})
 """Groups of workers that only read, and may be begun again on another client."""
 
 
@@ -154,6 +154,7 @@ class Workspace:
         await old.aclose()
         self._app.clear_notifications()
         say(self._app, "reconnected")
+        self._read_evaluations()
         self.service_came_back()
 
     async def close(self) -> None:
@@ -166,8 +167,7 @@ class Workspace:
 
     def model_chosen(self, model: Model) -> None:
         self._app.run_worker(self._follow(), exclusive=True, group="follow")
-        reading = self.session.read_evaluations()
-        self._app.run_worker(reading, exclusive=True, group="evaluations")
+        self._read_evaluations()
         self.layout.arrange(model=model.id, model_name=model.model_name[:1000])
 
     def session_changed(self) -> None:
@@ -210,6 +210,10 @@ class Workspace:
     def service_came_back(self) -> None:
         if self.view is not None:
             self.view.on_screen_resume()  # what it could not read it reads now
+
+    def _read_evaluations(self) -> None:
+        reading: WorkType[None] = self.session.read_evaluations  # a coroutine may never be begun
+        self._app.run_worker(reading, exclusive=True, group="evaluations")
 
     async def _follow(self) -> None:
         """Read the model's events; what they add up to is shown once a frame."""

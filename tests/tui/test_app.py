@@ -135,7 +135,7 @@ async def test_digits_change_the_view(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
         for key, view in zip(
-            "23451", ("launch", "live", "checkpoints", "jobs", "models"), strict=True
+            "234561", ("launch", "live", "checkpoints", "runs", "jobs", "models"), strict=True
         ):
             await app.press(key)
             await app.until_view(view)
