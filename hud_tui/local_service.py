@@ -317,7 +317,7 @@ async def _of_another_start(paths: Paths, progress: Progress) -> ServiceReady | 
 
 
 def _settings(ready: ServiceReady) -> Settings:
-    return local_settings(ready.url, ready.api_key, ready.telemetry_url)
+    return local_settings(ready.url, ready.api_key, ready.telemetry_url, ready.data_dir)
 
 
 async def _running(paths: Paths) -> ServiceReady | None:

@@ -207,6 +207,8 @@ class Settings:
     """Whether this is the embedded service of this machine."""
     name: str = ""
     """Display name for a custom host."""
+    data_dir: str = ""
+    """Of the embedded service."""
 
     @property
     def label(self) -> str:
@@ -282,9 +284,9 @@ def usable_settings(
     ), problems
 
 
-def local_settings(url: str, api_key: str, telemetry_url: str) -> Settings:
+def local_settings(url: str, api_key: str, telemetry_url: str, data_dir: str = "") -> Settings:
     """Settings for the embedded service, which is every host at once."""
-    return Settings(url, url, url, telemetry_url, url, api_key, local=True)
+    return Settings(url, url, url, telemetry_url, url, api_key, local=True, data_dir=data_dir)
 
 
 def has_key(environ: Mapping[str, str] | None = None) -> bool:

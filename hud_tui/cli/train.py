@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from hud_tui.audit_log import Change
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
@@ -18,7 +17,7 @@ from hud_tui.cli.runs import checked_parameters, choose_model
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import Submission
-from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.errors import HudPreflightFailed
 from hud_tui.rl.progress import check_room
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
@@ -92,28 +91,20 @@ class _Command:
         """What is to be done. Raises HudUsage: a number or a name."""
         args = self._args
         policy, _, after = args.failed.partition(":")
-        given = {name: getattr(args, name) for name in OPTIONS}
-        try:
-            return Order(
-                job_id=str(uuid4()),
-                name=args.name or f"{self._source.stem} on {model.model_name}",
-                model_id=model.id,
-                model=model.model_name,
-                mode="local" if self._client.settings.local else "hud",
-                data_dir=str(self._paths.data),
-                source=str(self._source),
-                tasks=_absolute(args.tasks),
-                python=args.python,
-                named=args.env or [],
-                runtime=check_runtime(args.runtime),
-                failed=policy,
-                stop_after=int(after or 1),
-                parameters=control.parameters_of(model, self._asked.model_dump(exclude_none=True)),
-                **{key: value for key, value in given.items() if value is not None},
-            )
-        except ValueError as error:
-            first = str(error).splitlines()
-            raise HudUsage(f"train: {one_line(' '.join(first[1:3]) or error)}") from error
+        return control.order_of(
+            self._client,
+            model,
+            self._source,
+            self._asked.model_dump(exclude_none=True),
+            name=args.name,
+            tasks=_absolute(args.tasks),
+            python=args.python,
+            named=args.env,
+            runtime=check_runtime(args.runtime),
+            failed=policy,
+            stop_after=int(after or 1),
+            **{name: getattr(args, name) for name in OPTIONS},
+        )
 
     async def _preflight(self, order: Order, model: Model) -> dict[str, Any]:
         """Load, check, and one rollout with the head; as a document."""

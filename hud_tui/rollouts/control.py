@@ -7,7 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
+
+from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
@@ -41,6 +44,45 @@ def parameters_of(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**usual, **loss, **{key: one for key, one in given.items() if one is not None}}
 
 
+def mode_of(client: HudClient) -> Literal["local", "hud"]:
+    """How a driver finds the client's service: by its data directory, or by HUD's variables."""
+    return "local" if client.settings.local else "hud"
+
+
+def order_of(
+    client: HudClient, model: Model, source: Path, given: Mapping[str, Any], **more: Any
+) -> Order:
+    """A run on an environment that is to be begun.
+
+    Args:
+        client: Of its service.
+        model: That is trained.
+        source: The environment's file or directory.
+        given: Parameters by the wire's names.
+        more: Further fields of the order.
+
+    Raises:
+        HudUsage: A field is out of its bounds.
+    """
+    fields = {key: value for key, value in more.items() if value is not None}
+    try:
+        return Order(
+            job_id=str(uuid4()),
+            name=fields.pop("name", f"{source.stem} on {model.model_name}"),
+            model_id=model.id,
+            model=model.model_name,
+            mode=mode_of(client),
+            data_dir=client.settings.data_dir,
+            source=str(source),
+            parameters=parameters_of(model, given),
+            **fields,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = str(first["loc"][0]).replace("_", "-") if first["loc"] else "train"
+        raise HudUsage(f"{place} {one_line(first['input'], 80)}: {first['msg']}") from error
+
+
 async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
     """Write a run down, and start its driver in the background.
 
@@ -59,11 +101,11 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
     until, job_id = monotonic() + START_S, folder.path.name
     while monotonic() < until:
         await asyncio.sleep(LOOK_S)
+        if folder.state().status == "queued":
+            continue
         status = await status_of(client, folder, job_id)
-        if folder.is_driven and status.status == "running":
+        if status.status == "running" or not folder.is_driven:  # or so short that it has ended
             return status
-        if not folder.is_driven and status.status not in ("running", "queued"):
-            return status  # so short that it has ended
     said = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
     why = one_line(" · ".join(said[-LOG_LINES:]), 600)
     raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")

@@ -815,7 +815,7 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     folder = run_folder(Path(args.state), args.job_id)
     order = folder.order()
-    paths = read_paths(args.state, order.data_dir)
+    paths = read_paths(args.state, order.data_dir or None)
     with folder.driving():
         status = asyncio.run(Driver(folder, lambda: connect_to(order, paths)).run())
     return 0 if status == "succeeded" else 1

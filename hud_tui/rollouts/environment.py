@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from hud_tui.rl.tasks.checks import (
     check_slugs,
     check_tokens,
     missing_environment,
+    verdict,
 )
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
@@ -73,6 +75,12 @@ def check_source(text: str) -> Path:
     return path
 
 
+def environment_at(text: str) -> Path | None:
+    """The environment that a source names; None where it is a taskset, or a file of tasks."""
+    path = Path(text).expanduser().absolute()
+    return path if path.suffix == ".py" and path.is_file() else None
+
+
 def check_runtime(text: str) -> str:
     """A runtime's name. Raises HudUsage: there is no such one."""
     kind, _, more = text.partition(":")
@@ -114,18 +122,23 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
         log=str(worker.setting.log),
         timeout=LOAD_S,
     )
-    environments = found["environments"]
+    environments, out = found["environments"], set(order.left_out)
     if not environments:
         hint = "it needs: env = Environment(name=…), and @env.template() functions"
         raise HudUsage(f"{one_line(order.source)} has no hud Environment", hint)
     if order.tasks is not None and not is_python:
         tasks, origin = await load_source(client, order.tasks)
-        return Loaded(environments, tasks, origin["source"])
+        return Loaded(environments, _without(tasks, out), origin["source"])
     rows = found["tasks"] or _without_args(environments)
     if not rows:
         hint = "add them, e.g. tasks = [add(a=1, b=2)]; or name a file of rows: --tasks"
         raise HudUsage(f"{one_line(order.source)} has templates, but no tasks", hint)
-    return Loaded(environments, read_rows(rows, "task"), order.tasks or order.source)
+    tasks = read_rows(rows, "task")
+    return Loaded(environments, _without(tasks, out), order.tasks or order.source)
+
+
+def _without(tasks: Sequence[Task], left_out: Collection[str]) -> list[Task]:
+    return [task for task in tasks if task.slug not in left_out]
 
 
 def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -247,3 +260,35 @@ async def try_once(
     run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
     trial = Trial(task.slug, job_id, run, begun["capabilities"], begun["seconds"])
     return trial, [*findings, trial.finding()]
+
+
+# All of it, as it goes on: what Launch and the command line show before a run.
+
+
+async def prepare(client: HudClient, order: Order) -> AsyncGenerator[Loaded | Finding | Trial]:
+    """Import an environment, check its tasks, start it, and roll it out once.
+
+    Yields:
+        What is in it, then findings, and how the rollout went.
+
+    Raises:
+        HudError: It cannot be imported, or has nothing to train on.
+    """
+    with tempfile.TemporaryDirectory(prefix="hud-tui-train-") as scratch:
+        setting = setting_of(order, client.settings, Path(scratch) / "environment.log")
+        worker = WorkerProcess(setting)
+        await worker.start()
+        try:
+            loaded = await load(worker, client, order)
+            yield loaded
+            found = check_tasks(loaded)
+            for finding in found:
+                yield finding
+            if verdict(found) != "failure":
+                trial, tried = await try_once(worker, client, order, loaded)
+                for finding in tried:
+                    yield finding
+                if trial is not None:
+                    yield trial
+        finally:
+            await worker.close()

@@ -46,6 +46,8 @@ class Order(BaseModel):
     """The environment's file or directory, absolute."""
     tasks: str | None = None
     """A file or a taskset's name; None: those of the source."""
+    left_out: list[str] = Field(default_factory=list)
+    """Slugs of tasks that are not trained on."""
     python: str | None = None
     named: list[str] = Field(default_factory=list)
     """Variables of the user's that the environment gets."""

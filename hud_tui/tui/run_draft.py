@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from rich.text import Text
 from textual.content import Content
@@ -237,6 +238,8 @@ class Draft:
     taskset_id: str | None = None
     """Of a taskset of the service."""
     trial: Trial = field(default_factory=Trial)
+    environment: Path | None = None
+    """The source, where it is an environment of the user's own."""
     waiting: bool = False
     """Whether it is to be submitted as soon as the checks have passed."""
 

@@ -61,7 +61,7 @@ def main() -> int:
         die_at(moment[0], moment[1] == "before")
     folder = run_folder(Path(state), job_id)
     order = folder.order()
-    paths = read_paths(state, order.data_dir)
+    paths = read_paths(state, order.data_dir or None)
 
     def settings() -> Settings | None:
         client = connect_to(order, paths)

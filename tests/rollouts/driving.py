@@ -19,11 +19,22 @@ from hud_tui.wire import Model
 SUMS = [{"args": {"a": a, "b": b}} for a in range(2, 6) for b in range(1, 4)]
 
 
+STAND_IN = "tests.rollouts.stand_in"
+
+
 class StandIn(WorkerProcess):
     """The stand-in in the worker's place."""
 
     def words(self) -> list[str]:
-        return [sys.executable, "-m", "tests.rollouts.stand_in"]
+        return [sys.executable, "-m", STAND_IN]
+
+
+def stand_in_venv(directory: Path) -> None:
+    """A virtual environment beside an environment, whose Python is the stand-in."""
+    python = directory / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ncd {os.getcwd()} && exec {sys.executable} -m {STAND_IN}\n")
+    python.chmod(0o755)
 
 
 def order_for(model: Model, source: Path, data: Path, **more: Any) -> Order:

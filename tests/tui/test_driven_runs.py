@@ -4,11 +4,24 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from hud_tui.rollouts import control
+from hud_tui.rollouts.control import known_runs
 from hud_tui.settings import Start
 from hud_tui.tui.screens.runs import RunDetails, RunsScreen
 from tests.conftest import Served, until
-from tests.rollouts.driving import SUMS, begun, driver_of, order_for, settings_of, write_sums
+from tests.rollouts.driving import (
+    SUMS,
+    begun,
+    driver_of,
+    order_for,
+    settings_of,
+    stand_in_venv,
+    write_sums,
+)
 from tests.service.clients import fork_of, over_socket
+from tests.service.headless import point_at
 from tests.tui.cockpit import cockpit
 
 BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
@@ -47,3 +60,33 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         await flown.press("y")
         assert await asyncio.wait_for(running, 60) == "cancelled"
         await flown.until(lambda: view.table.row.status == "cancelled")
+
+
+async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_at(monkeypatch, served.url, served.api_key)
+    state, source = tmp_path / "state", write_sums(tmp_path / "env")
+    stand_in_venv(tmp_path / "env")
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+    start = Start("run", view="launch", model=model.model_name, source=str(source))
+    monkeypatch.setattr(control, "mode_of", lambda client: "hud")
+    async with cockpit(served, start, (120, 40), state=lambda: state) as flown:
+        await flown.until_view("launch")
+        view: Any = flown.view
+        await flown.until(lambda: view.draft.findings and not view.draft.checking)
+        said = " ".join(one.message for one in view.draft.findings)
+        assert "reward" in said
+        assert len(view.draft.tasks) == 12
+        view.query_one("#submit").focus()
+        await flown.press("enter")
+        await flown.until_dialog()
+        await flown.press("y")
+        await flown.until_view("live")
+        await flown.until(lambda: bool(known_runs(state)))
+        [folder] = known_runs(state).values()
+        await until(lambda: folder.state().step >= 1)
+        await flown.until(lambda: len(flown.view.run.tree) >= 1)
+        folder.ask_to_cancel()
+        await until(lambda: not folder.is_driven)

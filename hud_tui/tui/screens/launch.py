@@ -29,7 +29,7 @@ from textual.worker import Worker
 from hud_tui.client.preflight import load_source, preflight
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import submit
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import label, origin
 from hud_tui.rl.progress import Value, beyond, defaults, parameters
@@ -38,6 +38,8 @@ from hud_tui.rl.tasks.checks import Finding, check_parameters
 from hud_tui.rl.tasks.signal import Asked, TaskSignal, histogram
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
+from hud_tui.rollouts.control import begin, order_of
+from hud_tui.rollouts.environment import Loaded, environment_at, prepare
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import LEADS, Draft, Trial, job_of, what_is_sent
 from hud_tui.tui.screens.base import HudScreen, ViewContext
@@ -184,7 +186,7 @@ def _task_row(number: int, task: Task, trial: Trial) -> Row:
     )
 
 
-SUFFIXES = (".json", ".jsonl")
+SUFFIXES = (".json", ".jsonl", ".py")
 MOST = 5000
 """Entries of a directory that are looked at."""
 
@@ -194,7 +196,7 @@ MOST_GROUPS = 48
 
 
 class FileSuggester(Suggester):
-    """Directories and task files, the first that begins as typed."""
+    """Directories, task files and environments, the first that begins as typed."""
 
     def __init__(self) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -304,7 +306,9 @@ class LaunchScreen(HudScreen):
             self.stop_trial()
             return
         model, values = self.run.model, self.form.read()
-        if model is None or values is None or not self.draft.tasks or self.draft.checking:
+        if self.draft.environment is not None:
+            self.notify("the checks have rolled out one of its tasks", markup=False)
+        elif model is None or values is None or not self.draft.tasks or self.draft.checking:
             self.notify("select a model and a taskset first", severity="warning", markup=False)
         elif self.draft.failed and not self.draft.trial.signals:
             self.notify(self.draft.blocked(self.run, []), severity="warning", markup=False)
@@ -438,7 +442,7 @@ class LaunchScreen(HudScreen):
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
         model = self.run.model
         self.stop_trial()
-        self.draft = Draft(source, checking=True)
+        self.draft = Draft(source, checking=True, environment=environment_at(source))
         self._checked_for = model.id if model is not None else None
         self.show_tasks()
         self._check(source, self._checked_for)
@@ -446,17 +450,38 @@ class LaunchScreen(HudScreen):
     @work(exclusive=True, group="check")
     async def _check(self, source: str, model_id: str | None) -> None:
         try:
-            tasks, origin = await load_source(self.client, source)
-            taskset_id = origin.get("taskset_id")
-            self.draft = replace(self.draft, tasks=tuple(tasks), taskset_id=taskset_id)
-            self.show_tasks()
-            async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
-                self.draft = self.draft.found(finding)
-                self.show_state()
+            if self.draft.environment is not None:
+                await self._check_environment(self.draft.environment)
+            else:
+                await self._check_tasks(source, model_id)
         except HudError as error:
             self.draft = self.draft.unread(error)
         self.draft = replace(self.draft, checking=False)
         self.checked()
+
+    async def _check_environment(self, source: Path) -> None:
+        """Import it, check its tasks, start it, and roll it out once with the model."""
+        model, values = self.run.model, self.form.read()
+        if model is None:
+            raise HudUsage("no model selected", keyed("{app.view.models} lists them"))
+        given = parameters(values or {}).model_dump(exclude_none=True)
+        order = order_of(self.client, model, source, given)
+        async with aclosing(prepare(self.client, order)) as prepared:
+            async for told in prepared:
+                if isinstance(told, Loaded):
+                    self.draft = replace(self.draft, tasks=tuple(told.tasks))
+                    self.show_tasks()
+                elif isinstance(told, Finding):
+                    self.draft = self.draft.found(told)
+                    self.show_state()
+
+    async def _check_tasks(self, source: str, model_id: str | None) -> None:
+        tasks, origin = await load_source(self.client, source)
+        self.draft = replace(self.draft, tasks=tuple(tasks), taskset_id=origin.get("taskset_id"))
+        self.show_tasks()
+        async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
+            self.draft = self.draft.found(finding)
+            self.show_state()
 
     def check_again(self) -> None:
         """Check once more where the checks were broken off, or were for another model."""
@@ -539,7 +564,8 @@ class LaunchScreen(HudScreen):
             case "submit":
                 return not self.blocked or draft.checking
             case "try":
-                return bool(draft.tasks) and not draft.checking and self.run.model is not None
+                is_known = bool(draft.tasks) and not draft.checking and self.run.model is not None
+                return is_known and draft.environment is None
             case "leave_out" | "copy":
                 return self.place is not None
             case "drop":
@@ -681,13 +707,24 @@ class LaunchScreen(HudScreen):
             return
         self._sending = True
         try:
-            body = job_of(model, draft.chosen, values)
-            sent = await self.attempt(submit(self.client, body, draft.task_source))
+            sent = await self.attempt(self._send(model, values))
         finally:
             self._sending = False
         if sent is not None:
             self.session.first_fork = None
             await self.app.switch_mode("live")
+
+    async def _send(self, model: Model, values: Mapping[str, Value]) -> object:
+        """Submit the run; one on an environment of the user's own is driven from here."""
+        draft, state = self.draft, self.session.store.directory
+        if draft.environment is None:
+            return await submit(self.client, job_of(model, draft.chosen, values), draft.task_source)
+        if state is None:
+            raise HudUsage("this session keeps no files, which the run needs", "see --state-dir")
+        given = parameters(values).model_dump(exclude_none=True)
+        out = sorted(draft.trial.left_out)
+        order = order_of(self.client, model, draft.environment, given, left_out=out)
+        return await begin(self.client, order, state)
 
     def action_edit(self) -> None:
         self.form.focus_first()

@@ -48,11 +48,12 @@ CHECKS = {
     "remote": "MCP servers",
     "lock": "lock file",
     "signal": "signal",
+    "rollout": "one rollout",
 }
 """Every check, in the order they are shown."""
 SHOWN = frozenset(list(CHECKS)[:7])
 """Checks that have a line when they pass; the others have one only where they found something."""
-TOLD = ("signal",)
+TOLD = ("signal", "rollout")
 """Checks that are made on demand, and then have a line when they pass too."""
 BY_NAME = ("environments", "scenarios", "args")
 """Checks made once per environment; a passed one shows the name only."""

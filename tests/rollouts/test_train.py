@@ -1,0 +1,118 @@
+"""``train``, ``jobs --cancel`` and ``--resume`` on the command line, with a real driver."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hud_tui.rollouts.control import known_runs
+from tests.conftest import Served, until
+from tests.rollouts.driving import check_tree, stand_in_venv, write_sums
+from tests.service.clients import over_socket
+from tests.service.headless import Command, commands
+
+FLAGS = ("--group-size", "4", "--tasks-per-step", "3", "--lr", "0.3", "--max-tokens", "20")
+
+
+@pytest.fixture
+async def hud(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:
+    """Runs headless commands; a fork called arith-rl is there."""
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
+    hud = commands(served, monkeypatch, capsys)
+    base = (await hud("models")).data["models"][0]["model_name"]
+    await hud("fork", base, "--name", "arith-rl", "-y")
+    return hud
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Path]:
+    """The stand-in's environment with its interpreter beside it; no driver outlives the test."""
+    stand_in_venv(tmp_path / "env")
+    yield write_sums(tmp_path / "env")
+    for folder in known_runs(tmp_path / "state").values():
+        folder.ask_to_cancel()
+
+
+async def test_check_says_what_is_in_it_and_how_one_rollout_went(
+    hud: Command, source: Path
+) -> None:
+    done = await hud("train", str(source), "-m", "arith-rl", "--check", *FLAGS)
+    assert (done.code, done.kind) == (0, "train")
+    assert done.data["tasks"] == 12
+    assert done.data["environments"][0]["templates"][0]["id"] == "add"
+    assert done.data["interpreter"]["found"].startswith(".venv of")
+    assert done.data["verdict"] in ("ok", "warning")
+    run = done.data["rollout"]["run"]
+    assert run["turns"] == 1
+    assert run["tokens"] > 0
+    assert "samples" not in run
+
+
+async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
+    hud: Command, tmp_path: Path, source: Path
+) -> None:
+    write_sums(source.parent, [{"args": {"a": "three", "b": 1}}])
+    done = await hud("train", str(source), "-m", "arith-rl", "-y", *FLAGS)
+    assert done.code == 5
+    assert done.data["rollout"] is None
+    assert any("invalid args" in one["message"] for one in done.data["findings"])
+    assert known_runs(tmp_path / "state") == {}
+
+
+async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, source: Path) -> None:
+    flags = ("-y", "--follow", "--no-trial", "--steps", "2", *FLAGS)
+    done = await hud("train", str(source), "-m", "arith-rl", *flags)
+    assert (done.code, done.kind) == (0, "job"), done.err
+    assert (done.data["status"]["status"], done.data["status"]["step"]) == ("succeeded", 2)
+    async with over_socket(served) as client:
+        await check_tree(client, (await client.model("arith-rl")).id, 2)
+
+
+async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
+    hud: Command, tmp_path: Path, served: Served, source: Path
+) -> None:
+    flags = ("-y", "--no-trial", "--steps", "400", *FLAGS)
+    begun = await hud("train", str(source), "-m", "arith-rl", *flags)
+    assert begun.data["status"]["status"] == "running"
+    job_id = begun.data["job_id"]
+    folder = known_runs(tmp_path / "state")[job_id]
+    again = await hud("train", str(source), "-m", "arith-rl", *flags)
+    assert again.error["message"] == f"run {job_id} trains this model"
+    await until(lambda: folder.state().step >= 1)
+    done = await hud("jobs", job_id, "--cancel", "-y")
+    assert done.code == 0
+    assert folder.state().status == "cancelled"
+    taken = folder.state().step
+    done = await hud("jobs", job_id, "--resume", "-y")
+    assert done.data["status"]["status"] == "running"
+    await until(lambda: folder.state().step > taken)
+    await hud("jobs", job_id, "--cancel", "-y")
+    async with over_socket(served) as client:
+        model = await client.model("arith-rl")
+        await check_tree(client, model.id, folder.state().step)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("nowhere.py",), "no such file"),
+        (("{}", "--runtime", "moon"), "no such runtime"),
+        (("{}", "--turns", "0"), "turns 0"),
+        (("{}", "--failed", "ignore"), "choose from drop"),
+        (("{}", "--env", "NO_SUCH_VARIABLE"), "not set here"),
+        (("{}", "--python", "/no/such/python"), "no such interpreter"),
+        (("{}", "--lr", "0"), "learning-rate"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_name(
+    hud: Command, source: Path, flags: tuple[str, ...], said: str
+) -> None:
+    words = [word.format(source) for word in flags]
+    done = await hud("train", *words, "-m", "arith-rl", "-y")
+    assert done.code == 2
+    assert said in done.error["message"] + done.error["hint"]
