@@ -128,12 +128,11 @@ class Config:
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """Reader of each table; a reader raises `BadTuning`."""
-    from hud_tui.rl.alarms.alarm import Notify
-    from hud_tui.rl.alarms.thresholds import Thresholds  # 30 ms that only a file need pay
+    from hud_tui.rl.alarms import alarm, thresholds  # 30 ms that only a file need pay
 
     usual: dict[str, Any] = {
-        "alarms": Thresholds(),
-        "notify": Notify(),
+        "alarms": thresholds.Thresholds(),
+        "notify": alarm.Notify(),
         "export": Export(),
         "safety": Safety(),
     }

@@ -56,7 +56,6 @@ from hud_tui.tui.keys import (
 from hud_tui.tui.screens import over
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import HelpScreen, ViewList
-from hud_tui.tui.screens.palette import Palette, Place, go_to
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
 
 if TYPE_CHECKING:
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from hud_tui.rl.alarms.alarm import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.tui.screens.palette import Palette, Place
     from hud_tui.tui.workspace import Workspace
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
@@ -227,6 +227,8 @@ class HudApp(App[None]):
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
         self._mounted = False
+        self._palette: Palette | None = None
+        """The last one that was opened."""
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
         if self.no_color:  # Textual's own filter for it sends greys
@@ -430,19 +432,29 @@ class HudApp(App[None]):
 
     def switch_mode(self, mode: str) -> AwaitMount:
         """Show a view. The palette does not stay behind in another: there is one of it."""
-        if mode != self.current_mode and isinstance(self.screen, Palette):
-            self.screen.dismiss()
+        if mode != self.current_mode and self._palette in self.screen_stack:
+            self._palette.dismiss()
         return super().switch_mode(mode)
 
     def action_command_palette(self) -> None:
         """Go to anything by its name."""
-        if not isinstance(self.screen, Palette):
+        from hud_tui.tui.screens.palette import Palette  # its list brings the wire's models
+
+        if self._palette not in self.screen_stack:
             places = None if self.workspace is None else self.workspace.places
-            self.push_screen(Palette(self.screen, places), self._go_to)
+            self._palette = Palette(self.screen, places)
+            self.push_screen(self._palette, self._go_to)
 
     def _go_to(self, place: Place | None) -> None:
         if place is not None:
-            self.run_worker(go_to(self, place), exclusive=True, group=OPENS)
+            self.run_worker(self._go(place), exclusive=True, group=OPENS)
+
+    async def _go(self, place: Place) -> None:
+        """Go there; a failure is shown."""
+        try:
+            await place.go()
+        except HudError as error:
+            self.tell(error)
 
     async def action_view(self, name: str) -> None:
         """Show one of the views."""

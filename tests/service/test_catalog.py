@@ -9,7 +9,7 @@ import pytest
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
 from tests.conftest import calling, ended, fork, submit, tasks_of
-from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import chat, detail, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -137,16 +137,6 @@ async def test_rolling_back_serves_the_same_tokens(http: httpx.AsyncClient) -> N
     await set_head(http, model["id"], first["checkpoint_id"])
     after = [await chat(http, model["id"], **ask) for ask in (greedy, sampled)]
     assert [reply["choices"] for reply in before] == [reply["choices"] for reply in after]
-
-
-async def test_set_head_drops_gradients(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    first = await step(http, model)
-    await step(http, model)
-    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
-    await set_head(http, model["id"], first["checkpoint_id"])
-    answer = await optim(http, model["id"])
-    assert (answer.status_code, "nothing is accumulated" in detail(answer)) == (409, True)
 
 
 async def test_a_head_must_be_the_models_own(http: httpx.AsyncClient) -> None:

@@ -6,15 +6,13 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import (
-    HudConflict,
     HudNotFound,
     HudRefused,
     HudUnauthorized,
-    HudUsage,
 )
 from hud_tui.service.service import Service
 from hud_tui.wire import UploadTasks
-from hud_tui.wire_training import Chat, Forward, ForwardBackward, OptimStep, Payload, Sample
+from hud_tui.wire_training import Chat, Forward, ForwardBackward, Payload, Sample
 from tests.conftest import until
 from tests.service.clients import fork_of, in_process, run_of
 
@@ -48,29 +46,12 @@ async def batch(client: HudClient, model: str) -> list[str | Payload]:
     return payloads
 
 
-async def step(client: HudClient, model_id: str, slug: str) -> str:
-    """One optimizer step; the new checkpoint's id."""
-    inputs = await batch(client, slug)
-    result = await client.forward_backward(model_id, ForwardBackward(inputs=inputs))
-    assert result.num_datums == 2
-    return (await client.optim_step(model_id, OptimStep(learning_rate=0.01))).checkpoint_id
-
-
 async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
     bases = await client.models()
     for number in range(101):
         await client.fork(bases[0].id, f"fork {number}")
     models = await client.models()
     assert len(models) == len({model.id for model in models}) == len(bases) + 101
-
-
-async def test_a_model_is_found_by_any_of_its_names(client: HudClient) -> None:
-    model = await fork_of(client, "My Model")
-    for name in (model.id.upper(), "my model", model.model_name):
-        assert (await client.model(name)).id == model.id
-    with pytest.raises(HudUsage) as error:
-        await client.model("my modle")
-    assert model.model_name in error.value.hint
 
 
 async def test_whose_key_it_is(client: HudClient, service: Service) -> None:
@@ -80,28 +61,6 @@ async def test_whose_key_it_is(client: HudClient, service: Service) -> None:
             await stranger.whoami()
     assert error.value.exit_code == 4
     assert "wrong" not in error.value.detail.replace("missing or wrong", "")
-
-
-async def test_a_taken_name_is_a_conflict(client: HudClient) -> None:
-    await fork_of(client, "taken")
-    with pytest.raises(HudConflict, match="taken"):
-        await fork_of(client, "taken")
-
-
-async def test_a_step_adds_a_checkpoint_and_the_head_can_go_back(client: HudClient) -> None:
-    model = await fork_of(client)
-    assert await client.checkpoints(model.id) == []
-    first = await step(client, model.id, model.model_name)
-    second = await step(client, model.id, model.model_name)
-    await client.set_head(model.id, first)
-    third = await step(client, model.id, model.model_name)
-    tree = await client.checkpoints(model.id)
-    parents = [checkpoint.prev_model_checkpoint_id for checkpoint in tree]
-    assert [c.id for c in tree] == [first, second, third]
-    assert parents[1:] == [first, first]
-    assert [c.is_active for c in tree] == [False, False, True]
-    with pytest.raises(HudNotFound):
-        await client.set_head(model.id, "no such checkpoint")
 
 
 async def test_losses_and_a_forward_pass(client: HudClient) -> None:
@@ -158,15 +117,3 @@ async def test_environments_say_what_they_offer(client: HudClient) -> None:
     assert "add" in names
     assert set(arith.scenarios) == set(names)
     assert await client.environment("no such") is None
-
-
-async def test_chat_can_be_pinned_to_a_checkpoint(client: HudClient) -> None:
-    model = await fork_of(client)
-    pinned = await step(client, model.id, model.model_name)
-    await step(client, model.id, model.model_name)
-    ask = Chat(
-        model=model.model_name, messages=[{"role": "user", "content": "1+1="}], temperature=0
-    )
-    answer = await client.chat(ask.model_copy(update={"checkpoint": pinned}))
-    await client.set_head(model.id, pinned)
-    assert answer.choices[0].message == (await client.chat(ask)).choices[0].message

@@ -181,7 +181,7 @@ def node(step: int, metrics: dict[str, float]) -> Checkpoint:
     return Checkpoint(id=f"c{step}", prev_model_checkpoint_id=parent, metrics=metrics, step=step)
 
 
-def test_a_sentry_tells_each_alarm_once_and_again_when_it_gets_worse(
+def test_each_alarm_is_printed_once_and_again_when_it_gets_worse(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pathology, printer = PATHOLOGIES["zero-variance"], AlarmPrinter(Thresholds(), None)
@@ -218,7 +218,7 @@ async def test_the_same_events_leave_the_same_tree_headless_in_the_app_and_repla
             assert tree.served.id == head
 
 
-def test_a_sentry_hears_that_nothing_is_heard(
+def test_a_stall_is_printed_though_no_event_comes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 1000.0

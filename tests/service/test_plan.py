@@ -104,7 +104,7 @@ def test_a_count_that_does_not_divide_is_refused(rewards: list[float], size: int
             make_batch(trajectories(rewards), size, "ppo")
 
 
-def test_flat_groups_are_split_in_good_and_bad() -> None:
+def test_zero_variance_groups_are_split_in_solved_and_failed() -> None:
     def batch(rewards: list[float]) -> Batch:
         return make_batch(trajectories(rewards), 2, "ppo")
 

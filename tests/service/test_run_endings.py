@@ -16,7 +16,7 @@ from tests.service.calls import tree
 from tests.toy_engine import ToyEngine
 
 
-async def test_no_spread_ends_the_run(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+async def test_zero_variance_ends_the_run(http: httpx.AsyncClient, engine: ToyEngine) -> None:
     engine.flatten()
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=3)

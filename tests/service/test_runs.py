@@ -13,7 +13,7 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from hud_tui.wire import JobStatus
 from tests.conftest import ended, fork, submit, tasks_of, until
-from tests.service.calls import detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import detail, optim, pass_, payloads, set_head, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -414,12 +414,3 @@ async def test_an_engine_that_keeps_stopping_fails_the_run(
     assert (status["status"], status["error"]["code"]) == ("failed", "engine")
     assert calls == 1 + run_module.LOST_IN_A_ROW
     assert (await tree(http, model["id"])) == []
-
-
-async def test_gradients_of_others_do_not_leak_into_a_run(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    await step(http, model)
-    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
-    await ended(http, await submit(http, model["id"], steps=1))
-    row = (await tree(http, model["id"]))[-1]
-    assert row["num_traces"] == 4 * 8

@@ -58,13 +58,6 @@ async def test_it_says_how_it_can_be_called_and_stops_cleanly(tmp_path: Path) ->
         assert await asyncio.wait_for(process.process.wait(), PATIENCE_S) == 0
 
 
-async def test_a_directory_is_served_once(tmp_path: Path) -> None:
-    async with serve_process(tmp_path):
-        second = await asyncio.to_thread(serve, "--data-dir", str(tmp_path))
-    assert (second.returncode, second.stdout) == (1, "")
-    assert "is served by another process" in second.stderr
-
-
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -254,7 +254,9 @@ async def test_recorded_traces_are_used_before_any_is_made() -> None:
     assert found[slugs[0]].at == "2026-01-02T00:00:00+00:00"
 
 
-async def test_preflight_samples_and_says_which_tasks_teach(hud: Command, tmp_path: Path) -> None:
+async def test_preflight_samples_and_says_which_tasks_give_signal(
+    hud: Command, tmp_path: Path
+) -> None:
     flags = ("--state-dir", str(tmp_path / "state"), "--sample", "6", "--group-size", "4")
     result = await hud("preflight", "arith", *flags)
     signal = result.data["signal"]

@@ -236,7 +236,7 @@ async def test_loss_config_and_scale_arrive(trainer: TrainingClient) -> None:
         await trainer.forward_backward(batch, loss_fn="mine")
 
 
-async def test_a_flat_batch_is_warned_of_and_takes_no_step(
+async def test_a_zero_variance_batch_is_warned_of_and_takes_no_step(
     trainer: TrainingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     batch = await graded(trainer, 0.0, 0.0)

@@ -107,7 +107,7 @@ async def test_nothing_accumulated_is_409(http: httpx.AsyncClient) -> None:
     assert len(await tree(http, model["id"])) == 1
 
 
-async def test_a_batch_without_spread_takes_no_step(http: httpx.AsyncClient) -> None:
+async def test_a_zero_variance_batch_takes_no_step(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 1.0, 0.0, 0.0])
     passed = (await pass_(http, model["id"], inputs, group_size=2)).json()
@@ -378,22 +378,6 @@ async def test_the_tiny_policy_s_head_always_answers(
             await chat(http, model["id"])
         assert 422 in statuses, statuses
         assert len(await tree(http, model["id"])) == statuses.count(200)
-
-
-async def test_two_clients_at_once_take_turns(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    inputs = await payloads(http, model["id"], [1.0, 0.0])
-
-    async def one() -> int:
-        await pass_(http, model["id"], inputs)
-        return (await optim(http, model["id"])).status_code
-
-    statuses = await asyncio.gather(*(one() for _ in range(6)))
-    rows = await tree(http, model["id"])
-    assert statuses.count(200) == len(rows) > 0
-    assert set(statuses) <= {200, 409}
-    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
-    assert sum(row["num_datums"] for row in rows) == 12
 
 
 async def test_many_models_share_the_engine(http: httpx.AsyncClient, engine: ToyEngine) -> None:

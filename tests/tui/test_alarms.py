@@ -271,7 +271,7 @@ def test_the_badge_counts_what_nobody_has_answered() -> None:
     assert "⚑ 1 warning (7)" in line(Report((alarm(),)), 40)
 
 
-def test_a_book_survives_what_is_on_the_shelf(tmp_path: Path) -> None:
+def test_acknowledged_alarms_survive_a_broken_file(tmp_path: Path) -> None:
     book = AlarmBook(JsonStore(lambda: tmp_path), "../m\x00")
     book.acknowledge(alarm())
     [file] = tmp_path.iterdir()

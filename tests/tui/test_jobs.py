@@ -192,7 +192,7 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
         assert "\x1b" not in flown.said("#jobs-title")
 
 
-async def test_a_running_job_is_stopped_and_resumed(served: Served) -> None:
+async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
     async with caller(served) as http:
         _, job_id = await training(served)
         async with cockpit(served, Start("jobs", ref=job_id)) as flown:
@@ -250,7 +250,7 @@ async def test_it_draws_at_every_size(served: Served, size: tuple[int, int]) -> 
             await flown.until(lambda: keys_of(flown))
 
 
-async def test_a_run_without_spread_shows_what_it_sampled_and_why_it_failed(
+async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hud_tui.service.managed_run._grade", flat(hud_rollouts._grade))
@@ -282,7 +282,7 @@ def flat(grade: Any) -> Any:
     return same
 
 
-async def test_what_cannot_be_stopped_or_resumed_says_why(served: Served) -> None:
+async def test_what_cannot_be_cancelled_or_resumed_says_why(served: Served) -> None:
     async with jobs_of(served) as flown:
         for key, why in (("X", "nothing to cancel"), ("R", "launch a new run")):
             await flown.press(key)
@@ -331,7 +331,7 @@ async def one_rollout(flown: Cockpit) -> None:
     await flown.until(lambda: screen(flown).turns is not None)
 
 
-async def test_c_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: Served) -> None:
+async def test_v_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: Served) -> None:
     async with jobs_of(served) as flown:
         await one_rollout(flown)
         pane = screen(flown).browser.pane

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from textual.widgets import Input, OptionList
+from textual.widgets import OptionList
 
 from hud_tui.keys import ACTIONS, MEANINGS, QUESTIONS, VIEWS, Action, of_view, spell
 from hud_tui.settings import Start
@@ -240,26 +240,6 @@ async def test_help_is_searched_and_does_what_is_chosen(served: Served) -> None:
         await app.until(lambda: app.app.theme == "hud-light")
         await app.press("question_mark", "down", "up", "up", "down", *"nothing", "enter")
         await app.until_view("models")
-
-
-async def test_escape_leaves_the_help(served: Served) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        await app.until_view("models")
-        await app.press("question_mark")
-        await app.until(lambda: app.screen.query("#help-search"))
-        await app.press("escape")
-        await app.until_view("models")
-
-
-async def test_the_palette_finds_an_action(served: Served) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        await app.until_view("models")
-        await app.press("ctrl+p")
-        await app.until(lambda: isinstance(app.screen.focused, Input))
-        await app.press(*"light, high")
-        await app.until(lambda: len(app.screen.query_one(RowList).rows) == 1)
-        await app.press("enter")
-        await app.until(lambda: app.app.theme == "hud-light")
 
 
 async def test_the_palette_does_not_stay_behind_in_a_view_that_is_left(served: Served) -> None:

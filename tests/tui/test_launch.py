@@ -176,7 +176,7 @@ async def test_a_file_that_cannot_be_read_says_where(
         assert view(app).button.disabled
 
 
-async def test_f_shows_all_that_was_found_in_the_order_of_the_file(
+async def test_d_shows_all_that_was_found_in_the_order_of_the_file(
     served: Served, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "bad.jsonl", *({**ROW, "env": 3} for _ in range(12)))

@@ -223,16 +223,6 @@ async def test_two_apps_at_once_keep_each_others_choices(
     assert not [name for name in os.listdir(state) if name.endswith(".tmp")]
 
 
-async def test_a_directory_that_cannot_be_written_to_is_no_trouble(
-    served: Served, models: list[Any], state: Path
-) -> None:
-    (state / "file").write_text("")
-    async with session(served, state / "file") as app:
-        await app.press("4")
-        await app.until_view("checkpoints")
-        assert app.notices == []
-
-
 def test_every_field_comes_back(state: Path) -> None:
     store = JsonStore(lambda: state)
     file = state / "layout-x.json"

@@ -238,7 +238,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
         assert said == ["This is the first group of the step."]
 
 
-async def test_a_group_without_spread_says_that_it_taught_nothing() -> None:
+async def test_a_zero_variance_group_says_that_it_gave_no_gradient() -> None:
     stage = Stage(runs.run_of(60), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab", "o", *["down"] * 4, "enter")

@@ -39,7 +39,7 @@ def status_of(app: HudApp) -> str:
     return job.status if job is not None else ""
 
 
-async def test_x_cancels_after_asking_and_r_takes_the_run_up_again(served: Served) -> None:
+async def test_x_cancels_after_asking_and_r_resumes_the_run(served: Served) -> None:
     model_id, _ = await training(served)
     app = app_on(served, model_id)
     async with app.run_test(size=(120, 40)) as pilot:

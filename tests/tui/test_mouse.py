@@ -144,6 +144,7 @@ async def test_the_first_question_is_answered_by_a_click() -> None:
 
 OVERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "help": ("models", ("question_mark",)),
+    "palette": ("models", ("ctrl+p",)),
     "fork": ("models", ("home", "F")),
     "export": ("models", ("ctrl+e",)),
     "findings": ("launch", ("d",)),
@@ -171,15 +172,6 @@ async def test_a_click_beside_it_leaves_what_lies_over_a_view(name: str) -> None
         await hand.click((box.x + box.width // 2, box.y))
         assert app.screen is over, "its edge is its own"
         await hand.click((1, 22))
-        await hand.until(lambda: app.screen is view)
-
-
-async def test_a_click_beside_the_palette_leaves_it() -> None:
-    async with scene("models") as (app, hand):
-        view = app.screen
-        await hand.pilot.press("ctrl+p")
-        await hand.until(lambda: app.screen is not view and app.screen.focused is not None)
-        await hand.click((1, 38))
         await hand.until(lambda: app.screen is view)
 
 

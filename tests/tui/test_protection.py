@@ -81,7 +81,7 @@ async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
 
 
 @pytest.mark.parametrize(("command", "key"), [("jobs", "X"), ("status", "X")])
-async def test_a_job_is_stopped_once_the_name_is_typed(
+async def test_a_job_is_cancelled_once_the_name_is_typed(
     served: Served, command: str, key: str
 ) -> None:
     async with caller(served) as http:

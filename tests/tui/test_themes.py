@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input
 
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
@@ -34,17 +33,6 @@ async def test_a_key_goes_through_them_all(served: Served, tmp_path: Path) -> No
             }
         assert worn == [*list(TITLES)[1:], *list(TITLES)[:1]]
         await app.until_notice("theme: high contrast")
-
-
-async def test_the_palette_names_them(served: Served) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        await app.until_view("models")
-        await app.press("ctrl+p")
-        await app.until(lambda: isinstance(app.screen.focused, Input))
-        await app.press(*"blind safe")
-        await app.until(lambda: len(app.screen.query_one(RowList).rows) == 1)
-        await app.press("enter")
-        await app.until(lambda: app.app.theme == "hud-colour-blind")
 
 
 @pytest.mark.parametrize(

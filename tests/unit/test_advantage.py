@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.groups import group_advantages, has_signal, reward_std
+from hud_tui.rl.groups import group_advantages, group_stats, has_signal, reward_std
+from hud_tui.service import batches
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 
@@ -28,7 +29,7 @@ def test_dividing_by_the_deviation_changes_no_sign(rewards: list[float]) -> None
 @pytest.mark.parametrize(
     "rewards", [[0.3], [1.0] * 8, [0.1 + 0.2, 0.3], [0.1 + 0.2 - 0.3, 0.0], [1e5, 1e5 + 1e-3]]
 )
-def test_a_group_without_spread_teaches_exactly_nothing(rewards: list[float]) -> None:
+def test_a_zero_variance_group_has_no_advantage_at_all(rewards: list[float]) -> None:
     assert not has_signal(rewards)
     assert group_advantages(rewards) == [0.0] * len(rewards)
 
@@ -48,7 +49,7 @@ def test_what_is_beyond_residue_is_signal(rewards: list[float]) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1e-3, 1.0, 1e6])
-def test_small_rewards_teach_as_large_ones_do(scale: float) -> None:
+def test_small_rewards_have_signal_as_large_ones_do(scale: float) -> None:
     assert has_signal([0.0, scale])
     assert group_advantages([0.0, scale]) == [-scale / 2, scale / 2]
 
@@ -75,3 +76,25 @@ def test_the_order_of_rollouts_does_not_matter(rewards: list[float]) -> None:
     advantages = dict(zip(rewards, group_advantages(rewards), strict=True))
     wanted = dict(zip((0.0, 0.2, 1.0), (-0.35, -0.15, 0.65), strict=True))
     assert advantages == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "good", "bad"),
+    [
+        ([1.0, 1.0], True, False),
+        ([0.5, 0.5], True, False),
+        ([0.49, 0.49], False, True),
+        ([0.0, 0.0], False, True),
+        ([0.0, 1.0], False, False),
+    ],
+)
+def test_zero_variance_groups_are_solved_or_failed(
+    rewards: list[float], good: bool, bad: bool
+) -> None:
+    stats = group_stats(rewards)
+    assert (stats.all_solved, stats.all_failed) == (good, bad)
+
+
+def test_solved_begins_where_the_service_has_it() -> None:
+    at = batches.GOOD
+    assert group_stats([at, at]).all_solved

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.rollouts import answer_of, prompt_of
-from hud_tui.wire_training import TraceEvent, content_text
+from hud_tui.wire_training import TraceEvent, TraceEvents, content_text
 
 
 def event(kind: str, text: object = None, **fields: object) -> TraceEvent:
@@ -106,3 +106,11 @@ def test_content_that_is_nested_without_end_is_bounded() -> None:
 def test_calls_without_turns_of_their_own_are_part_of_the_answer() -> None:
     turn = event("agent_message", None, tool_calls=[{"name": "say", "arguments": {"x": 4}}])
     assert answer_of([turn]) == '→ say {"x": 4}'
+
+
+def test_a_trace_is_read_though_its_samples_say_more_than_is_known() -> None:
+    sample = {"output_token_ids": [1], "output_logprobs": [-0.5], "finish_reason": "stop"}
+    event = {"id": "e", "seq": 0, "kind": "agent_message", "sample": sample}
+    read = TraceEvents.model_validate({"events": [event]}).events[0].sample
+    assert read is not None
+    assert (read.output_token_ids, read.output_logprobs) == ([1], [-0.5])

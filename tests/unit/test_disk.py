@@ -80,7 +80,14 @@ def test_a_run_on_this_machine_says_what_it_takes_on_its_disk() -> None:
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (9_960_000, "10 MB"), (2e12, "2000 GB")],
+    [
+        (None, "?"),
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1500, "1.5 kB"),
+        (9_960_000, "10 MB"),
+        (2e12, "2000 GB"),
+    ],
 )
-def test_sizes(count: float, said: str) -> None:
+def test_sizes(count: float | None, said: str) -> None:
     assert size(count) == said

@@ -19,7 +19,6 @@ from hud_tui.cli.doctor import (
 )
 from hud_tui.client.transport import Host
 from hud_tui.errors import HudUsage
-from hud_tui.rl.text import size as size_text
 from hud_tui.settings import (
     DEFAULTS,
     PROCESS,
@@ -258,14 +257,6 @@ def test_little_room_a_wrong_limit_and_an_open_key(paths: Paths) -> None:
     assert levels(check_directories(found, paths.service_file, {})) == [("warning", 0)]
     paths.service_file.chmod(0o600)
     assert levels(check_directories(found, paths.service_file, {})) == []
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(None, "?"), (0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2 * 10**9, "2.0 GB")],
-)
-def test_sizes(size: int | None, text: str) -> None:
-    assert size_text(size) == text
 
 
 # versions and codes

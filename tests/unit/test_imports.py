@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+import hud_tui.client
+from hud_tui.client.trainer import TrainingClient
+
 HEAVY = (
     *("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext"),
     *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", "transformers"),
@@ -67,3 +70,18 @@ def test_the_service_does_not_load_the_client() -> None:
 def test_the_sdk_and_transformers_wait_for_the_tinker_engine(code: str) -> None:
     """A third of an install, and seconds to load, that only ``--engine tinker`` needs."""
     assert not loaded_after(code) & {"tinker", "transformers", "tokenizers", "torch"}
+
+
+def test_the_package_alone_loads_next_to_nothing() -> None:
+    assert not loaded_after("import hud_tui.client") & {*HEAVY, "httpcore", "pydantic", "asyncio"}
+
+
+def test_a_loop_loads_no_face_no_engine_and_no_torch() -> None:
+    loaded = loaded_after("from hud_tui.client import HudClient, Rollout, TrainingClient")
+    assert not loaded & {*HEAVY, "torch"}
+
+
+def test_the_package_has_these_names_and_no_others() -> None:
+    assert hud_tui.client.TrainingClient is TrainingClient
+    with pytest.raises(AttributeError, match="Trainer"):
+        hud_tui.client.Trainer  # noqa: B018

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +48,6 @@ def test_changes_are_gathered_until_they_are_written_once(tmp_path: Path) -> Non
     assert store_in(tmp_path).read("look") == {"n": 49}
     store.write("look", {"n": 0})
     assert len(asked) == 2
-
-
-def test_a_file_that_many_write_is_always_whole(tmp_path: Path) -> None:
-    def write_often(field: str) -> None:
-        store = store_in(tmp_path)
-        for n in range(200):
-            store.write("look", {field: "x" * n})
-
-    with ThreadPoolExecutor(4) as pool:
-        writing = [pool.submit(write_often, field) for field in "abcd"]
-        reader = store_in(tmp_path)
-        while not all(one.done() for one in writing):
-            reader.read("look")
-        assert reader.problems() == []
-        assert [one.result() for one in writing] == [None] * 4
-    assert os.listdir(tmp_path) == ["look.json"]
-    assert reader.read("look").keys() <= set("abcd")
 
 
 def test_what_is_as_it_was_is_not_written(tmp_path: Path) -> None:

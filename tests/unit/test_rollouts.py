@@ -43,7 +43,7 @@ def test_every_trace_is_in_one_group_and_advantages_sum_to_zero(
     assert [g.heldout for g in groups] == sorted(g.heldout for g in groups)
 
 
-def test_groups_that_teach_come_first() -> None:
+def test_groups_with_signal_come_first() -> None:
     traces = [
         trace(0, 1.0, step=1, task_slug="flat"),
         trace(1, 1.0, step=1, task_slug="flat"),

@@ -44,7 +44,7 @@ def test_it_is_the_share_of_all_groups_that_could_be_drawn(rewards: list[float],
 
 
 @given(REWARDS, st.integers(1, 30))
-def test_larger_groups_are_never_flat_more_often(rewards: list[float], size: int) -> None:
+def test_larger_groups_have_no_more_zero_variance(rewards: list[float], size: int) -> None:
     share, larger = zero_gradient(rewards, size), zero_gradient(rewards, size + 1)
     assert 0 <= larger <= share + 1e-12 <= 1 + 1e-12
     assert (share > 1 - 1e-9) == (size == 1 or len(set(rewards)) == 1)
@@ -139,7 +139,7 @@ def test_the_verdict_is_of_the_groups_with_gradient(tasks: list[TaskSignal], lev
     assert bool(finding.fix) == (level != "ok")
 
 
-def test_dead_tasks_are_named() -> None:
+def test_no_signal_tasks_are_named() -> None:
     finding = check_signal([EVEN, DEAD, SOLVED, EVEN, EVEN], SIZE)
     assert finding.where == "dead, s"
     assert finding.message.startswith("3 of 5 tasks with signal at group size 8; 60% of groups")
@@ -159,7 +159,7 @@ def test_a_run_costs_as_its_rollouts_did() -> None:
     assert one.basis.startswith("one step")
 
 
-def test_the_document_has_every_task_the_one_with_most_spread_first() -> None:
+def test_the_document_has_every_task_the_highest_std_first() -> None:
     found = document([DEAD, EVEN], SIZE, None, {"model": "m"})
     assert [row["slug"] for row in found["tasks"]] == ["even", "dead"]
     assert found["with_signal"] == {"4": 1, "8": 1, "16": 1}

@@ -172,7 +172,7 @@ def test_groups_are_whole_or_not_all_of_them_are_named(
         ([run(), run(trace=stopped("done"))], 2, True),
     ],
 )
-def test_a_batch_without_spread_is_warned_of_once(
+def test_a_zero_variance_batch_is_warned_of_once(
     inputs: list[Any], group_size: int | None, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -40,7 +40,7 @@ def cells(trial: Trial) -> list[list[str]]:
     return [[cell.plain for cell in row.cells] for row in task_rows(TASKS, trial)]
 
 
-def test_dead_tasks_are_left_out_together_and_taken_in_again() -> None:
+def test_no_signal_tasks_are_left_out_together_and_taken_in_again() -> None:
     dead = TRIED.dead(TASKS)
     assert dead == {"dead", "easy"}
     out = TRIED.toggled(dead)
@@ -66,7 +66,7 @@ def test_a_failure_of_the_trial_blocks_until_the_dead_are_out() -> None:
     assert [task.slug for task in out.chosen] == ["even", "new", "held"]
 
 
-def test_tasks_are_ordered_by_their_spread_those_not_tried_last() -> None:
+def test_tasks_are_ordered_by_their_std_those_not_tried_last() -> None:
     assert TRIED.order(TASKS) == [0, 1, 2, 3, 4]
     by_std = Trial(SIGNALS, TRIED.size, by_std=True)
     assert by_std.order(TASKS) == [0, 1, 2, 3, 4]

@@ -39,7 +39,7 @@ def grown(*nodes: Checkpoint) -> Run:
     return run
 
 
-def test_tasks_that_taught_nothing_come_first() -> None:
+def test_tasks_without_gradient_come_first() -> None:
     waste = Waste()
     run = grown(
         node(1, 0, 5, a=MIXED, b=FLAT, c=SOLVED),

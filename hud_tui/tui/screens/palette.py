@@ -16,7 +16,7 @@ from time import monotonic
 from typing import ClassVar, Protocol
 
 from textual import on, work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -24,10 +24,9 @@ from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import Input
 
-from hud_tui.errors import HudError
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import doable, shows_view
-from hud_tui.tui.screens.over import Over, tell
+from hud_tui.tui.screens.over import Over
 from hud_tui.tui.theme import TITLES
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
@@ -361,11 +360,3 @@ def _section(kind: str, places: Sequence[Place]) -> Section:
     section = Section(kind, places.__getitem__)
     section.add([place.name for place in places])
     return section
-
-
-async def go_to(app: App[None], place: Place) -> None:
-    """Go there; a failure is shown."""
-    try:
-        await place.go()
-    except HudError as error:
-        tell(app, error)

@@ -69,7 +69,7 @@ def grade(task: TaskRow, text: str) -> float:
 
 
 @pytest.mark.parametrize(("base", "taskset"), PAIRS)
-def test_a_base_knows_its_tasks_and_its_groups_spread(base: str, taskset: str) -> None:
+def test_a_base_knows_its_tasks_and_its_groups_have_variance(base: str, taskset: str) -> None:
     learner, tasks = Learner(weights_path(base)), TASKSETS[taskset].tasks
     assert Rollouts(learner, tasks, 0, temperature=0, size=1).mean() > 0.8
     rewards = Rollouts(learner, tasks, seed=1).rewards
